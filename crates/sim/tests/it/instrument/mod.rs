@@ -14,10 +14,10 @@ use tailcut_measure::verdict::Reason;
 use self::subject::{Bench, Habit, Subject};
 
 /// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are
-/// fixed.
+/// fixed. M/M/1 at 0.8 is below.
 #[test]
 fn the_interval_of_a_p99_contains_the_exact_one() {
-    for (workers, load) in [(1, 0.2), (1, 0.5), (1, 0.8), (4, 0.5), (4, 0.7), (4, 0.8)] {
+    for (workers, load) in [(1, 0.2), (1, 0.5), (4, 0.5), (4, 0.7), (4, 0.8)] {
         let subject = Subject::steady(workers, time("exp:10us"), load);
         let exact_ns = MMk::new(workers, load).unwrap().percentile(0.99) * 10_000.0;
         check_coverage(&subject, exact_ns);
@@ -32,14 +32,16 @@ fn the_interval_of_a_p99_of_two_kinds_of_requests_contains_the_exact_one() {
     check_coverage(&subject, exact_ns);
 }
 
-/// The issue's own bound: of 20 intervals of 95 %, 19 contain the truth.
+/// Of 20 intervals of 95 %, 19 contain the truth: of the first 20 seeds.
 #[test]
 fn the_load_loop_in_virtual_time_finds_the_p99_of_known_queues() {
     let exponential = MMk::new(1, 0.8).unwrap().percentile(0.99) * 10_000.0;
-    check_loop(&Subject::steady(1, time("exp:10us"), 0.8), exponential);
+    let runs = check_coverage(&Subject::steady(1, time("exp:10us"), 0.8), exponential);
+    check_loop(&runs[..20], exponential);
     let deterministic = time("fixed:10us");
     let fixed = MG1::new(&deterministic, 0.8).unwrap().percentile(0.99) * 10_000.0;
-    check_loop(&Subject::steady(1, deterministic, 0.8), fixed);
+    let subject = Subject::steady(1, deterministic, 0.8);
+    check_loop(&reports(&subject, &from_10_000_requests(&subject), 20), fixed);
 }
 
 /// A request every millisecond, each served in 100 us, and a pause of 100 ms: the first that meets
@@ -153,7 +155,7 @@ fn a_seed_gives_its_report_again() {
 }
 
 /// At least 35 of 40 intervals contain `exact_ns`, and all are reached.
-fn check_coverage(subject: &Subject, exact_ns: f64) {
+fn check_coverage(subject: &Subject, exact_ns: f64) -> Vec<Report> {
     let runs = reports(subject, &from_10_000_requests(subject), 40);
     let found = |report: &Report| report.intended.filter(|_| report.verdict.is_ok());
     let covered = runs
@@ -167,16 +169,16 @@ fn check_coverage(subject: &Subject, exact_ns: f64) {
         "{subject:?}: {covered} cover and {missed} do not; {:?}",
         verdicts(&runs)
     );
+    runs
 }
 
 /// At least 19 of 20 intervals contain `exact_ns`, and all are reached.
-fn check_loop(subject: &Subject, exact_ns: f64) {
-    let runs = reports(subject, &from_10_000_requests(subject), 20);
+fn check_loop(runs: &[Report], exact_ns: f64) {
     let is_covered = |report: &&Report| {
         report.intended.is_some_and(|found| (found.low_ns..=found.high_ns).contains(&exact_ns))
     };
     let covered = runs.iter().filter(is_covered).count();
-    assert!(covered >= 19 && count_ok(&runs) >= 19, "{covered} of {:?}", verdicts(&runs));
+    assert!(covered >= 19 && count_ok(runs) >= 19, "{covered} of {:?}", verdicts(runs));
 }
 
 /// Looks from 10,000 requests on, without a limit: the lengths are those that the percentile needs,
