@@ -44,11 +44,6 @@ fn a_freeze_is_seen_by_one_connection() {
 }
 
 #[test]
-fn a_freeze_is_seen_by_a_few_connections() {
-    check_freezing("tcp", "16");
-}
-
-#[test]
 fn a_freeze_is_seen_by_many_connections() {
     check_freezing("tcp", "128");
 }
