@@ -350,13 +350,10 @@ const SEEDS_PARTITIONED: u64 = 8;
 mod tests {
     use super::*;
 
+    /// That they pass is what `tailcut sim reproduce` checks.
     #[test]
-    fn a_quick_reproduction_passes() {
-        let figure = figure(Effort::quick(1)).unwrap();
-        for verdict in &figure.verdicts {
-            println!("{}", verdict.cells().join(" | "));
-        }
-        assert!(figure.verdicts.iter().all(Verdict::passes));
+    fn what_a_dispatcher_costs_and_brings_is_judged() {
+        let figure = figure(Effort::least(1)).unwrap();
         assert!(figure.verdicts.iter().filter(|verdict| verdict.is_judged()).count() >= 10);
     }
 }

@@ -20,6 +20,12 @@ impl Effort {
         Self { divisor: 16, seed }
     }
 
+    /// A thousandth of the requests: enough to see what is compared, and not whether it agrees.
+    #[cfg(test)]
+    pub(crate) fn least(seed: u64) -> Self {
+        Self { divisor: 1_000, seed }
+    }
+
     /// The same share of a run with another seed.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }

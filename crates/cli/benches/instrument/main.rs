@@ -36,12 +36,12 @@ fn main() {
     let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
         || !std::env::args().any(|argument| argument == "--bench");
     let (pairs, run_ms) = if is_quick { (1, 200) } else { (7, 1000) };
-    let unsteady_runs = if is_quick { 1 } else { 20 };
+    let (unsteady_runs, time_max) = if is_quick { (1, "3s") } else { (20, "25s") };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     let is_wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     if is_wanted("stalls") {
         stalls::print_frozen(run_ms);
-        stalls::print_unsteady(unsteady_runs);
+        stalls::print_unsteady(unsteady_runs, time_max);
     }
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     println!(
@@ -178,7 +178,7 @@ fn open_udp_rate(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
         let (intended, actual) = round_trips.into_iter().unzip();
         p99_us(intended) - p99_us(actual)
     };
-    Ok((0..pairs).map(|_| kept_over_bare(late_us)).collect())
+    Ok((0..pairs).map(|_| kept_over_bare(pairs, late_us)).collect())
 }
 
 fn rate_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, String> {
@@ -190,15 +190,16 @@ fn rate_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, Strin
             number(&ours, "/latency_us/intended/p99") - number(&ours, "/latency_us/actual/p99");
         if ours["counts"]["replied"] == ours["counts"]["sent"] { late_us } else { f64::INFINITY }
     };
-    Ok((0..pairs).map(|_| kept_over_bare(late_us)).collect())
+    Ok((0..pairs).map(|_| kept_over_bare(pairs, late_us)).collect())
 }
 
 /// What a bare loop exchanges, k/s, and the highest share of it at which `late_us`, by which the
-/// p99 is late, is small.
-fn kept_over_bare(late_us: impl Fn(f64) -> f64) -> (f64, f64) {
+/// p99 is late, is small. A brief bench, of one pair, tries each share once.
+fn kept_over_bare(pairs: usize, late_us: impl Fn(f64) -> f64) -> (f64, f64) {
+    let attempts = pairs.min(ATTEMPTS);
     let floor = bare_batched(SLICE_NS) * 1e3;
     // A stall of the machine is a thousand requests late, and says nothing of the client.
-    let is_kept = |share: &f64| (0..ATTEMPTS).any(|_| late_us(share * floor * 1e3) <= 10.0);
+    let is_kept = |share: &f64| (0..attempts).any(|_| late_us(share * floor * 1e3) <= 10.0);
     let kept = (1..=10).rev().map(|tenths| f64::from(tenths) / 10.0).find(is_kept).unwrap_or(0.0);
     (floor, kept * floor)
 }

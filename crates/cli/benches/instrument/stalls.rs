@@ -36,8 +36,10 @@ pub(crate) fn print_frozen(run_ms: u64) {
 }
 
 /// Prints how many of `runs` runs were called trustworthy before a server that pauses for 1
-/// s in 10, and before one whose service grows by a twentieth a second.
-pub(crate) fn print_unsteady(runs: u32) {
+/// s in 10, and before one whose service grows by a twentieth a second. A run chooses its own
+/// length, up to `time_max`: 25 s have two of the pauses.
+pub(crate) fn print_unsteady(runs: u32, time_max: &str) {
+    let corrected = |target| corrected(target, time_max);
     let server = Server::start("udp");
     let freezer =
         Freezer::start(server.child.id(), Duration::from_secs(10), Duration::from_secs(1));
@@ -58,16 +60,15 @@ fn print_share(name: &str, results: &[Value]) {
     );
 }
 
-/// A run that chooses its own length, up to two of the pauses.
-fn corrected(target: SocketAddr) -> Value {
+fn corrected(target: SocketAddr, time_max: &str) -> Value {
     super::run(
         target,
-        &["--transport", "udp", "--app", "echo:32", "--rate", "5000", "--time-max", "25s"],
+        &["--transport", "udp", "--app", "echo:32", "--rate", "5000", "--time-max", time_max],
     )
 }
 
 /// Runs `load` against an echo that takes 40 us for a reply at first.
-fn with_drifting(load: fn(SocketAddr) -> Value) -> Value {
+fn with_drifting(load: impl FnOnce(SocketAddr) -> Value) -> Value {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let target = socket.local_addr().expect("an address");
     socket.set_read_timeout(Some(Duration::from_millis(100))).expect("the option");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tailcut_experiments::figure::{Curve, Figure, Panel};
 use tailcut_experiments::verdict::Verdict;
 use tailcut_experiments::{Effort, REPRODUCTIONS, Reproduction};
+use tailcut_net::clock::Clock;
 
 use super::Outcome;
 use crate::chart::{Axis, Chart, LineChart, Series, WIDE, look_of};
@@ -46,7 +47,10 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
         .with_context(|| format!("cannot make the directory {}", args.out.display()))?;
     let (mut json, mut text, mut verdicts) = (Vec::new(), String::new(), Vec::new());
     for Reproduction { name, about, run, is_map } in chosen {
+        let began = Clock.now();
         let figure = run(effort).with_context(|| format!("{name} cannot be simulated"))?;
+        // Not among the results, which are the same each time.
+        eprintln!("{name} took {:.1} s", (Clock.now() - began) as f64 / 1e9);
         for (ending, content) in [("csv", figure.csv()), ("svg", svg(&figure, name))] {
             let path = args.out.join(format!("{name}.{ending}"));
             fs::write(&path, content)
