@@ -30,7 +30,7 @@ use super::verdict::{Basis, Tolerance, Verdict};
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let run = |cell: Cell| {
         let seeds = over_seeds(effort.seed, effort.requests(SEEDS), |seed| {
-            highest_load(|load| cell.keeps(seed, load))
+            highest_load(effort, |load| cell.keeps(seed, load))
         });
         let loads = seeds.into_iter().collect::<Result<Vec<f64>>>()?;
         Ok((loads.iter().sum::<f64>() / loads.len() as f64, cell))

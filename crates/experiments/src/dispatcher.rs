@@ -272,7 +272,7 @@ impl Server {
             let p99_ns = self.p99_ns(effort, load * capacity, seeds)?;
             Ok(p99_ns.is_some_and(|p99_ns| p99_ns <= limit_ns))
         };
-        Ok(highest_load(keeps)? * capacity)
+        Ok(highest_load(effort, keeps)? * capacity)
     }
 
     /// The rate from which on queues grow without end.

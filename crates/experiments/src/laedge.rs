@@ -48,7 +48,10 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     ));
     let what = "one slot a worker: k/s that all complete, from 800 to 900".to_owned();
     let highest =
-        highest_load(|megarps| Ok(goodput(effort, Slots::Worker, megarps * 1e3)? >= 0.995))?;
+        highest_load(
+            effort,
+            |megarps| Ok(goodput(effort, Slots::Worker, megarps * 1e3)? >= 0.995),
+        )?;
     verdicts.push(Verdict::fixed(what, (Basis::Simulated, 850.0), highest * 1e3, Tolerance::Shown));
     Ok(Figure { panels: vec![panel(effort)?], verdicts })
 }

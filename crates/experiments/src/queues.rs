@@ -159,7 +159,7 @@ fn slo_loads(effort: Effort) -> Result<Vec<SloCell>> {
         let around = ((simulated - 0.05f64).max(0.0), (simulated + 0.05).min(1.0));
         let keeps =
             |load| Ok(run_exactly(effort, &system.clone().at_load(load), seeds)?[P99] <= SLO);
-        let obtained = highest_load_between(around, keeps)?;
+        let obtained = highest_load_between(effort, around, keeps)?;
         let expected = exact_slo(service, groups)?
             .map_or((Basis::Simulated, simulated), |exact| (Basis::Exact, exact));
         Ok(SloCell { service, groups, expected, obtained })
@@ -170,10 +170,12 @@ fn slo_loads(effort: Effort) -> Result<Vec<SloCell>> {
 /// The exact load, where it is known.
 fn exact_slo(service: &str, groups: usize) -> Result<Option<f64>> {
     let workers = 16 / groups;
+    // Nothing is simulated here.
+    let highest_load = |keeps: &dyn Fn(f64) -> Result<bool>| highest_load(Effort::full(1), keeps);
     match service {
-        EXP => highest_load(|load| Ok(MMk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some),
+        EXP => highest_load(&|load| Ok(MMk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some),
         FIXED => {
-            highest_load(|load| Ok(MDk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some)
+            highest_load(&|load| Ok(MDk::new(workers, load)?.percentile(0.99) <= SLO)).map(Some)
         }
         _ if groups == 16 => {
             Ok(PRIVATE_SLO.iter().find(|(other, _)| *other == service).map(|(_, load)| *load))

@@ -23,8 +23,9 @@ use super::verdict::{Basis, Tolerance, Verdict};
 pub(super) fn figure(effort: Effort) -> Result<Figure> {
     let (mut verdicts, mut panels) = (Vec::new(), Vec::new());
     for Service { name: service, form, ratio } in &SERVICES {
-        let saturated = over(|scheme| highest_load(|load| completes(effort, scheme, form, load)))?;
-        let kept = over(|scheme| highest_load(|load| keeps(effort, scheme, form, load)))?;
+        let saturated =
+            over(|scheme| highest_load(effort, |load| completes(effort, scheme, form, load)))?;
+        let kept = over(|scheme| highest_load(effort, |load| keeps(effort, scheme, form, load)))?;
         let of = |what: &str| format!("{service}: {what}");
         let (exact, published) = ((Basis::Exact, 1.375), (Basis::Published, *ratio));
         let what = of("saturation over random's");
