@@ -32,10 +32,11 @@ use tailcut_proto::r2p2::Prefix;
 use self::app::{App, HandlerConfig};
 use self::calls::Endpoints;
 use self::connections::Listeners;
-use self::datagrams::Ports;
+use self::datagrams::{Bare, Ports};
 use self::emulated::Cancelled;
 use self::kinds::Kinds;
 use self::layout::Layout;
+use self::netclone::NetClone;
 use self::report::Snapshot;
 use crate::distribution_file::{parse_delay_ns, parse_positive_ns};
 use crate::life::Life;
@@ -267,8 +268,8 @@ impl Running {
 /// The ports, by what carries their requests.
 enum Server {
     Calls(Endpoints),
-    Datagrams(Ports),
-    NetClone(netclone::Ports),
+    Datagrams(Ports<Bare>),
+    NetClone(Ports<NetClone>),
     Connections(Listeners),
 }
 
@@ -287,8 +288,11 @@ impl Server {
             return deal(args)?.into_iter().map(open).collect();
         }
         let open = |places| match args.transport {
-            Transport::Udp => Ports::open(args, places).map(Self::Datagrams),
-            Transport::NetClone => netclone::Ports::open(args, places).map(Self::NetClone),
+            Transport::Udp => Ports::open(args, places, |_| Bare).map(Self::Datagrams),
+            Transport::NetClone => {
+                let framing = |index| NetClone { sid: args.server_id + index as u32 };
+                Ports::open(args, places, framing).map(Self::NetClone)
+            }
             _ => Listeners::open(args, tls.as_ref(), places).map(Self::Connections),
         };
         deal(args)?.into_iter().map(open).collect()

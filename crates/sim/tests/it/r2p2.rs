@@ -274,11 +274,11 @@ fn run_to_end(experiment: &Experiment) -> Findings {
     run(experiment).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn times(text: &str) -> Distribution {
+pub(super) fn times(text: &str) -> Distribution {
     Distribution::parse(text, Unit::Time).unwrap()
 }
 
-fn plan() -> Experiment {
+pub(super) fn plan() -> Experiment {
     Experiment {
         clients: 4,
         servers: 4,

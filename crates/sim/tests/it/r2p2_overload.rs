@@ -1,13 +1,9 @@
 //! Clients with the defaults of the library before servers with the defaults of theirs, under more
 //! than those can serve: the bench `overload` without sockets.
 
-use tailcut_measure::distribution::Distribution;
-use tailcut_measure::quantity::Unit;
-use tailcut_sim::fabric::port::Link;
-use tailcut_sim::fabric::topology::{Switch, Topology};
-use tailcut_sim::impair::Impairment;
-use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{Experiment, Findings, GOODPUT_SLICES, run};
+
+use super::r2p2::{plan, times};
 
 /// Four workers of 2 ms, of one server or of four behind a router, for four seconds.
 fn overload(load: f64, deadline_ms: u64, clients: u32, is_routed: bool) -> Findings {
@@ -16,23 +12,13 @@ fn overload(load: f64, deadline_ms: u64, clients: u32, is_routed: bool) -> Findi
         servers: if is_routed { 4 } else { 1 },
         workers: if is_routed { 1 } else { 4 },
         policy: is_routed.then(|| "jbsq:auto".parse().unwrap()),
-        dispatch: "jbsq:1".parse().unwrap(),
-        service: Distribution::parse("exp:2ms", Unit::Time).unwrap(),
-        request_len: 64,
-        reply_len: 64,
+        service: times("exp:2ms"),
         load,
         load_after: Some(0.5),
         calls: (load * 8_000.0) as u64,
         timeout_ns: deadline_ms * 1_000_000,
         is_paced: true,
-        topology: Topology {
-            link: Link::new(100.0, 100),
-            switch: Switch { delay_ps: 250_000, ..Switch::default() },
-            racks: None,
-        },
-        delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
-        impairment: Impairment::NONE,
-        seed: 1,
+        ..plan()
     };
     run(&experiment).unwrap()
 }
