@@ -13,8 +13,8 @@ pub(crate) struct Polling {
     /// Poll without ever sleeping: shortest latency, takes a whole core
     #[arg(long)]
     busy_poll: bool,
-    /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client
-    /// and server share a core
+    /// Time to keep polling after the last traffic before sleeping, in nanoseconds, where traffic
+    /// often comes as soon as that; 0 where client and server share a core
     #[arg(long, value_name = "N", default_value_t = Wait::SPIN_NS, conflicts_with = "busy_poll")]
     spin_ns: u64,
 }
@@ -30,7 +30,7 @@ impl fmt::Display for Polling {
         if self.busy_poll {
             f.write_str("busy")
         } else {
-            write!(f, "spin {} ns, then sleep", self.spin_ns)
+            write!(f, "spin up to {} ns, then sleep", self.spin_ns)
         }
     }
 }

@@ -23,6 +23,7 @@ use tailcut_proto::node::{Node, Source, Time, Transmit};
 use crate::clock::Clock;
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::raw::RawPort;
+use crate::spin::SpinTime;
 use crate::stamps::Stamps;
 use crate::sys;
 pub use crate::waker::Waker;
@@ -35,18 +36,25 @@ pub enum Wait {
     BusyPoll,
     /// Sleeps until a datagram, a deadline or a wake-up.
     Block {
-        /// How long it keeps turning after the last traffic before it sleeps. [`Wait::SPIN_NS`] by
-        /// default; 0 where it would take the core from the very peer that it waits for, as when
-        /// client and server share one.
+        /// How long it keeps turning after the last traffic before it sleeps, at most: where few
+        /// gaps between traffic are that short it sleeps at once. [`Wait::SPIN_NS`] by default; 0
+        /// never spins.
         spin_ns: u64,
     },
 }
 
 impl Wait {
-    /// As long as a wake-up takes (13-25 us where this was measured): who spins that long before
-    /// sleeping never takes more than twice the best choice's time, whenever the next datagram
-    /// comes.
-    pub const SPIN_NS: u64 = 20_000;
+    /// Two to four wake-ups (13-25 us each where this was measured): as long as a round trip takes
+    /// on which another thread is woken, so that not both ends of it sleep each time.
+    pub const SPIN_NS: u64 = 50_000;
+
+    /// The longest spin before a sleep, nanoseconds.
+    pub(crate) fn spin_ns(self) -> u64 {
+        match self {
+            Self::BusyPoll => 0,
+            Self::Block { spin_ns } => spin_ns,
+        }
+    }
 }
 
 impl Default for Wait {
@@ -141,6 +149,8 @@ pub struct Driver<N, D = AnyDatapath> {
     now: Time,
     /// Time of the last turn or flush that was not idle.
     active: Time,
+    /// How long it turns after that.
+    spin: SpinTime,
     /// The counters so far.
     metrics: DriverMetrics,
 }
@@ -175,6 +185,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
             has_backlog: false,
             now: 0,
             active: 0,
+            spin: SpinTime::new(wait.spin_ns()),
             metrics: DriverMetrics::default(),
         })
     }
@@ -227,6 +238,11 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     /// The counters so far.
     pub fn metrics(&self) -> DriverMetrics {
         self.metrics
+    }
+
+    /// Lets another thread have this one's core, if one wants it and that has not taken long lately.
+    pub fn give_way(&mut self) {
+        self.spin.give_way(self.now);
     }
 
     /// One turn without work of the owner's.
@@ -290,7 +306,10 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         let sent = self.send(now, observer);
         let turn = Turn { now, received, timeouts, sent };
         if !turn.is_idle() {
+            self.spin.note_gap(now.saturating_sub(self.active));
             self.active = now;
+        } else if self.wait != Wait::BusyPoll && self.keeps_turning() {
+            self.spin.give_way(now);
         }
         Ok(turn)
     }
@@ -334,8 +353,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     pub fn keeps_turning(&self) -> bool {
         match self.wait {
             Wait::BusyPoll => true,
-            Wait::Block { spin_ns } => {
-                self.has_backlog || self.now.saturating_sub(self.active) < spin_ns
+            Wait::Block { .. } => {
+                self.has_backlog || self.now.saturating_sub(self.active) < self.spin.get(self.now)
             }
         }
     }

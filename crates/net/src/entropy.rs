@@ -12,6 +12,12 @@ pub fn seed() -> io::Result<u64> {
     Ok(u128::from_ne_bytes(secret()?) as u64)
 }
 
+/// As [`seed`], or 0 without a random device: tables of shares are as good then, but for strangers
+/// who know their key.
+pub fn seed_or_zero() -> u64 {
+    seed().unwrap_or_default()
+}
+
 /// Sixteen bytes that nobody can guess.
 ///
 /// # Errors

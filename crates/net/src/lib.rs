@@ -48,6 +48,7 @@ pub mod stream;
 pub mod trace;
 pub use datapath::{ip, udp};
 mod poller;
+mod spin;
 mod waker;
 
 /// What many threads are done with, for the one that began it: a stack without locks.

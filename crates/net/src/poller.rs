@@ -20,6 +20,7 @@ use tailcut_proto::node::Time;
 
 use crate::clock::Clock;
 use crate::driver::Wait;
+use crate::spin::SpinTime;
 use crate::waker::{Sleeper, Waker, poll_entry};
 
 /// Events that a descriptor is waited for; errors are always told.
@@ -40,6 +41,8 @@ pub(crate) struct Poller {
     sleeper: Sleeper,
     /// Time of the last turn that had an event.
     active: Time,
+    /// How long it looks again after that.
+    spin: SpinTime,
     /// Something was sent since the last poll, which is traffic too: an answer may be near.
     has_sent: bool,
     /// Times that the thread was put to sleep.
@@ -91,6 +94,7 @@ impl Poller {
             wait,
             sleeper: Sleeper::new()?,
             active: 0,
+            spin: SpinTime::new(wait.spin_ns()),
             has_sent: false,
             sleeps: 0,
         })
@@ -180,12 +184,14 @@ pub(crate) trait Turns<F> {
     #[inline]
     fn poll_turns(&mut self, until: Option<Time>, f: &mut F) -> io::Result<usize> {
         let poller = self.poller();
-        let Wait::Block { spin_ns } = poller.wait else { return self.spin(until, f) };
+        if poller.wait == Wait::BusyPoll {
+            return self.spin(until, f);
+        }
         let now = poller.now();
         if std::mem::take(&mut poller.has_sent) {
             poller.active = now;
         }
-        let spins = now.saturating_sub(poller.active) < spin_ns;
+        let spins = now.saturating_sub(poller.active) < poller.spin.get(now);
         let mut events = if spins { self.spin(until, f)? } else { self.turn(false, f)? };
         if events == 0 && !spins {
             let until = self.deadline().into_iter().chain(until).min();
@@ -193,7 +199,9 @@ pub(crate) trait Turns<F> {
             events = self.turn(false, f)?;
         }
         if events > 0 {
-            self.poller().active = now;
+            let poller = self.poller();
+            poller.spin.note_gap(now.saturating_sub(poller.active));
+            poller.active = now;
         }
         Ok(events)
     }

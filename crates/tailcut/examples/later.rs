@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use tailcut::{AsyncClient, Client, Error, Request, Responder, Server};
 use tailcut_net::clock::Clock;
+use tailcut_net::driver::Wait;
 
 fn main() -> Result<(), Error> {
     let ways: [(&str, Run); 3] = [
@@ -14,7 +15,9 @@ fn main() -> Result<(), Error> {
         ("from another thread", |server| {
             let (sender, receiver) = channel::<Responder>();
             std::thread::scope(|scope| {
-                scope.spawn(move || receiver.into_iter().for_each(reverse));
+                scope.spawn(move || {
+                    std::iter::from_fn(|| receive(&receiver)).for_each(reverse);
+                });
                 server.run(move |request| drop(sender.send(request.defer())))
             })
         }),
@@ -58,6 +61,18 @@ fn answer(request: Request<'_>) {
 
 fn reverse(responder: Responder) {
     responder.reply_in_place(|bytes| bytes.reverse());
+}
+
+/// The next, for which it looks as long as a server does before it sleeps.
+fn receive<T>(receiver: &Receiver<T>) -> Option<T> {
+    let until = Clock.now() + Wait::SPIN_NS;
+    while Clock.now() < until {
+        match receiver.try_recv() {
+            Err(TryRecvError::Empty) => std::thread::yield_now(),
+            received => return received.ok(),
+        }
+    }
+    receiver.recv().ok()
 }
 
 /// Calls a second of one client with 64 outstanding, over a slice.

@@ -15,6 +15,7 @@ use std::num::NonZeroU32;
 
 use tailcut_net::clock::Clock;
 use tailcut_net::completions::Parcel;
+use tailcut_net::dispatch::QUEUE_LEN_MAX;
 use tailcut_net::entropy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
@@ -22,6 +23,7 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 use crate::request::Job;
+use crate::server::Crew;
 
 /// Requests that wait for the thread that receives them.
 #[derive(Debug)]
@@ -31,18 +33,20 @@ pub(crate) struct Backlog {
     scheduler: Scheduler<Parcel<Job>, Jbsq>,
     /// When the turn has run handlers for long enough.
     ends_at: Time,
-    /// Handlers that the turn has run.
-    count: u32,
+    /// When the clock was read last.
+    read_at: Time,
+    /// Handlers that have begun since.
+    begun: u64,
+    /// So many begin before it is read again.
+    begun_max: u64,
 }
 
 impl Backlog {
     pub(crate) fn new() -> Self {
-        // Without a random device the shares' table is as good, but for strangers who know its key.
-        let seed = entropy::seed().unwrap_or_default();
         // All calls of one client at once are a queue that stands: as long as they are answered in
         // half of their time, nothing is refused.
         let overload = OverloadConfig {
-            seed,
+            seed: entropy::seed_or_zero(),
             target_ns: u64::MAX,
             deadline_divisor: 2,
             ..OverloadConfig::DEFAULT
@@ -51,7 +55,7 @@ impl Backlog {
         let mut scheduler = Scheduler::new(policy, QUEUE_LEN_MAX).with_overload(overload);
         scheduler.add_worker();
         scheduler.charge(OWN);
-        Self { scheduler, ends_at: 0, count: 0 }
+        Self { scheduler, ends_at: 0, read_at: 0, begun: 0, begun_max: 1 }
     }
 
     /// Whether something waits.
@@ -63,66 +67,79 @@ impl Backlog {
     /// A turn begins.
     #[inline]
     pub(crate) fn begin_turn(&mut self, now: Time) {
-        (self.ends_at, self.count) = (now.saturating_add(TURN_NS), 0);
+        (self.ends_at, self.read_at) = (now.saturating_add(TURN_NS), now);
+        (self.begun, self.begun_max) = (0, 1);
     }
 
-    /// Whether a request that has just come may run at once. Reads the clock now and then.
+    /// Whether a request that has just come may run at once. Reads the clock after the first, and
+    /// then as often as handlers are slow.
     #[inline]
     pub(crate) fn may_run(&mut self) -> bool {
-        !self.has_some() && self.is_young()
-    }
-
-    #[inline]
-    fn is_young(&mut self) -> bool {
-        self.count += 1;
-        !self.count.is_multiple_of(HANDLERS_PER_READING) || Clock.now() < self.ends_at
-    }
-
-    /// Keeps a request for later.
-    ///
-    /// # Errors
-    ///
-    /// The request, when too much waits.
-    pub(crate) fn hold(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Ticket, Parcel<Job>> {
-        match self.scheduler.offer(job, Cloning::Forbidden, wait, 0) {
-            Outcome::Held(ticket) => Ok(ticket),
-            Outcome::Full(job) => Err(job),
-            Outcome::Placed(..) => unreachable!("its worker always has something"),
+        if self.begun >= self.begun_max {
+            let now = Clock.now();
+            let each_ns = now.saturating_sub(self.read_at) / self.begun;
+            self.begun_max = (READING_NS / each_ns.max(1)).clamp(1, BEGUN_MAX);
+            (self.read_at, self.begun) = (now, 0);
         }
+        self.begun += 1;
+        self.read_at < self.ends_at && !self.has_some()
     }
 
     /// The next request to run, while the turn is young.
     pub(crate) fn poll_next(&mut self) -> Option<Parcel<Job>> {
-        if !self.has_some() || !self.is_young() {
+        if !self.has_some() {
+            return None;
+        }
+        let now = Clock.now();
+        if now >= self.ends_at {
             return None;
         }
         self.scheduler.conclude(OWN);
-        let placed = self.scheduler.poll_placed(Clock.now(), 0);
+        let placed = self.scheduler.poll_placed(now, 0);
         if placed.is_none() {
             self.scheduler.charge(OWN);
         }
         placed.map(|(_, job)| job)
     }
+}
 
-    /// The next request that has waited for too long.
-    pub(crate) fn poll_expired(&mut self) -> Option<Parcel<Job>> {
-        if self.has_some() { self.scheduler.poll_expired(Clock.now()) } else { None }
+impl Crew for Backlog {
+    const IS_ELSEWHERE: bool = false;
+
+    fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>> {
+        match self.scheduler.offer(job, Cloning::Forbidden, wait, 0) {
+            Outcome::Held(ticket) => Ok(Some(ticket)),
+            Outcome::Full(job) => Err(job),
+            Outcome::Placed(..) => unreachable!("its worker always has something"),
+        }
     }
 
-    /// Takes a request out, if it still waits.
-    pub(crate) fn withdraw(&mut self, ticket: Ticket) -> Option<Parcel<Job>> {
+    fn withdraw(&mut self, ticket: Ticket) -> Option<Parcel<Job>> {
         self.scheduler.remove(ticket)
+    }
+
+    fn poll_done(&mut self, _now: Time, mut done: impl FnMut(Parcel<Job>)) {
+        // The turn may be old: what has expired since it began is not run either.
+        while self.has_some()
+            && let Some(job) = self.scheduler.poll_expired(Clock.now())
+        {
+            done(job);
+        }
+    }
+
+    fn retry_after_ns(&self) -> u64 {
+        self.scheduler.retry_after_ns()
     }
 }
 
 /// The thread.
 const OWN: WorkerId = WorkerId(0);
 
-/// Requests that wait.
-const QUEUE_LEN_MAX: usize = 65_536;
-
 /// How long a turn runs handlers before it receives again.
 const TURN_NS: u64 = 100_000;
 
-/// Handlers for each reading of the clock.
-const HANDLERS_PER_READING: u32 = 8;
+/// The clock is read about as often while handlers run.
+const READING_NS: u64 = 10_000;
+
+/// Handlers for each reading of it, at most.
+const BEGUN_MAX: u64 = 8;

@@ -436,11 +436,6 @@ impl Live {
         parcel
     }
 
-    /// Whether requests are with others.
-    pub(crate) fn awaits_answers(&self) -> bool {
-        self.enlisted > 0
-    }
-
     /// Whether there are answers that wait for others, for a few turns at most.
     pub(crate) fn holds_answers(&self) -> bool {
         !self.taken.is_empty()

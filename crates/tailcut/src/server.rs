@@ -73,10 +73,10 @@ impl Classifier {
     }
 
     /// Gives a crew what an endpoint tells.
-    fn offer(
+    fn offer<C: Crew>(
         &self,
         event: Event,
-        crew: &mut impl Crew,
+        crew: &mut C,
         endpoint: &mut Endpoint,
         (now, live): (Time, &mut Live),
     ) {
@@ -84,7 +84,9 @@ impl Classifier {
             Event::Request { id, client, payload, deadline, options } => {
                 let kind = self.kind(&payload);
                 let mut job = Job::new(id, client, deadline, options, payload);
-                job.reply = endpoint.buffer();
+                if C::IS_ELSEWHERE {
+                    job.reply = endpoint.buffer();
+                }
                 job.link = Some(live.enlist(id));
                 let wait = Wait::of(share_of(client.ip()), now, deadline).of_type(kind);
                 match crew.offer(live.wrap(job), wait) {
@@ -128,8 +130,11 @@ enum Look {
     Never,
 }
 
-/// Who runs the requests that do not run on the server's own thread.
+/// Who runs requests: others, or the server's own thread when their turn comes.
 pub(crate) trait Crew {
+    /// It is others, who are given a buffer for the reply.
+    const IS_ELSEWHERE: bool = true;
+
     /// Takes a request, now or for as long as it may wait; the ticket of one that waits.
     fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>>;
 
@@ -334,7 +339,7 @@ impl Server {
             match self.next_look(turn) {
                 Look::Never => break,
                 Look::By(_) if self.backlog.has_some() => {}
-                Look::By(until) if !self.lets_others_go(turn) => self.driver.wait(None, until)?,
+                Look::By(until) if !self.holds_answers() => self.driver.wait(None, until)?,
                 Look::By(_) => {}
             }
         }
@@ -343,8 +348,10 @@ impl Server {
         Ok(())
     }
 
-    /// Receives one burst, answers it and sends the replies; never waits. For a program with a loop
-    /// of its own, which ends when that does: [`ServerHandle::stop`] changes nothing here.
+    /// Receives one burst, runs handlers for 100 us at most, the last of them to its end, and sends
+    /// the replies; never waits. What has not run waits for the next turn
+    /// ([`Server::has_waiting`]). For a program with a loop of its own, which ends when that does:
+    /// [`ServerHandle::stop`] changes nothing here.
     ///
     /// # Errors
     ///
@@ -353,6 +360,11 @@ impl Server {
         let turn = self.turn_once(handler)?;
         self.look(turn);
         Ok(())
+    }
+
+    /// Whether requests wait for the next [`Server::turn`].
+    pub fn has_waiting(&self) -> bool {
+        self.backlog.has_some()
     }
 
     /// Answers requests on worker threads until it is stopped: a number of them, or a
@@ -433,7 +445,7 @@ impl Server {
                 crew.flush();
             })?;
             let Look::By(until) = self.next_look(turn) else { break };
-            let is_sleeping = !self.lets_others_go(turn) && !self.driver.keeps_turning();
+            let is_sleeping = !self.holds_answers() && !self.driver.keeps_turning();
             if is_sleeping || turn.now >= self.crew_read_at.saturating_add(CREW_READ_EVERY_NS) {
                 self.crew_read_at = turn.now;
                 *lock(&self.crew_metrics) = crew.metrics();
@@ -455,14 +467,12 @@ impl Server {
         &self.outbox
     }
 
-    /// Whether the thread must not sleep, because it holds answers that others may join. While it would
-    /// spin for answers of others, these have its core, if they want it: they are what it spins for.
-    fn lets_others_go(&self, turn: Turn) -> bool {
+    /// Whether the thread must not sleep, because it holds answers that others may join: these have
+    /// its core meanwhile, if they want it.
+    fn holds_answers(&mut self) -> bool {
         let is_holding = self.live.holds_answers();
-        let is_spinning =
-            turn.is_idle() && self.live.awaits_answers() && self.driver.keeps_turning();
-        if is_holding || is_spinning {
-            std::thread::yield_now();
+        if is_holding {
+            self.driver.give_way();
         }
         is_holding
     }
@@ -473,45 +483,30 @@ impl Server {
     }
 
     fn turn_once(&mut self, handler: &mut impl FnMut(Request<'_>)) -> Result<Turn, Error> {
-        let Self { driver, live, outbox, backlog, .. } = self;
+        let Self { driver, live, outbox, backlog, classifier, .. } = self;
         let mut run = |task: Parcel<Job>, endpoint: &mut Endpoint, now, live: &mut Live| {
             let mut task = Some(task);
             outbox.guard(|| handler(Request::here(&mut task, endpoint, now, live)));
         };
         let turn = driver.turn_with(|_, endpoint, now| {
             live.take_answers(endpoint, now);
+            endpoint.set_retry_after(backlog.retry_after_ns());
             backlog.begin_turn(now);
-            while let Some(job) = backlog.poll_expired() {
-                refuse(endpoint, now, live, job);
-            }
-            while let Some(job) = backlog.poll_next() {
-                run(job, endpoint, now, live);
-            }
+            backlog.poll_done(now, |job| refuse(endpoint, now, live, job));
             while let Some(event) = endpoint.poll_event() {
                 match event {
-                    Event::Request { id, client, payload, deadline, options } => {
+                    Event::Request { id, client, payload, deadline, options }
+                        if backlog.may_run() =>
+                    {
                         let job = Job::new(id, client, deadline, options, payload);
-                        let mut job = live.wrap(job);
-                        if backlog.may_run() {
-                            run(job, endpoint, now, live);
-                            continue;
-                        }
-                        job.link = Some(live.enlist(id));
-                        let wait = Wait::of(share_of(client.ip()), now, deadline);
-                        match backlog.hold(job, wait) {
-                            Ok(ticket) => live.note_ticket(id, ticket),
-                            Err(job) => refuse(endpoint, now, live, job),
-                        }
+                        run(live.wrap(job), endpoint, now, live);
                     }
-                    Event::Cancelled { id } => {
-                        let ticket = live.cancel(id);
-                        if let Some(job) = ticket.and_then(|ticket| backlog.withdraw(ticket)) {
-                            // It has no verdict: nobody hears of it.
-                            let _ = live.settle(endpoint, now, job);
-                        }
-                    }
-                    Event::Replied { .. } | Event::Failed { .. } => {}
+                    event => classifier.offer(event, backlog, endpoint, (now, live)),
                 }
+            }
+            // Behind what has been cancelled meanwhile.
+            while let Some(job) = backlog.poll_next() {
+                run(job, endpoint, now, live);
             }
         })?;
         Ok(turn)

@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -22,6 +23,7 @@ use std::task::{Context, Poll, Waker};
 
 use tailcut_net::clock::Clock;
 use tailcut_net::completions::Parcel;
+use tailcut_net::dispatch::{self, QUEUE_LEN_MAX};
 use tailcut_net::entropy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
@@ -40,10 +42,10 @@ impl Server {
     /// It blocks the thread that it is called on, which drives the socket and must not be one of the
     /// runtime's.
     ///
-    /// `handler` makes a request's future, on a thread of the runtime, which it must not block. When the request is cancelled, or its
-    /// deadline passes, the future is dropped at its next await; one that waits for its turn is never
-    /// made. The bound counts futures, also those that have answered and go on. What a stop finds
-    /// unanswered at its limit is cancelled likewise.
+    /// `handler` makes a request's future, on a thread of the runtime, which it must not block. When
+    /// the request is cancelled, or its deadline passes, the future is dropped at its next await;
+    /// one that waits for its turn is never made. The bound counts futures, also those that have
+    /// answered and go on. What a stop finds unanswered at its limit is cancelled likewise.
     ///
     /// Where [`Server::classify`] tells types apart, each has a queue of its own, and of the `running_max`
     /// futures, then 1,024 at most, some are kept for the types that are over soonest.
@@ -79,7 +81,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] when the socket has become useless.
+    /// [`Error::Io`] when the socket has become useless, of kind InvalidInput for more types than
+    /// there may be.
     pub fn run_async<F, R>(
         &mut self,
         runtime: &Handle,
@@ -91,10 +94,13 @@ impl Server {
         R: Future<Output = ()> + Send + 'static,
     {
         let types = self.types();
+        dispatch::Config { types, ..dispatch::Config::new(1) }
+            .check()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let places = if types > 1 { running_max.min(TYPED_PLACES_MAX) } else { running_max };
         let places = NonZeroU32::new(places).unwrap_or(NonZeroU32::MIN);
         self.set_workers(places.get() as usize);
-        let overload = OverloadConfig { seed: entropy::seed()?, ..OverloadConfig::DEFAULT };
+        let overload = OverloadConfig { seed: entropy::seed_or_zero(), ..OverloadConfig::DEFAULT };
         let scheduler = scheduler(places, types).with_overload(overload);
         let shared = Shared {
             handler,
@@ -422,6 +428,3 @@ where
 
 /// Most places where there are types: a placement looks at each.
 const TYPED_PLACES_MAX: u32 = 1024;
-
-/// Requests that wait for a lane.
-const QUEUE_LEN_MAX: usize = 65_536;

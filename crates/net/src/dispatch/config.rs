@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use tailcut_proto::scheduler::typed::TYPES_MAX;
 
 use super::hand_off::BOUND_MAX;
-use super::spin::SpinTime;
 use crate::driver::Wait;
+use crate::spin::SpinTime;
 
 /// The configuration of a dispatcher. [`Config::new`] has the defaults of the fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +167,8 @@ impl std::error::Error for ConfigError {}
 /// services of 2 us (`rpcvalet.md` section 6, 30 ns each).
 pub const WORKERS_MAX: usize = 64;
 
-const QUEUE_LEN_MAX: usize = 65_536;
+/// The requests that may wait by default.
+pub const QUEUE_LEN_MAX: usize = 65_536;
 
 /// The spin of a worker that shares its core.
 const SHARED_SPIN_NS: u64 = 1_000;

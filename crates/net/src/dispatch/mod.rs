@@ -29,7 +29,6 @@ mod hand_off;
 mod levels;
 mod metrics;
 mod pull;
-mod spin;
 mod worker;
 
 use std::collections::VecDeque;
@@ -43,7 +42,7 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::{TypeId, Types};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
-pub use self::config::{Bound, Config, ConfigError, Delivery, WORKERS_MAX};
+pub use self::config::{Bound, Config, ConfigError, Delivery, QUEUE_LEN_MAX, WORKERS_MAX};
 pub use self::hand_off::BOUND_MAX;
 pub use self::levels::Levels;
 pub use self::metrics::{ByWorker, Counts, Metrics, TypeMetrics};
@@ -151,9 +150,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     ) -> Result<(Self, Vec<Worker<J>>), ConfigError> {
         config.check()?;
         let shared = Arc::new(Shared::new(config.workers, waker.clone()));
-        // Without a random device the shares' table is as good, but for strangers who know its key.
-        let seed = entropy::seed().unwrap_or_default();
-        let overload = OverloadConfig { seed, ..OverloadConfig::DEFAULT };
+        let overload = OverloadConfig { seed: entropy::seed_or_zero(), ..OverloadConfig::DEFAULT };
         let mut dispatcher = Self {
             scheduler: typed(Scheduler::new(Box::new(policy), config.queue_len_max), config.types)
                 .with_overload(overload),

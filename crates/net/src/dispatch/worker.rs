@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
-use super::spin::SpinTime;
 use crate::affinity;
 use crate::clock::Clock;
 use crate::driver::Waker;
+use crate::spin::SpinTime;
 use crate::sys::{LaneTaken as Taken, Puller, Taker};
 
 /// One worker's side: to be run by a thread of its own, or played turn by turn.
@@ -252,7 +252,7 @@ impl<J: Send> Worker<J> {
     /// Spins and then sleeps until there is something to do.
     fn pass_time(&mut self) {
         let began_at = Clock.now();
-        let spin_ns = self.spin.get();
+        let spin_ns = self.spin.get(began_at);
         loop {
             for _ in 0..SPINS_PER_READING {
                 if self.source.has_job() {
@@ -268,6 +268,7 @@ impl<J: Send> Worker<J> {
             if gap_ns >= spin_ns {
                 break;
             }
+            self.spin.give_way(began_at + gap_ns);
         }
         self.sleep();
         self.spin.note_gap(Clock.now().saturating_sub(began_at));

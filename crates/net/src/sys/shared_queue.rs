@@ -9,7 +9,8 @@
 //!
 //! So a long job keeps no slot but its own. The slots and what a worker has of one are a lane's.
 //!
-//! Invariant: the order holds each full slot once, and what is before `next` has been taken.
+//! Invariant: the order holds each full slot once, and what is before `next` has been taken. A place
+//! is emptied after `next` has moved on, so that who finds it empty finds the next one.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -171,23 +172,33 @@ impl<T: Send> Puller<T> {
         let at = next.0.load(Ordering::Relaxed);
         let place = &order[at & (order.len() - 1)];
         let index = place.load(Ordering::Acquire);
-        if index != NOTHING {
-            place.store(NOTHING, Ordering::Relaxed);
+        let slot = slots.get(index as usize).filter(|slot| {
+            // Whoever sees the place emptied sees where the next is.
             next.0.store(at.wrapping_add(1), Ordering::Relaxed);
-        }
+            place.store(NOTHING, Ordering::Release);
+            // The exchange makes it this worker's without a word about the lock. Under it, so that
+            // the feeder does not wait at this slot for a worker that is descheduled behind it.
+            let (full, taken) = (FULL, TAKEN);
+            slot.state.compare_exchange(full, taken, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        });
         lock.release(self.index);
-        let slot = slots.get(index as usize)?;
-        // The exchange makes it this worker's without a word about the lock.
-        slot.state.compare_exchange(FULL, TAKEN, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Taken { slot, job: PhantomData })
+        slot.map(|slot| Taken { slot, job: PhantomData })
     }
 
     /// Whether [`Puller::take`] would find a job, if no other worker takes it first.
     #[inline]
     pub(crate) fn has_job(&self) -> bool {
         let Ring { order, next, .. } = &*self.ring;
-        let at = next.0.load(Ordering::Relaxed) & (order.len() - 1);
-        order[at].load(Ordering::Relaxed) != NOTHING
+        loop {
+            let at = next.0.load(Ordering::Relaxed);
+            if order[at & (order.len() - 1)].load(Ordering::Acquire) != NOTHING {
+                return true;
+            }
+            // Another may have taken that one between the two looks, and there are more.
+            if next.0.load(Ordering::Relaxed) == at {
+                return false;
+            }
+        }
     }
 }
 
