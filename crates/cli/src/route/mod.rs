@@ -288,11 +288,7 @@ impl Door {
     fn open(args: &Args, forward: Forward) -> Result<Vec<Self>> {
         let count = args.serving.threads;
         if count == 1 {
-            let mut places = Place::read(&args.listen, 1)?;
-            let (Some(place), true) = (places.pop(), places.is_empty()) else {
-                bail!("a router has one port, and systemd has passed several sockets");
-            };
-            return Ok(vec![Self { front: None, port: place.open(&Opening::default())? }]);
+            return Ok(vec![Self { front: None, port: open_port(&args.listen)? }]);
         }
         if forward == Forward::Keep {
             bail!(
@@ -320,6 +316,15 @@ impl Door {
     }
 }
 
+/// The one port of a loop.
+fn open_port(listen: &str) -> Result<AnyDatapath> {
+    let mut places = Place::read(listen, 1)?;
+    let (Some(place), true) = (places.pop(), places.is_empty()) else {
+        bail!("a router has one port, and systemd has passed several sockets");
+    };
+    place.open(&Opening::default())
+}
+
 fn router_config(
     args: &Args,
     forward: Forward,
@@ -334,8 +339,6 @@ fn router_config(
     for name in &args.upstream {
         upstreams.extend(network::resolve_range(name)?);
     }
-    let secret = entropy::secret().context("cannot draw a secret")?;
-    let (seed, _) = secret.split_first_chunk().expect("16 bytes have 8");
     let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
     Ok(RouterConfig {
         policy: policy(args),
@@ -354,7 +357,7 @@ fn router_config(
         outliers: OutlierConfig { factor: args.slow_factor, ..OutlierConfig::DEFAULT },
         lease_ns: args.lease,
         transit_ns_max: args.transit,
-        seed: u64::from_be_bytes(*seed),
+        seed: entropy::seed().context("cannot draw a seed")?,
         ..RouterConfig::default()
     })
 }

@@ -9,19 +9,17 @@ use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
 use tailcut_net::log::DriverLog;
-use tailcut_net::open::Opening;
 use tailcut_proto::netclone::{Fallback, Switch, SwitchConfig, SwitchMetrics, SwitchServer};
 use tailcut_proto::node::Time;
-use tailcut_proto::router::Speaks;
+use tailcut_proto::router::{RouterConfig, Speaks};
 
-use super::{Args, ForwardMode};
+use super::{Args, FilterPlace, ForwardMode};
 use crate::admin::Reading;
 use crate::admin::text::{Page, seconds};
 use crate::counters::{self, Counters, PortSnapshot};
 use crate::life::Life;
 use crate::orders::{self, Orders};
 use crate::output;
-use crate::place::Place;
 
 /// A switch at one moment.
 #[derive(Debug)]
@@ -46,11 +44,7 @@ struct Loop {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     check(args)?;
-    let mut places = Place::read(&args.listen, 1)?;
-    let (Some(place), true) = (places.pop(), places.is_empty()) else {
-        bail!("a router has one port, and systemd has passed several sockets");
-    };
-    let port = place.open(&Opening::default())?;
+    let port = super::open_port(&args.listen)?;
     let listen = port.local_address();
     let started_at = Clock.now();
     let switch = Switch::new(started_at, config(args, listen)?)?;
@@ -87,6 +81,25 @@ fn check(args: &Args) -> Result<()> {
             "--threads, --trace, --control and --forward are R2P2's; leave them out, or take --transport r2p2"
         );
     }
+    let default = RouterConfig::default();
+    let has_no_queue = args.queue == default.queue_len_max
+        && args.hold == default.hold_ns_max
+        && args.lease == default.lease_ns
+        && args.transit == default.transit_ns_max;
+    if !has_no_queue {
+        bail!(
+            "a NetClone switch holds nothing and keeps no slots: leave --queue, --hold, --lease and --transit out, or take --transport r2p2"
+        );
+    }
+    let knows_answers_alone = args.probe_interval == default.probe_interval_ns
+        && args.slow_factor == default.outliers.factor
+        && args.filter == FilterPlace::Client
+        && args.upstream.is_empty();
+    if !knows_answers_alone {
+        bail!(
+            "a NetClone switch learns from replies alone, and filters them all: leave --probe-interval, --slow-factor, --filter and --upstream out, or take --transport r2p2"
+        );
+    }
     Ok(())
 }
 
@@ -104,14 +117,12 @@ fn config(args: &Args, listen: std::net::SocketAddr) -> Result<SwitchConfig> {
             ));
         }
     };
-    let secret = entropy::secret().context("cannot draw a secret")?;
-    let (seed, _) = secret.split_first_chunk().expect("16 bytes have 8");
     let silent_ns = args.silent_after.unwrap_or(SwitchConfig::default().silent_ns);
     Ok(SwitchConfig {
         servers: named.iter().map(|server| server.addr).collect(),
         fallback,
         silent_ns,
-        seed: u64::from_be_bytes(*seed),
+        seed: entropy::seed().context("cannot draw a seed")?,
         ..SwitchConfig::default()
     })
 }

@@ -231,12 +231,20 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
         self.crew.iter().for_each(|crew| times.add(crew.times()));
     }
 
-    /// Takes bytes that workers hand back; false where the queue is full.
-    pub(super) fn offer_echo(&mut self, now: Time, who: W, bytes: Vec<u8>) -> bool {
+    /// Takes bytes that workers hand back, unless the queue is full, which it counts.
+    ///
+    /// # Errors
+    ///
+    /// The bytes.
+    pub(super) fn offer_echo(&mut self, now: Time, who: W, bytes: Vec<u8>) -> Result<(), Vec<u8>> {
         self.counts.requests += 1;
-        let is_taken = self.offer_work(now, (who, Work::Echo(bytes)), 0);
-        self.counts.overload += u64::from(!is_taken);
-        is_taken
+        self.offer_work(now, (who, Work::Echo(bytes)), 0).map_err(|work| {
+            self.counts.overload += 1;
+            match work {
+                Work::Echo(bytes) => bytes,
+                Work::Task(_) => Vec::new(),
+            }
+        })
     }
 
     /// Hands back what workers are done with, and gives them what waits.
@@ -250,11 +258,12 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
         }
     }
 
-    fn offer_work(&mut self, now: Time, what: (W, Work), service_ns: u64) -> bool {
+    fn offer_work(&mut self, now: Time, what: (W, Work), service_ns: u64) -> Result<(), Work> {
+        let Some(crew) = &mut self.crew else { return Err(what.1) };
         let id = RequestId(self.next_id);
         self.next_id += 1;
         let job = Job { id, what, arrived_at: now, service_ns };
-        self.crew.as_mut().is_some_and(|crew| crew.offer(job, Time::MAX, Time::MAX.into()))
+        crew.offer(job, Time::MAX, Time::MAX.into()).map_err(|job| job.what.1)
     }
 
     /// Takes a request; false where the queue is full.
@@ -273,7 +282,7 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
             self.emulated.offer(job, Time::MAX)
         } else if self.crew.is_some() {
             let service_ns = self.drawn_ns().unwrap_or(task.service_ns);
-            self.offer_work(now, (who, Work::Task(task)), service_ns)
+            self.offer_work(now, (who, Work::Task(task)), service_ns).is_ok()
         } else {
             let has_room = self.spun.len() < self.config.queue_len_max;
             if has_room {

@@ -284,7 +284,8 @@ impl CallDesk {
                 // What waits to be computed is asked about when it is its turn.
                 Event::Cancelled { id } => {
                     self.emulated.cancel(now, id);
-                    self.crew.iter_mut().for_each(|crew| crew.cancel(id));
+                    let job = self.crew.as_mut().and_then(|crew| crew.cancel(id));
+                    job.into_iter().for_each(|job| endpoint.recycle(job.what.1));
                 }
                 Event::Replied { .. } | Event::Failed { .. } => {}
             }
@@ -352,7 +353,10 @@ impl CallDesk {
                 |Job { id, what: (what, payload), arrived_at, service_ns }, ending| {
                     let job = Job { id, what, arrived_at, service_ns };
                     match (ending, what) {
-                        (Ending::Expired, _) => refuse(endpoint, now, &job),
+                        (Ending::Expired, _) => {
+                            endpoint.recycle(payload);
+                            refuse(endpoint, now, &job);
+                        }
                         // A request that is gone needs no reply.
                         (_, Answer::Request) => drop(endpoint.reply(now, id, payload)),
                         _ => reply(endpoint, now, job),
@@ -372,7 +376,8 @@ impl CallDesk {
             };
             let what = (Answer::Request, payload);
             let job = Job { id, what, arrived_at: now, service_ns: 0 };
-            if !crew.offer(job, deadline, wait) {
+            if let Err(job) = crew.offer(job, deadline, wait) {
+                endpoint.recycle(job.what.1);
                 let _ = endpoint.refuse(now, id, DropReason::Overload);
             }
             return;
@@ -389,7 +394,7 @@ impl CallDesk {
         } else if let Some(crew) = &mut self.crew {
             let Job { id, what, arrived_at, service_ns } = job;
             let what = (what, Vec::new());
-            crew.offer(Job { id, what, arrived_at, service_ns }, deadline, wait)
+            crew.offer(Job { id, what, arrived_at, service_ns }, deadline, wait).is_ok()
         } else {
             self.offer_spun(job, wait)
         };

@@ -83,23 +83,34 @@ impl<W: Send + 'static> Crew<W> {
         Self { typed_times: kinds.times(), kinds, ..self }
     }
 
-    /// Takes a request; false when the queue is full.
-    pub(super) fn offer(&mut self, job: Job<W>, deadline: Time, wait: QueueWait) -> bool {
+    /// Takes a request, unless the queue is full.
+    ///
+    /// # Errors
+    ///
+    /// The request.
+    pub(super) fn offer(
+        &mut self,
+        job: Job<W>,
+        deadline: Time,
+        wait: QueueWait,
+    ) -> Result<(), Job<W>> {
         let id = job.id;
         self.active = job.arrived_at;
         let wait = wait.of_type(self.kinds.of(job.service_ns));
         let offered = self.dispatcher.offer(Computed { job, deadline, began_at: None }, wait);
-        if let Ok(Some(ticket)) = offered {
+        // What has no deadline comes from who cannot cancel.
+        if let Some(ticket) = offered.map_err(|computed| computed.job)?
+            && deadline != Time::MAX
+        {
             self.held.insert(id, ticket);
         }
-        offered.is_ok()
+        Ok(())
     }
 
-    /// Takes a request out of the queue.
-    pub(super) fn cancel(&mut self, id: RequestId) {
-        if let Some(ticket) = self.held.remove(&id) {
-            self.dispatcher.withdraw(ticket);
-        }
+    /// Takes a request out of the queue, if it still waits there.
+    pub(super) fn cancel(&mut self, id: RequestId) -> Option<Job<W>> {
+        let ticket = self.held.remove(&id)?;
+        self.dispatcher.withdraw(ticket).map(|computed| computed.job)
     }
 
     /// Hands back what has been computed and what has expired, and lets workers begin what has come
@@ -107,7 +118,9 @@ impl<W: Send + 'static> Crew<W> {
     pub(super) fn poll_ended(&mut self, now: Time, mut ended: impl FnMut(Job<W>, Ending)) {
         let Self { dispatcher, held, times, active, kinds, typed_times, .. } = self;
         dispatcher.poll_done(now, |Computed { job, began_at, .. }| {
-            held.remove(&job.id);
+            if !held.is_empty() {
+                held.remove(&job.id);
+            }
             *active = now;
             if let Some(began_at) = began_at {
                 let queueing_ns = began_at.saturating_sub(job.arrived_at);
@@ -125,11 +138,10 @@ impl<W: Send + 'static> Crew<W> {
         self.dispatcher.len().saturating_sub(self.worker_count)
     }
 
-    /// Requests that waited when a service ended, before its worker began the next; so many that
-    /// have been polled ended after it.
-    pub(super) fn waiting_at_finish(&self, ended_later: usize) -> usize {
-        let still_running = self.worker_count - 1;
-        (self.dispatcher.len() + ended_later).saturating_sub(still_running)
+    /// Requests that waited when a service ended, before its worker began the next, and so many
+    /// others had not ended.
+    pub(super) fn waiting_at_finish(&self, unfinished: usize) -> usize {
+        unfinished.saturating_sub(self.worker_count - 1)
     }
 
     /// Something is likely to finish before a sleep would be worth its wake-up.
@@ -194,7 +206,7 @@ mod tests {
         for number in 0..250 {
             let (id, wait) = (RequestId(number), QueueWait::of(1, began_at, deadline));
             let job = Job { id, what: (), arrived_at: began_at, service_ns: 2_000_000 };
-            assert!(crew.offer(job, deadline, wait));
+            assert!(crew.offer(job, deadline, wait).is_ok());
         }
         let (mut finished, mut expired) = (0, 0);
         while finished + expired < 250 {

@@ -222,8 +222,9 @@ impl<F: Framing> Port<F> {
             if self.handler.crew.is_some() {
                 let mut kept = self.outbox.empty();
                 kept.extend_from_slice(body);
-                // The queue counts what it does not take.
-                self.handler.offer_echo(now, asked, kept);
+                if let Err(kept) = self.handler.offer_echo(now, asked, kept) {
+                    self.outbox.recycle(kept);
+                }
                 return;
             }
             self.handler.counts.requests += 1;
@@ -250,11 +251,13 @@ impl<F: Framing> Port<F> {
     fn reply_computed(&mut self, now: Time) {
         let mut done = std::mem::take(&mut self.done);
         self.handler.poll_workers(now, |asked, work| done.push((asked, work)));
-        let mut ended_later = done.len();
+        // When the first of them ended.
+        let crew = self.handler.crew.as_ref();
+        let mut unfinished = crew.map_or(0, |crew| crew.dispatcher.len() + done.len());
         for (asked, work) in done.drain(..) {
-            ended_later -= 1;
+            unfinished -= 1;
             let crew = self.handler.crew.as_ref();
-            let waiting = crew.map_or(0, |crew| crew.waiting_at_finish(ended_later));
+            let waiting = crew.map_or(0, |crew| crew.waiting_at_finish(unfinished));
             let load = u32::try_from(waiting).unwrap_or(u32::MAX);
             match work {
                 Work::Task(task) => self.reply(asked, load, |out| task.write_reply(out)),

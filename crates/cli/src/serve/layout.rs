@@ -70,6 +70,23 @@ impl Args {
         if self.serving.threads > 1 || self.ports > 1 {
             bail!("--dispatch says how many threads serve; leave --threads and --ports out");
         }
+        if self.router.is_some() {
+            bail!(
+                "several queues at one port are no server behind a router: take --dispatch single, or leave --router out"
+            );
+        }
+        if queues == workers
+            && (self.bound.is_some() || self.worker_spin.is_some() || !self.worker_cores.is_empty())
+        {
+            bail!(
+                "--dispatch with a queue for each worker has no hand-off: leave --bound, --worker-cores and --worker-spin out"
+            );
+        }
+        if queues == workers && !self.types.is_empty() {
+            bail!(
+                "--dispatch with a queue for each worker reserves none: leave --types out, or take --dispatch single"
+            );
+        }
         if !workers.is_multiple_of(queues) || queues > QUEUES_MAX {
             bail!(
                 "--dispatch: {workers} workers are not shared evenly by {queues} queues, {QUEUES_MAX} at most"

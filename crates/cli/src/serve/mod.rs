@@ -290,7 +290,7 @@ impl Server {
         let open = |places| match args.transport {
             Transport::Udp => Ports::open(args, places, |_| Bare).map(Self::Datagrams),
             Transport::NetClone => {
-                let framing = |index| NetClone { sid: args.server_id + index as u32 };
+                let framing = |index| NetClone { sid: args.server_id.wrapping_add(index as u32) };
                 Ports::open(args, places, framing).map(Self::NetClone)
             }
             _ => Listeners::open(args, tls.as_ref(), places).map(Self::Connections),

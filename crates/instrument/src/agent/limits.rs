@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Result, bail, ensure};
+use tailcut_wire::netclone::SERVERS_MAX;
 
 use crate::job::{Granted, Job, LoadShare};
 use crate::network::{is_private, resolve};
@@ -29,6 +30,7 @@ impl Limits {
     /// Whether the job is one that this agent does, and what it grants then.
     pub(super) fn check(&self, job: &Job) -> Result<Granted> {
         self.check_load(job)?;
+        within("netclone_servers", u64::from(job.netclone_servers), 1, u64::from(SERVERS_MAX))?;
         within("threads", u64::from(job.threads), 1, THREADS_MAX)?;
         check_connections(job.connections)?;
         within("pipeline", u64::from(job.pipeline), 1, OUTSTANDING_MAX)?;
