@@ -22,8 +22,8 @@ use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
+use crate::crew::Crew;
 use crate::request::Job;
-use crate::server::Crew;
 
 /// Requests that wait for the thread that receives them.
 #[derive(Debug)]

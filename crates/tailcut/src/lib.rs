@@ -75,6 +75,7 @@
 mod async_client;
 mod backlog;
 mod client;
+mod crew;
 mod error;
 mod options;
 mod request;

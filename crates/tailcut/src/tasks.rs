@@ -32,10 +32,11 @@ use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 use tokio::runtime::Handle;
 
+use crate::crew::Crew;
 use crate::error::Error;
 use crate::lock;
 use crate::request::{Job, Outbox, Responder};
-use crate::server::{Crew, Server};
+use crate::server::Server;
 
 impl Server {
     /// Answers requests by tasks on `runtime`, at most `running_max` at once, until it is stopped.

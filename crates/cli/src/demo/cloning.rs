@@ -10,8 +10,8 @@ use tailcut_proto::policy::{PolicySpec, QueueModel};
 
 use super::chart;
 use super::plan::JITTERED;
+use super::point::{PointResult, point_json};
 use super::predict::Curve;
-use super::report::{PointResult, point_json};
 use crate::chart::{Chart, NARROW, Series, WIDE, look_of};
 use crate::output;
 

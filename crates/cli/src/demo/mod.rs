@@ -9,6 +9,7 @@ mod cloning;
 mod lanes;
 mod measurement;
 mod plan;
+mod point;
 mod predict;
 mod process;
 mod progress;
@@ -26,8 +27,9 @@ use tailcut_proto::policy::{self, PolicySpec};
 use self::cloning::Cloning;
 use self::measurement::Measurement;
 use self::plan::Point;
+use self::point::PointResult;
 use self::predict::Figures;
-use self::report::{CHECK_LOAD, Machine, PointResult, Report, Setting};
+use self::report::{CHECK_LOAD, Machine, Report, Setting};
 use crate::distribution_file::parse_positive_ns;
 use crate::{output, signals};
 

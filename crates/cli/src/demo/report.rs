@@ -13,8 +13,8 @@ use tailcut_proto::policy::{PolicySpec, QueueModel};
 
 use super::chart::{self, Group};
 use super::cloning::Cloning;
-use super::measurement::Measurement;
 use super::plan::{PLAIN, Point, WARMUP_NS, WORKERS};
+use super::point::{PointResult, point_json};
 use super::predict::{self, Curve, Figures};
 use super::progress;
 use crate::chart::{Chart, NARROW, Series, WIDE, look_of};
@@ -56,28 +56,6 @@ pub(super) struct Machine {
     pub(super) cpu: String,
     pub(super) cores: usize,
     pub(super) kernel: String,
-}
-
-/// One point, measured and predicted.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PointResult {
-    pub(super) point: Point,
-    pub(super) measurement: Measurement,
-    /// From the measurement; in units of the mean service time.
-    pub(super) measured: Figures,
-    pub(super) predicted: Figures,
-}
-
-impl PointResult {
-    /// The measured p99 over the predicted one.
-    pub(super) fn ratio(&self) -> f64 {
-        self.measured.p99 / self.predicted.p99
-    }
-
-    /// Whether the measured p99 is further from the prediction than chance explains.
-    pub(super) fn departs(&self) -> bool {
-        (self.ratio() - 1.0).abs() > DEPARTURE_MAX
-    }
 }
 
 impl Machine {
@@ -318,37 +296,16 @@ fn cells(result: &PointResult) -> [String; HEAD.len()] {
     ]
 }
 
-/// A point for programs.
-pub(super) fn point_json(result: &PointResult) -> Value {
-    let PointResult { point, measurement, measured, predicted } = result;
-    json!({
-        "policy": point.policy.to_string(),
-        "load": point.load,
-        "duration_ns": point.duration_ns,
-        "rate_per_s": measurement.rate_per_s,
-        "counts": measurement.counts,
-        "latency_us": measurement.latency_us,
-        "repeats": measurement.repeats,
-        "sojourn_over_service": measured,
-        "predicted": { "basis": predict::basis_at(point), "sojourn_over_service": predicted },
-        "p99_over_predicted": result.ratio(),
-        "departs": result.departs(),
-    })
-}
-
 const HEAD: [&str; 9] =
     ["policy", "load", "samples", "p50", "p99", "p99.9", "predicted p99", "ratio", "by"];
 const ONE_QUEUE: &str = "one queue (bound)";
 /// The load of the bars, of the text and of `--check`.
 pub(super) const CHECK_LOAD: f64 = 0.7;
-/// Three standard deviations of the most uncertain point that `--check` looks at, see
-/// [`super::plan`].
-const DEPARTURE_MAX: f64 = 0.15;
-
 #[cfg(test)]
 mod tests {
     use super::super::measurement::{Counts, Latencies, Latency, Rates};
     use super::*;
+    use crate::demo::measurement::Measurement;
 
     #[test]
     fn the_table_marks_what_departs() {

@@ -177,6 +177,7 @@ impl Maps {
 /// Instructions, and the jumps that are to land at what comes later.
 #[derive(Default)]
 struct Program {
+    /// Of 8 bytes each.
     instructions: Vec<Instruction>,
     /// Jumps to where the socket is selected.
     to_select: Vec<usize>,

@@ -157,27 +157,41 @@ fn bpf<T>(command: libc::c_int, attributes: &T) -> io::Result<usize> {
 
 #[repr(C)]
 struct MapCreate {
+    /// `BPF_MAP_TYPE_...`.
     kind: u32,
+    /// Of a key.
     key_bytes: u32,
+    /// Of a value.
     value_bytes: u32,
+    /// The most entries.
     len: u32,
+    /// None.
     flags: u32,
 }
 
 #[repr(C)]
 struct MapUpdate {
+    /// The map's descriptor.
     map: i32,
+    /// Zero.
     padding: u32,
+    /// Where the key is.
     key: u64,
+    /// Where the value is.
     value: u64,
+    /// None: the entry is made or replaced.
     flags: u64,
 }
 
 #[repr(C)]
 struct ProgramLoad {
+    /// `BPF_PROG_TYPE_...`.
     kind: u32,
+    /// Of the instructions, 8 bytes each.
     count: u32,
+    /// Where they are.
     instructions: u64,
+    /// Where its name is, which ends with a zero.
     license: u64,
 }
 

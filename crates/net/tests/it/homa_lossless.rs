@@ -33,15 +33,19 @@ fn next_to_nothing_is_sent_twice_over_ip() {
 type Bind = fn(SocketAddr, UdpConfig) -> std::io::Result<AnyDatapath>;
 
 /// Of a few runs the best counts: a side that the machine does not let run for a while is asked for
-/// what it cannot say.
+/// what it cannot say. While other tests and builds kept two cores busy that was up to 1.6 % of all
+/// bytes; when receivers asked for all that was granted, it was 9 to 33 % of them on a quiet machine.
 fn check(bind: Bind) {
     let Some(pair) = VethPair::create() else { return };
     let mut shares = Vec::new();
-    while shares.iter().all(|&share| share >= 0.005) && shares.len() < 8 {
+    while shares.iter().all(|&share| share >= SHARE_MAX) && shares.len() < 8 {
         shares.push(share_sent_twice(&pair, bind));
     }
-    assert!(shares.iter().any(|&share| share < 0.005), "{shares:?}");
+    assert!(shares.iter().any(|&share| share < SHARE_MAX), "{shares:?}");
 }
+
+/// Part of all bytes that may be sent twice.
+const SHARE_MAX: f64 = 0.03;
 
 /// Long requests and replies, many outstanding: which part of all bytes was sent again.
 fn share_sent_twice(pair: &VethPair, bind: Bind) -> f64 {

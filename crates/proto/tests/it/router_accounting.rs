@@ -338,7 +338,7 @@ fn the_bound_is_that_of_servers_that_take_requests() {
     assert_eq!((bench.states()[0], bound(&bench)), (ServerState::Silent, alone));
     bench.send(server(0), &large.feedback());
     assert_eq!(bound(&bench), both);
-    bench.router.remove_server(server(0)).unwrap();
+    bench.router.remove_server(bench.now, server(0)).unwrap();
     assert_eq!(bound(&bench), alone, "removed");
 }
 

@@ -23,7 +23,7 @@ impl Paid {
     pub(super) fn note_out(&mut self, call: (usize, u64), len: u64) -> Option<(u64, u64)> {
         let paid = self.calls.entry(call).or_default();
         paid.1 += len;
-        (paid.1 > super::watch::AMPLIFICATION_MAX * paid.0).then_some(*paid)
+        (paid.1 > AMPLIFICATION_MAX * paid.0).then_some(*paid)
     }
 
     /// True if what a router has placed has come before: the network has doubled it.
@@ -31,3 +31,6 @@ impl Paid {
         !self.placements.insert(placement)
     }
 }
+
+/// Bytes out for each byte in.
+pub(super) const AMPLIFICATION_MAX: u64 = 3;

@@ -36,7 +36,7 @@ use tailcut_wire::homa;
 use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
 use super::openers::Openers;
-use super::paid::Paid;
+use super::paid::{AMPLIFICATION_MAX, Paid};
 use super::plan::{Attack, Host, Moment, Plan, Transport};
 use super::replies::{Judged, ReplyBook};
 use super::{Cost, Invariant, Options, Violation};
@@ -911,9 +911,6 @@ const TRANSIT_NS_MAX: u64 = 10_000_000;
 
 /// Reports that are kept to be sent again.
 const REPORTS_LEN_MAX: usize = 1024;
-
-/// Bytes out for each byte in.
-pub(super) const AMPLIFICATION_MAX: u64 = 3;
 
 /// A placement this far from the last is another router's, or of the same one restarted
 /// (docs/protocol/r2p2.md).
