@@ -14,10 +14,13 @@ const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: fal
 /// Bytes of a request that takes several grants.
 const LEN: usize = 600_000;
 
-/// A pair whose client has sent part of a long request, for `sent_ns`, and stands still.
-fn half_sent(sent_ns: u64) -> HomaPair {
+/// A pair whose client has sent part of a long request, for `sent_ns`, and is paused. Its server waits
+/// for answers so long.
+fn half_sent(sent_ns: u64, silence_ns: u64) -> HomaPair {
     let path = Impairment { delay_ns: 10 * US, ..Impairment::NONE };
-    let mut pair = HomaPair::new(path, 1);
+    let mut pair = HomaPair::with_config(path, 1, |_, server| {
+        server.recovery.partial_silence_ns_max = silence_ns;
+    });
     pair.call(0, LEN, 2_000 * MS, ONCE);
     pair.run_for(sent_ns);
     pair.network().pause(0, 256);
@@ -31,7 +34,7 @@ fn partials(pair: &mut HomaPair) -> usize {
 #[test]
 fn a_request_whose_client_is_gone_is_released_soon() {
     for sent_ns in [15 * US, 35 * US, 55 * US] {
-        let mut pair = half_sent(sent_ns);
+        let mut pair = half_sent(sent_ns, 50 * MS);
         pair.run_for(40 * MS);
         assert_eq!(partials(&mut pair), 1, "it may only stand still");
         pair.run_for(25 * MS);
@@ -45,7 +48,7 @@ fn a_request_whose_client_is_gone_is_released_soon() {
 fn a_client_that_stands_still_loses_no_request() {
     for sent_ns in [15 * US, 35 * US, 45 * US, 55 * US] {
         for paused_ms in [5, 40, 60, 100, 400, 1_500] {
-            let mut pair = half_sent(sent_ns);
+            let mut pair = half_sent(sent_ns, 1_000 * MS);
             pair.run_for(paused_ms * MS);
             pair.network().resume(0);
             let resumed_at = pair.now();
