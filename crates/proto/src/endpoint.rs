@@ -18,13 +18,6 @@ pub enum Endpoint {
     Homa(Box<homa::Endpoint>),
 }
 
-/// Bytes of a request that are handed over at a time: they are sent from the cache into which they
-/// were copied.
-pub const GROWN_LEN: usize = 64 << 10;
-
-/// Shortest request that is worth several turns of a driver.
-const GROWING_LEN_MIN: usize = 2 * GROWN_LEN;
-
 /// An endpoint's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metrics {
@@ -57,35 +50,6 @@ impl Endpoint {
     /// what may be outstanding.
     pub fn may_call(&mut self, target: SocketAddr, len: usize) -> bool {
         either!(self.may_call(target, len))
-    }
-
-    /// Calls with a request that is handed over piece by piece, where that is of use; see
-    /// [`homa::Endpoint::call_growing`]. Of R2P2 the payload must be all of it.
-    ///
-    /// # Errors
-    ///
-    /// As of [`Rpc::call`].
-    pub fn call_growing(&mut self, now: Time, call: Call, len: usize) -> Result<CallId, CallError> {
-        match self {
-            Self::R2p2(endpoint) => endpoint.call(now, call),
-            Self::Homa(endpoint) => endpoint.call_growing(now, call, len),
-        }
-    }
-
-    /// Hands over the next bytes of a request; see [`homa::Endpoint::grow`].
-    pub fn grow(&mut self, now: Time, bytes: &[u8]) {
-        if let Self::Homa(endpoint) = self {
-            endpoint.grow(now, bytes);
-        }
-    }
-
-    /// Bytes of a request of `len` bytes to hand over with the call: all of it, or as many as leave
-    /// at once while the rest is copied.
-    pub fn first_len(&self, len: usize) -> usize {
-        match self {
-            Self::Homa(_) if len >= GROWING_LEN_MIN => GROWN_LEN,
-            _ => len,
-        }
     }
 
     /// Everything that it holds now.
@@ -239,11 +203,6 @@ impl Rpc for Endpoint {
     #[inline]
     fn buffer(&mut self) -> Vec<u8> {
         either!(self.buffer())
-    }
-
-    #[inline]
-    fn buffer_for(&mut self, len: usize) -> Vec<u8> {
-        either!(self.buffer_for(len))
     }
 
     #[inline]

@@ -223,11 +223,6 @@ pub trait Rpc: Node {
     /// An empty buffer for a message, used before where possible.
     fn buffer(&mut self) -> Vec<u8>;
 
-    /// As [`Rpc::buffer`], for a message of `len` bytes.
-    fn buffer_for(&mut self, _len: usize) -> Vec<u8> {
-        self.buffer()
-    }
-
     /// Gives a message's buffer back.
     fn recycle(&mut self, buffer: Vec<u8>);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
-use tailcut_proto::endpoint::{Endpoint, GROWN_LEN, Metrics};
+use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
 
@@ -145,18 +145,8 @@ impl Client {
         timeout: Duration,
     ) -> Result<Pending<'_>, Error> {
         let mut inner = self.inner.borrow_mut();
-        let first_len = inner.driver.node(0).first_len(request.len());
-        let (first, rest) = request.split_at(first_len);
-        let place = inner.queue(self.target, (first, request.len()), options, timeout)?;
+        let place = inner.queue(self.target, request, options, timeout)?;
         inner.flush();
-        for bytes in rest.chunks(GROWN_LEN) {
-            let now = inner.driver.clock().now();
-            inner.driver.node_mut(0).grow(now, bytes);
-            if let Err(error) = inner.turn() {
-                inner.abandon(place);
-                return Err(error);
-            }
-        }
         Ok(Pending { client: self, place })
     }
 
@@ -169,8 +159,8 @@ impl Client {
     ///
     /// As [`Client::start`].
     pub fn enqueue(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
-        let all = (request, request.len());
-        let place = self.inner.borrow_mut().queue(self.target, all, self.options, self.timeout)?;
+        let place =
+            self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
         Ok(Pending { client: self, place })
     }
 
@@ -274,15 +264,14 @@ impl Drop for Inner {
 }
 
 impl Inner {
-    /// Makes a call of which the first bytes are given, and the length.
     fn queue(
         &mut self,
         target: SocketAddr,
-        (request, len): (&[u8], usize),
+        request: &[u8],
         options: CallOptions,
         timeout: Duration,
     ) -> Result<usize, Error> {
-        while self.waiting > 0 && !self.driver.node_mut(0).may_call(target, len) {
+        while self.waiting > 0 && !self.driver.node_mut(0).may_call(target, request.len()) {
             self.wait_for_end()?;
         }
         let place = self.free.pop().unwrap_or_else(|| {
@@ -291,11 +280,10 @@ impl Inner {
         });
         let now = self.queued_at.unwrap_or_else(|| self.driver.clock().now());
         let node = self.driver.node_mut(0);
-        let mut payload = node.buffer_for(request.len());
+        let mut payload = node.buffer();
         payload.extend_from_slice(request);
         let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let call = Call { target, payload, deadline, context: place as u64, options };
-        match node.call_growing(now, call, len) {
+        match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
             Ok(id) => {
                 self.queued_at = Some(now);
                 self.calls[place] = Slot::Waiting(id);

@@ -14,7 +14,6 @@ use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::acks::AckAction;
 use super::ids::{ClientId, SEQUENCE_MAX};
-use super::payload::Payload;
 use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
@@ -25,33 +24,16 @@ use crate::rpc::{Call, CallError, CallId, Event, Failure};
 
 impl Endpoint {
     pub(super) fn begin_call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
-        let len = call.payload.len();
-        let index = self.open_call(now, &call, len)?;
-        if long::part_count(len, &self.config) == 1 {
-            self.send_request(now, index, call.payload.into())
-        } else {
-            self.send_parts(now, index, call.payload)
-        }
-        Ok(CallId(self.handle_of(index)))
-    }
-
-    /// The first RPC of a call with a request of `len` bytes, of which nothing is sent yet.
-    pub(super) fn open_call(
-        &mut self,
-        now: Time,
-        call: &Call,
-        len: usize,
-    ) -> Result<SlotId, CallError> {
         let limit_ns = self.config.lifetime_ns_max;
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
         let limit = self.config.message_len_max;
-        if len > limit {
-            return Err(CallError::TooLarge { len, limit });
+        if call.payload.len() > limit {
+            return Err(CallError::TooLarge { len: call.payload.len(), limit });
         }
         let too_many = |limit| CallError::TooManyOutstanding { limit };
-        let rpcs = long::part_count(len, &self.config);
+        let rpcs = long::part_count(call.payload.len(), &self.config);
         if self.holdings.calls + rpcs > self.config.calls_max {
             return Err(too_many(self.config.calls_max));
         }
@@ -65,7 +47,12 @@ impl Endpoint {
         slot.context = call.context;
         slot.deadline = call.deadline;
         self.metrics.calls += 1;
-        Ok(index)
+        if rpcs == 1 {
+            self.send_request(now, index, call.payload)
+        } else {
+            self.send_parts(now, index, call.payload)
+        }
+        Ok(CallId(self.handle_of(index)))
     }
 
     /// An RPC to a peer, of which nothing is sent yet.
@@ -83,7 +70,7 @@ impl Endpoint {
     }
 
     /// Begins to send the request of an RPC.
-    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Payload) {
+    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
         let birth = self.next_birth();
         let slot = &mut self.slots[index];
         slot.flags |= DataFlags::KNOWN;

@@ -3,8 +3,7 @@
 //!
 //! Peers with messages that want grants are kept in the order of their best message.
 //! [`GrantPolicy::Sigcomm`] looks at the `overcommit` first of them whenever one of their packets
-//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active, once for all
-//! packets that have arrived before the next transmit.
+//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active.
 //!
 //! | messages active | priorities of the scheduled levels |
 //! |---|---|
@@ -33,8 +32,6 @@ pub(super) struct Book {
     pub(super) expected_bytes: u64,
     /// Thousandths of bytes that the oldest message has a claim to.
     fifo_claim: u64,
-    /// Something has arrived since windows were last opened.
-    pub(super) is_due: bool,
     /// When a peer may be given its next grant.
     pub(super) wake_at: Option<Time>,
     /// When data of each priority came last; 0 before.
@@ -96,17 +93,10 @@ impl Endpoint {
                 if is_wanting {
                     self.want(index);
                 }
-                self.book.is_due = true;
+                if !self.book.order.is_empty() {
+                    self.grant_windows(now);
+                }
             }
-        }
-    }
-
-    /// Gives the grants that follow from all that has arrived: one for each message, however many of
-    /// its packets came.
-    #[inline]
-    pub(super) fn grant_due(&mut self, now: Time) {
-        if std::mem::take(&mut self.book.is_due) && !self.book.order.is_empty() {
-            self.grant_windows(now);
         }
     }
 

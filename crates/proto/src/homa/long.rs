@@ -12,15 +12,12 @@
 //!
 //! Every RPC keeps to its own limits and deadline; when one of a call fails, the call does.
 
-use std::sync::Arc;
-
 use tailcut_wire::homa::{DataFlags, PartHeader, PartKind};
 use tailcut_wire::r2p2::DropReason;
 use zerocopy::IntoBytes;
 
 use super::config::Config;
 use super::ids::ClientId;
-use super::payload::Payload;
 use super::slot::{Fetch, Member, Part};
 use super::{Endpoint, Phase};
 use crate::call::slab::SlotId;
@@ -34,17 +31,20 @@ impl Endpoint {
         let slot = &self.slots[first];
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let mut others = Vec::new();
-        let whole = Arc::new(payload);
-        for offset in (0..whole.len()).step_by(PartHeader::PART_LEN) {
+        for offset in (0..payload.len()).step_by(PartHeader::PART_LEN) {
             let index =
                 if offset == 0 { first } else { self.open_other(now, first, (peer, server_port)) };
             if offset > 0 {
                 others.push(index);
             }
+            let end = payload.len().min(offset + PartHeader::PART_LEN);
+            let header =
+                PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
+            let message = self.join(&header, &payload[offset..end]);
             self.slots[index].flags |= DataFlags::PART;
-            let part = part_of(&whole, (PartKind::Request, key), offset);
-            self.send_request(now, index, part);
+            self.send_request(now, index, message);
         }
+        self.buffers.give(payload);
         self.slots[first].phase = Phase::Calling(Member::First(others));
     }
 
@@ -84,14 +84,13 @@ impl Endpoint {
         for offset in offsets {
             let index = self.open_other(now, first, (peer, server_port));
             others.push(index);
-            let header = PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32);
-            let mut request = self.buffers.take();
-            request.extend_from_slice(header.as_bytes());
+            let request =
+                self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
             let slot = &mut self.slots[index];
             slot.flags |= DataFlags::PART;
             // A part may be fetched twice.
             slot.options.idempotent = true;
-            self.send_request(now, index, request.into());
+            self.send_request(now, index, request);
         }
         // Whatever of the request was not answered yet need not be.
         self.leave_long(first);
@@ -175,7 +174,7 @@ impl Endpoint {
             }
         }
         parts.sort_unstable_by_key(|part| part.0);
-        let mut payload = self.buffers.take_for(total_len as usize);
+        let mut payload = self.buffers.take();
         payload.reserve_exact(total_len as usize);
         for (_, _, message) in &mut parts {
             payload.extend_from_slice(&message[PartHeader::LEN..]);
@@ -186,7 +185,7 @@ impl Endpoint {
             if Some(index) != first {
                 self.unhold(index);
                 let nothing = self.buffers.take();
-                self.send_reply(now, index, nothing.into());
+                self.send_reply(now, index, nothing);
             }
         }
         match first.filter(|_| payload.len() == total_len as usize) {
@@ -204,30 +203,29 @@ impl Endpoint {
         let peer = self.slots[index].peer;
         let first = self.live.get(&(peer, key.0 | 1)).copied();
         let reply = match first.map(|first| &self.slots[first].phase) {
-            Some(Phase::Replying(Some(reply))) if offset < reply.len() => reply,
+            Some(Phase::Replying(reply)) if offset < reply.len() => reply,
             _ => return self.drop_partial(index, DropReason::Uncertain),
         };
-        let part = part_of(reply, (PartKind::Reply, key), offset);
+        let end = reply.len().min(offset + PartHeader::PART_LEN);
+        let header = PartHeader::new(PartKind::Reply, key.0, reply.len() as u32, offset as u32);
+        let mut message = self.buffers.take();
+        message.extend_from_slice(header.as_bytes());
+        message.extend_from_slice(&reply[offset..end]);
         self.slots[index].flags |= DataFlags::PART;
-        self.send_reply(now, index, part);
+        self.send_reply(now, index, message);
     }
 
     /// The message that a reply begins with, and what is kept besides: all of a short reply and
     /// nothing, the first part of a long one and the whole.
-    pub(super) fn cut_reply(
-        &mut self,
-        index: SlotId,
-        reply: Payload,
-    ) -> (Payload, Option<Arc<Vec<u8>>>) {
-        match reply {
-            Payload::Own(reply) if reply.len() > self.config.rpc_len_max as usize => {
-                let slot = &mut self.slots[index];
-                slot.flags |= DataFlags::PART;
-                let whole = Arc::new(reply);
-                (part_of(&whole, (PartKind::Reply, slot.id), 0), Some(whole))
-            }
-            reply => (reply, None),
+    pub(super) fn cut_reply(&mut self, index: SlotId, reply: Vec<u8>) -> (Vec<u8>, Vec<u8>) {
+        if reply.len() <= self.config.rpc_len_max as usize {
+            return (reply, Vec::new());
         }
+        let header =
+            PartHeader::new(PartKind::Reply, self.slots[index].id.0, reply.len() as u32, 0);
+        let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
+        self.slots[index].flags |= DataFlags::PART;
+        (message, reply)
     }
 
     /// An RPC has ended, or is no longer what it was to a long call: what hangs on it ends too.
@@ -258,10 +256,7 @@ impl Endpoint {
                     }
                 }
             }
-            Phase::Replying(whole) => {
-                let whole = whole.take().and_then(Arc::into_inner);
-                self.buffers.give(whole.unwrap_or_default());
-            }
+            Phase::Replying(whole) => self.buffers.give(std::mem::take(whole)),
             Phase::Receiving | Phase::Waiting => {}
         }
     }
@@ -278,7 +273,7 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn open_other(
+    fn open_other(
         &mut self,
         now: Time,
         first: SlotId,
@@ -292,13 +287,13 @@ impl Endpoint {
         slot.phase = Phase::Calling(Member::Other(first));
         index
     }
-}
 
-/// The part of a whole that begins at `offset`.
-fn part_of(whole: &Arc<Vec<u8>>, (kind, key): (PartKind, ClientId), offset: usize) -> Payload {
-    let to = whole.len().min(offset + PartHeader::PART_LEN);
-    let header = PartHeader::new(kind, key.0, whole.len() as u32, offset as u32);
-    Payload::Part { header, whole: whole.clone(), from: offset, to }
+    fn join(&mut self, header: &PartHeader, part: &[u8]) -> Vec<u8> {
+        let mut message = self.buffers.take();
+        message.extend_from_slice(header.as_bytes());
+        message.extend_from_slice(part);
+        message
+    }
 }
 
 /// RPCs that a request of `len` bytes takes.

@@ -20,7 +20,6 @@ mod control;
 mod cutoffs;
 mod egress;
 mod grants;
-mod growing;
 mod ids;
 mod incoming;
 mod link;
@@ -28,7 +27,6 @@ mod long;
 mod metrics;
 mod outgoing;
 mod pace;
-mod payload;
 mod peers;
 mod receive;
 mod recovery;
@@ -53,7 +51,6 @@ pub use crate::peer::limits::{Holdings, Serving};
 use self::cutoffs::Advice;
 use self::egress::Egress;
 use self::grants::Book;
-use self::growing::Growing;
 use self::peers::HomaPeer;
 use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
@@ -91,8 +88,6 @@ pub struct Endpoint {
     egress: Egress,
     /// When something is due for an RPC, by its slot.
     wheel: Wheel,
-    /// The call whose request has not been handed over to its end.
-    growing: Option<Growing>,
     /// Messages begun so far, in and out: what ranks them by age.
     births: u32,
     /// Buffers for messages.
@@ -149,7 +144,6 @@ impl Endpoint {
             book: Book::default(),
             egress: Egress::new(config.link),
             wheel: Wheel::new(TICK_BITS),
-            growing: None,
             births: 0,
             buffers: Buffers::new(config.pool_bytes_max),
             events: VecDeque::new(),
@@ -239,7 +233,7 @@ impl Endpoint {
     pub fn replies_under_way(&self) -> usize {
         let is_unsent = |slot: &&Slot| match &slot.phase {
             // Of a long one the client has yet to fetch the rest.
-            Phase::Replying(whole) => whole.is_some() || slot.out.sent_len() < slot.out.len(),
+            Phase::Replying(whole) => !whole.is_empty() || slot.out.sent_len() < slot.out.len(),
             _ => false,
         };
         self.slots.values().filter(is_unsent).count()
@@ -433,7 +427,6 @@ impl Node for Endpoint {
 
     #[inline]
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        self.grant_due(now);
         if !self.egress.control.is_empty()
             && let Some(transmit) = self.write_control(now, buffer)
         {
@@ -489,10 +482,6 @@ impl Rpc for Endpoint {
 
     fn buffer(&mut self) -> Vec<u8> {
         self.buffers.take()
-    }
-
-    fn buffer_for(&mut self, len: usize) -> Vec<u8> {
-        self.buffers.take_for(len)
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {

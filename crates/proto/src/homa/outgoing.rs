@@ -3,21 +3,17 @@
 
 use std::collections::VecDeque;
 
-use super::payload::Payload;
-
 /// A message that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     /// Beginning of the message; zeros follow.
-    payload: Payload,
+    payload: Vec<u8>,
     /// Bytes of the message.
     len: u32,
     /// Bytes below this have been sent at least once.
     next: u32,
     /// Bytes below this may be sent.
     granted: u32,
-    /// Bytes below this have been handed over: all of them, but of a message that grows.
-    filled: u32,
     /// Bytes below this needed no grant.
     unscheduled: u32,
     /// Priority of what a grant allowed, where `apart` does not say.
@@ -57,14 +53,13 @@ pub(super) enum Level {
 
 impl Outgoing {
     /// Begins a message of which `unscheduled` bytes need no grant.
-    pub(super) fn begin(&mut self, payload: Payload, unscheduled: u32) {
+    pub(super) fn begin(&mut self, payload: Vec<u8>, unscheduled: u32) {
         self.payload = payload;
         self.next = 0;
         self.priority = 0;
         self.again.clear();
         self.apart.clear();
         self.has_repeated = false;
-        self.filled = u32::MAX;
         self.pad(0, unscheduled);
     }
 
@@ -76,28 +71,13 @@ impl Outgoing {
         self.unscheduled = self.granted;
     }
 
-    /// Makes a message of which nothing has been sent `len` bytes long, of which `stored` have been
-    /// handed over.
-    pub(super) fn grow_to(&mut self, len: u32, stored: usize, unscheduled: u32) {
-        self.payload.truncate(stored);
-        self.pad(len, unscheduled);
-        self.filled = stored as u32;
-    }
-
-    /// Takes the next bytes of a message that grows.
-    pub(super) fn extend(&mut self, bytes: &[u8]) {
-        self.payload.extend(bytes);
-        let filled = self.payload.len() as u32;
-        self.filled = if filled < self.len { filled } else { u32::MAX };
-    }
-
     /// Ends the message and hands its buffer back.
     pub(super) fn end(&mut self) -> Vec<u8> {
         self.len = 0;
         self.next = 0;
         self.granted = 0;
         self.again.clear();
-        std::mem::take(&mut self.payload).into_buffer()
+        std::mem::take(&mut self.payload)
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -115,7 +95,7 @@ impl Outgoing {
 
     /// True if anything may go.
     pub(super) fn is_sendable(&self) -> bool {
-        self.next < self.granted.min(self.filled) || !self.again.is_empty()
+        self.next < self.granted || !self.again.is_empty()
     }
 
     /// Rank in SRPT: bytes that have not been sent, or not again.
@@ -155,11 +135,10 @@ impl Outgoing {
             let len = (to - from).min(self.room(from, lens));
             return Some(Piece { offset: from, len, level: Level::Granted(level), is_again: true });
         }
-        let end = self.granted.min(self.filled);
-        if self.next >= end {
+        if self.next >= self.granted {
             return None;
         }
-        let len = (end - self.next).min(self.room(self.next, lens));
+        let len = (self.granted - self.next).min(self.room(self.next, lens));
         let level = if self.next < self.unscheduled {
             Level::Unscheduled
         } else {
@@ -184,10 +163,11 @@ impl Outgoing {
         }
     }
 
-    /// Writes the bytes of a piece, which are as many as there is room.
-    #[inline]
-    pub(super) fn write(&self, piece: Piece, room: &mut [u8]) {
-        self.payload.write(piece.offset as usize, room);
+    /// The bytes of a piece, without the zeros of the padding that it ends with.
+    pub(super) fn bytes(&self, piece: Piece) -> &[u8] {
+        let [from, to] = [piece.offset, piece.offset + piece.len]
+            .map(|place| self.payload.len().min(place as usize));
+        &self.payload[from..to]
     }
 
     /// Has what was sent of `from..to` sent again at `priority`; tells how many bytes.
@@ -231,14 +211,8 @@ mod tests {
 
     fn message(unscheduled: u32) -> Outgoing {
         let mut message = Outgoing::default();
-        message.begin((0..100).collect::<Vec<u8>>().into(), unscheduled);
+        message.begin((0..100).collect(), unscheduled);
         message
-    }
-
-    fn bytes(message: &Outgoing, piece: Piece) -> Vec<u8> {
-        let mut room = vec![0xff; piece.len as usize];
-        message.write(piece, &mut room);
-        room
     }
 
     fn drain(message: &mut Outgoing) -> Vec<(u32, u32)> {
@@ -271,29 +245,13 @@ mod tests {
         message.pad(130, 120);
         let mut found = Vec::new();
         while let Some(piece) = message.peek((30, 40)) {
-            found.push(bytes(&message, piece));
+            found.push((piece.len, message.bytes(piece).len()));
             message.sent(piece);
         }
-        let expected: Vec<u8> = (0..100).chain([0; 20]).collect();
-        assert_eq!((found.concat(), found.len(), message.remaining()), (expected, 4, 10));
-    }
-
-    #[test]
-    fn what_has_not_been_handed_over_is_not_sent() {
-        let mut message = Outgoing::default();
-        message.begin(vec![9].into(), 50);
-        message.grow_to(100, 0, 50);
-        assert!(!message.is_sendable() && message.peek((30, 40)).is_none());
-        message.extend(&(0..35).collect::<Vec<u8>>());
-        assert_eq!(drain(&mut message), [(0, 30), (30, 5)]);
-        message.grant(80, 1);
-        message.extend(&(35..60).collect::<Vec<u8>>());
-        assert_eq!(bytes(&message, message.peek((30, 40)).unwrap()), (35..50).collect::<Vec<u8>>());
-        assert_eq!(drain(&mut message), [(35, 15), (50, 10)]);
-        message.extend(&(60..100).collect::<Vec<u8>>());
-        assert_eq!((drain(&mut message), message.remaining()), (vec![(60, 20)], 20));
-        message.grant(100, 1);
-        assert_eq!(drain(&mut message), [(80, 20)]);
+        assert_eq!(
+            (found, message.remaining()),
+            (vec![(30, 30), (30, 30), (30, 30), (30, 10)], 10)
+        );
     }
 
     #[test]
@@ -333,8 +291,8 @@ mod tests {
         assert_eq!(message.remaining(), 60);
         let piece = message.peek((30, 40)).unwrap();
         assert_eq!(
-            (piece.level, piece.is_again, bytes(&message, piece)),
-            (Level::Granted(5), true, (40..50).collect())
+            (piece.level, piece.is_again, message.bytes(piece)),
+            (Level::Granted(5), true, &[40, 41, 42, 43, 44, 45, 46, 47, 48, 49][..])
         );
         assert_eq!(drain(&mut message), [(40, 10)]);
     }

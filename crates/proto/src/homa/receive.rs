@@ -12,8 +12,7 @@ use crate::peer::table::PeerId;
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
     pub(super) fn begin_incoming(&mut self, index: SlotId, header: &DataHeader) {
-        // The length is a claim: it chooses among what there is.
-        let payload = self.buffers.take_for(header.message_length.get() as usize);
+        let payload = self.buffers.take();
         let birth = self.next_birth();
         let len = header.message_length.get().min(self.config.rpc_len_max);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
@@ -79,9 +78,6 @@ impl Endpoint {
                     if !header.is_stripped() {
                         self.grant_after(now, index);
                     }
-                } else {
-                    // What it no longer expects others may have.
-                    self.book.is_due = true;
                 }
             }
         }

@@ -16,7 +16,6 @@ use tailcut_wire::r2p2::DropReason;
 
 use super::acks::RANGE_LEN_MAX;
 use super::ids::ClientId;
-use super::payload::Payload;
 use super::slot::Slot;
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase};
@@ -94,7 +93,7 @@ impl Endpoint {
             self.withdraw(index);
             return Err(AnswerError::Gone);
         }
-        self.send_reply(now, index, payload.into());
+        self.send_reply(now, index, payload);
         Ok(())
     }
 
@@ -128,7 +127,7 @@ impl Endpoint {
         let mut payload = self.buffers.take();
         payload.push(reason as u8);
         words.iter().for_each(|part| payload.extend_from_slice(part));
-        self.send_reply(now, index, payload.into());
+        self.send_reply(now, index, payload);
         Ok(())
     }
 
@@ -224,7 +223,7 @@ impl Endpoint {
     }
 
     /// Answers a request that waits.
-    pub(super) fn send_reply(&mut self, now: Time, index: SlotId, payload: Payload) {
+    pub(super) fn send_reply(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
         let birth = self.next_birth();
         self.hold(index, payload.len());
         let (payload, whole) = self.cut_reply(index, payload);

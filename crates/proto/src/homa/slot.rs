@@ -1,14 +1,12 @@
 //! One RPC, at either of its ends.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use tailcut_wire::homa::{DataFlags, Ports};
 
 use super::ids::ClientId;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use super::payload::Payload;
 use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::peer::holdings::Held;
@@ -96,7 +94,7 @@ pub(super) enum Phase {
     Parked(Part),
     /// Server: the reply goes out, or is kept until it is acknowledged. With the whole of a long
     /// reply, of which `out` is the beginning.
-    Replying(Option<Arc<Vec<u8>>>),
+    Replying(Vec<u8>),
 }
 
 /// Part of an RPC of a client in its call.
@@ -190,11 +188,9 @@ impl Slot {
     }
 
     /// Begins to send a message. Homa has no empty one: a byte stands for it, with a flag.
-    pub(super) fn send(&mut self, mut payload: Payload, unscheduled: u32, birth: u32) {
-        if let Payload::Own(bytes) = &mut payload
-            && bytes.is_empty()
-        {
-            bytes.push(0);
+    pub(super) fn send(&mut self, mut payload: Vec<u8>, unscheduled: u32, birth: u32) {
+        if payload.is_empty() {
+            payload.push(0);
             self.flags |= DataFlags::EMPTY;
         }
         self.out.begin(payload, unscheduled);

@@ -165,7 +165,10 @@ impl Endpoint {
             header.time_left = TimeLeft::of_ns(slot.deadline.saturating_sub(now)).0.into();
         }
         room[..DATA_LEN].copy_from_slice(header.as_bytes());
-        slot.out.write(piece, &mut room[DATA_LEN..]);
+        let bytes = slot.out.bytes(piece);
+        let (stored, padding) = room[DATA_LEN..].split_at_mut(bytes.len());
+        stored.copy_from_slice(bytes);
+        padding.fill(0);
         slot.out.sent(piece);
         slot.timing.sent_at = now;
         if slot.timing.first_sent_at == 0 {

@@ -218,10 +218,6 @@ impl Rpc for Endpoint {
         self.shared.buffers.take()
     }
 
-    fn buffer_for(&mut self, len: usize) -> Vec<u8> {
-        self.shared.buffers.take_for(len)
-    }
-
     fn recycle(&mut self, buffer: Vec<u8>) {
         self.shared.buffers.give(buffer);
     }

@@ -1,7 +1,7 @@
 //! What is sent, and what becomes of it.
 
 use tailcut_wire::stream::{
-    BLOCKED, FIN, FROM_OPENER, MAGIC, MESSAGE_LEN, MessageHeader, MessageKind, Reply, Status,
+    BLOCKED, FIN, FROM_OPENER, MAGIC, MessageHeader, MessageKind, Reply, Status,
 };
 use zerocopy::IntoBytes;
 
@@ -60,8 +60,7 @@ impl<E: Rpc> Streams<E> {
         let stream = self.id_of(index);
         let place = self.sent.take(|| Sent { stream, what, call: None });
         let key = self.sent.key(place);
-        let data_len = if let What::Data(cut) = what { cut.len } else { 0 };
-        let mut payload = self.rpc.buffer_for(MESSAGE_LEN + data_len);
+        let mut payload = self.rpc.buffer();
         let target = self.write_message(index, what, &mut payload);
         let span_ns =
             if what == What::Open { self.config.open_ns_max } else { self.config.message_ns_max };

@@ -309,7 +309,7 @@ impl<E: Transport> EndpointPair<E> {
     }
 }
 
-pub(crate) fn request(context: u64, len: usize) -> Vec<u8> {
+fn request(context: u64, len: usize) -> Vec<u8> {
     let mut bytes = context.to_be_bytes().to_vec();
     bytes.extend((8..len.max(8)).map(|place| (place as u64 * 31 + context) as u8));
     bytes
@@ -335,7 +335,7 @@ fn note_run(runs: &mut Vec<u32>, payload: &[u8]) {
     }
 }
 
-pub(crate) fn address(text: &str) -> SocketAddr {
+fn address(text: &str) -> SocketAddr {
     text.parse().unwrap_or_else(|_| panic!("{text} is an address"))
 }
 

@@ -1,10 +1,10 @@
 //! Two Homa endpoints over an impaired path: what is promised when packets are lost, doubled,
 //! reordered and damaged.
 
-use crate::pair::{Handler, HomaPair, Outcome, address, request};
+use crate::pair::{Handler, HomaPair, Outcome};
 use tailcut_proto::homa::{Adaptive, Config, Cutoffs, GrantPolicy, Pull};
 use tailcut_proto::node::Time;
-use tailcut_proto::rpc::{Call, CallId, CallOptions, Failure};
+use tailcut_proto::rpc::{CallOptions, Failure};
 use tailcut_sim::impair::Impairment;
 
 const MS: Time = 1_000_000;
@@ -194,66 +194,6 @@ fn messages_longer_than_a_homa_message_arrive_whole() {
         [(1_000_001, 10), (10, 1_000_001), (3_500_000, 2_000_000), (8 << 20, 8 << 20)]
     {
         check_long(request_len, reply_len, 0.0);
-    }
-}
-
-/// Begins a call whose request is handed over in pieces, 20 us one after the other, up to `until`.
-fn hand_over(pair: &mut HomaPair, (len, piece, until): (usize, usize, usize)) -> CallId {
-    let bytes = request(0, len);
-    let (first, rest) = bytes[..until].split_at(piece / 2);
-    let now = pair.now();
-    let call = Call {
-        target: address(HomaPair::SERVER),
-        payload: first.to_vec(),
-        deadline: now + 10 * SECOND,
-        context: 0,
-        options: ONCE,
-    };
-    let id = pair.network().node_mut(0).call_growing(now, call, len).expect("a call");
-    pair.network().flush(0);
-    for more in rest.chunks(piece) {
-        pair.run_for(20_000);
-        let now = pair.now();
-        pair.network().node_mut(0).grow(now, more);
-        pair.network().flush(0);
-    }
-    id
-}
-
-#[test]
-fn a_request_may_be_handed_over_piece_by_piece() {
-    for (seed, loss) in [(1, 0.0), (2, 0.02)] {
-        for len in [100_000, 999_980, 999_981, 1_000_000, 1_000_001, 3_500_000] {
-            for piece in [30_000, 64 << 10, 1_500_000] {
-                let impairment = Impairment { loss, ..Impairment::default() };
-                let mut pair = HomaPair::new(impairment, seed);
-                pair.handler = Handler { reply_len: Some(10), ..Handler::default() };
-                hand_over(&mut pair, (len, piece.min(len), len));
-                pair.run_to_end(1);
-                let expected = Ok(pair.expected_reply(0, len));
-                assert_eq!(pair.outcomes[0].result, expected, "{len} bytes, {piece} at a time");
-                pair.run_for(10 * SECOND);
-                for place in 0..2 {
-                    assert_eq!(pair.network().node(place).holdings(), Default::default(), "{len}");
-                }
-            }
-        }
-    }
-}
-
-#[test]
-fn a_request_that_is_cancelled_half_handed_over_holds_nothing() {
-    for until in [40_000, 999_980, 2_000_000] {
-        let mut pair = HomaPair::new(Impairment::default(), 1);
-        let id = hand_over(&mut pair, (3_500_000, 30_000, until));
-        pair.cancel(id);
-        let now = pair.now();
-        pair.network().node_mut(0).grow(now, &[1; 70_000]);
-        pair.run_for(5 * SECOND);
-        assert!(pair.outcomes.is_empty() && pair.runs.iter().all(|&runs| runs == 0));
-        for place in 0..2 {
-            assert_eq!(pair.network().node(place).holdings(), Default::default(), "{until}");
-        }
     }
 }
 
