@@ -36,6 +36,8 @@ pub(super) struct Book {
     pub(super) wake_at: Option<Time>,
     /// When data of each priority came last; 0 before.
     pub(super) data_at: [Time; 8],
+    /// When this host last came so late to a timer that much may have arrived unread; 0 before.
+    pub(super) late_at: Time,
 }
 
 impl Book {

@@ -418,6 +418,10 @@ impl Node for Endpoint {
     }
 
     fn handle_timeout(&mut self, now: Time) {
+        let due = self.poll_timeout().unwrap_or(now);
+        if now.saturating_sub(due) >= self.config.recovery.gap_ns_min {
+            self.book.late_at = now;
+        }
         while let Some(index) = self.wheel.pop_due(now) {
             self.handle_due(now, index);
         }

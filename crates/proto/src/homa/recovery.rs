@@ -10,8 +10,9 @@
 //!
 //! While data of the same priority or a better one comes, or the peer goes on with something else
 //! that it owes, what does not come is not missed for a while: it waits in the network or in the
-//! peer. A peer that says nothing at all is asked a few things, not everything. Silences double with every question until something
-//! new comes. One timer for each RPC; it may be early, and looks again.
+//! peer. Nor is it while this host was away: it may have come, unread. A peer that says nothing at all
+//! is asked a few things, not everything. Silences double with every question until something new
+//! comes. One timer for each RPC; it may be early, and looks again.
 
 use tailcut_wire::homa::{PacketType, RESEND_ALL};
 
@@ -231,7 +232,10 @@ impl Endpoint {
             }
             _ => return since,
         };
-        others_at.min(since.saturating_add(limit_ns)).max(since)
+        // A host that was away has not read what came meanwhile; one that always is has to ask.
+        let away_ns_max = self.config.recovery.silence_max_ns;
+        let read_at = self.book.late_at.min(since.saturating_add(away_ns_max));
+        others_at.min(since.saturating_add(limit_ns)).max(read_at).max(since)
     }
 
     /// When the oldest hole of the message that an RPC receives is so old that it is asked for.

@@ -934,6 +934,27 @@ fn granted_bytes_are_missed_at_once_where_nothing_else_comes() {
     assert_eq!(server.take_types(), [PacketType::Resend]);
 }
 
+/// A process that did not run for a while comes to its timers before it has read what came.
+#[test]
+fn a_host_that_was_away_reads_before_it_asks() {
+    let mut server = Lone::new();
+    server.give(CLIENT, &part(2, 500_000, 0, 1396));
+    server.take();
+    let come_back_after = |server: &mut Lone, ns: u64| {
+        server.now += ns;
+        server.node.handle_timeout(server.now);
+        server.settle();
+        server.take_types()
+    };
+    assert_eq!(come_back_after(&mut server, 20 * MS), []);
+    // What was not there to be read has been lost.
+    server.pass(MS + MS / 10);
+    assert_eq!(server.take_types(), [PacketType::Resend]);
+    // Nor does it wait for a host that is always away.
+    let questions: usize = (0..10).map(|_| come_back_after(&mut server, 20 * MS).len()).sum();
+    assert!((2..10).contains(&questions), "{questions}");
+}
+
 #[test]
 fn the_oldest_message_is_not_starved() {
     let mut server = Lone::with(|config| {
