@@ -124,22 +124,17 @@ impl Cloning {
 
     /// Under [`HEAD`].
     fn cells(&self, result: &PointResult) -> [String; HEAD.len()] {
-        let PointResult { point, measurement, measured, predicted } = result;
-        let mark = if result.departs() { " *" } else { "" };
-        let samples = match measurement.failed() {
-            0 => measurement.counts.replied.to_string(),
-            failed => format!("{} ({failed} failed)", measurement.counts.replied),
-        };
+        let PointResult { point, measured, predicted, .. } = result;
         let gains = self.gains(result);
         let gain = |gain: Option<f64>| gain.map_or_else(String::new, |gain| format!("{gain:.2}"));
         [
             point.policy.to_string(),
             format!("{:.0} %", 100.0 * point.load),
-            samples,
+            result.samples(),
             format!("{:.2}", measured.p50),
             format!("{:.2}", measured.p99),
             format!("{:.2}", predicted.p99),
-            format!("{:.2}{mark}", result.ratio()),
+            result.marked_ratio(),
             gain(gains.map(|(measured, _)| measured)),
             gain(gains.map(|(_, predicted)| predicted)),
         ]

@@ -26,6 +26,20 @@ impl PointResult {
     pub(super) fn departs(&self) -> bool {
         (self.ratio() - 1.0).abs() > DEPARTURE_MAX
     }
+
+    /// Requests that have been answered, and how many were not.
+    pub(super) fn samples(&self) -> String {
+        let replied = self.measurement.counts.replied;
+        match self.measurement.failed() {
+            0 => replied.to_string(),
+            failed => format!("{replied} ({failed} failed)"),
+        }
+    }
+
+    /// The ratio, with a star where it departs.
+    pub(super) fn marked_ratio(&self) -> String {
+        format!("{:.2}{}", self.ratio(), if self.departs() { " *" } else { "" })
+    }
 }
 
 /// A point for programs.

@@ -277,21 +277,16 @@ fn row(result: &PointResult) -> Row {
 
 /// Under [`HEAD`].
 fn cells(result: &PointResult) -> [String; HEAD.len()] {
-    let PointResult { point, measurement, measured, predicted } = result;
-    let mark = if result.departs() { " *" } else { "" };
-    let samples = match measurement.failed() {
-        0 => measurement.counts.replied.to_string(),
-        failed => format!("{} ({failed} failed)", measurement.counts.replied),
-    };
+    let PointResult { point, measured, predicted, .. } = result;
     [
         point.policy.to_string(),
         format!("{:.0} %", 100.0 * point.load),
-        samples,
+        result.samples(),
         format!("{:.2}", measured.p50),
         format!("{:.2}", measured.p99),
         format!("{:.2}", measured.p999),
         format!("{:.2}", predicted.p99),
-        format!("{:.2}{mark}", result.ratio()),
+        result.marked_ratio(),
         predict::basis(point.policy),
     ]
 }

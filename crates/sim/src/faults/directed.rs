@@ -11,7 +11,9 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::router::RouterConfig;
 
-use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use super::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, in_time_order,
+};
 use crate::fabric::port::{Link, SwitchBuffer};
 use crate::fabric::topology::{Switch, Topology};
 
@@ -114,8 +116,7 @@ fn bursts(dice: &mut Generator, plan: &Plan) -> Vec<CallPlan> {
             });
         }
     }
-    calls.sort_by_key(|call| call.at);
-    calls
+    in_time_order(calls)
 }
 
 const MS: u64 = 1_000_000;

@@ -13,7 +13,9 @@ use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::router::{Forward, RouterConfig};
 
 use super::hostile;
-use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use super::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, in_time_order,
+};
 use crate::clock::Clock;
 use crate::fabric::port::{Link, SwitchBuffer};
 use crate::fabric::topology::{Racks, Spreading, Switch, Topology};
@@ -215,30 +217,26 @@ fn calls(dice: &mut Dice, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
     let burst = dice.one_of(&[1, 1, 4, 32]);
     let count = dice.log_between(30, 1_000);
     let mut at = 0;
-    let mut calls: Vec<CallPlan> = (0..count)
-        .map(|index| {
-            if index % burst == 0 {
-                at = dice.between(0, lasts_ns);
-            }
-            CallPlan {
-                at,
-                client: dice.index(plan.clients.len()),
-                server: dice.index(plan.servers.len()),
-                request_len: len(dice).max(8),
-                reply_len: len(dice),
-                timeout_ns: dice.log_between(MS, 400 * MS),
-                cancel_after_ns: dice.chance(0.03).then(|| dice.log_between(10_000, 20 * MS)),
-                is_idempotent: dice.chance(idempotent),
-                is_fixed: dice.chance(0.02),
-                is_refused: dice.chance(0.03),
-                panics: false,
-                is_after_all: false,
-                word: dice.between(0, u64::MAX),
-            }
-        })
-        .collect();
-    calls.sort_by_key(|call| call.at);
-    calls
+    in_time_order((0..count).map(|index| {
+        if index % burst == 0 {
+            at = dice.between(0, lasts_ns);
+        }
+        CallPlan {
+            at,
+            client: dice.index(plan.clients.len()),
+            server: dice.index(plan.servers.len()),
+            request_len: len(dice).max(8),
+            reply_len: len(dice),
+            timeout_ns: dice.log_between(MS, 400 * MS),
+            cancel_after_ns: dice.chance(0.03).then(|| dice.log_between(10_000, 20 * MS)),
+            is_idempotent: dice.chance(idempotent),
+            is_fixed: dice.chance(0.02),
+            is_refused: dice.chance(0.03),
+            panics: false,
+            is_after_all: false,
+            word: dice.between(0, u64::MAX),
+        }
+    }))
 }
 
 /// Most are small, some have several packets, few are long.

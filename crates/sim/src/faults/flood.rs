@@ -12,7 +12,7 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::node::Time;
 
-use super::plan::{CallPlan, ClientPlan, Plan, RouterPlan, ServerPlan};
+use super::plan::{CallPlan, ClientPlan, Plan, RouterPlan, ServerPlan, in_time_order};
 use super::run::Run;
 use super::{Ending, Invariant};
 
@@ -46,23 +46,19 @@ impl Plan {
 /// So many calls, of which this share is of clients that do not flood.
 fn calls(dice: &mut Generator, plan: &Plan, (count, others): (u64, f64)) -> Vec<CallPlan> {
     let flooding = plan.flooding_client.unwrap_or(0);
-    let mut calls: Vec<CallPlan> = (0..count)
-        .map(|_| {
-            let other = (flooding + dice.random_range(1..CLIENTS)) % CLIENTS;
-            CallPlan {
-                at: START_NS + dice.random_range(0..200 * MS),
-                client: if dice.random_bool(others) { other } else { flooding },
-                server: dice.random_range(0..plan.servers.len()),
-                request_len: 32,
-                reply_len: 32,
-                timeout_ns: TIMEOUT_NS,
-                word: dice.random(),
-                ..CallPlan::default()
-            }
-        })
-        .collect();
-    calls.sort_by_key(|call| call.at);
-    calls
+    in_time_order((0..count).map(|_| {
+        let other = (flooding + dice.random_range(1..CLIENTS)) % CLIENTS;
+        CallPlan {
+            at: START_NS + dice.random_range(0..200 * MS),
+            client: if dice.random_bool(others) { other } else { flooding },
+            server: dice.random_range(0..plan.servers.len()),
+            request_len: 32,
+            reply_len: 32,
+            timeout_ns: TIMEOUT_NS,
+            word: dice.random(),
+            ..CallPlan::default()
+        }
+    }))
 }
 
 impl Run<'_> {

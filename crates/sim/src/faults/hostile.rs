@@ -33,6 +33,7 @@ use zerocopy::IntoBytes;
 
 use super::plan::{
     Attack, CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, Transport,
+    in_time_order,
 };
 use super::watch::Watch;
 
@@ -130,22 +131,18 @@ fn calls(dice: &mut Generator, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
         0 => dice.random_range(1400..8000),
         _ => dice.random_range(8..1000),
     };
-    let mut calls: Vec<CallPlan> = (0..count)
-        .map(|_| CallPlan {
-            // What is sent again so soon after the start may have run before it.
-            at: START_NS + dice.random_range(0..lasts_ns),
-            client: dice.random_range(0..plan.clients.len()),
-            server: dice.random_range(0..plan.servers.len()),
-            request_len: len(dice),
-            reply_len: len(dice),
-            timeout_ns: dice.random_range(200 * MS..400 * MS),
-            is_idempotent: dice.random(),
-            word: dice.random(),
-            ..CallPlan::default()
-        })
-        .collect();
-    calls.sort_by_key(|call| call.at);
-    calls
+    in_time_order((0..count).map(|_| CallPlan {
+        // What is sent again so soon after the start may have run before it.
+        at: START_NS + dice.random_range(0..lasts_ns),
+        client: dice.random_range(0..plan.clients.len()),
+        server: dice.random_range(0..plan.servers.len()),
+        request_len: len(dice),
+        reply_len: len(dice),
+        timeout_ns: dice.random_range(200 * MS..400 * MS),
+        is_idempotent: dice.random(),
+        word: dice.random(),
+        ..CallPlan::default()
+    }))
 }
 
 /// Datagram `count` of an attack; `None` where there is nothing to send.

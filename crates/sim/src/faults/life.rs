@@ -13,7 +13,9 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::node::Time;
 use tailcut_proto::router::{Router, RouterConfig};
 
-use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use super::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, in_time_order,
+};
 use super::run::Run;
 use super::{Ending, Invariant};
 
@@ -94,26 +96,22 @@ fn calls(dice: &mut Generator, plan: &Plan, until: Time) -> Vec<CallPlan> {
     let burst = [1, 1, 8][dice.random_range(0..3)];
     let count = until / MS * plan.servers.len() as u64 / 2;
     let mut at = 0;
-    let mut calls: Vec<CallPlan> = (0..count)
-        .map(|number| {
-            if number % burst == 0 {
-                at = dice.random_range(0..until);
-            }
-            CallPlan {
-                at,
-                client: dice.random_range(0..plan.clients.len()),
-                request_len: dice.random_range(8..200),
-                reply_len: if dice.random_bool(0.02) { 20_000 } else { 100 },
-                timeout_ns: 1_000 * MS,
-                is_idempotent: dice.random_bool(0.3),
-                panics: dice.random_bool(0.02),
-                word: dice.random(),
-                ..CallPlan::default()
-            }
-        })
-        .collect();
-    calls.sort_by_key(|call| call.at);
-    calls
+    in_time_order((0..count).map(|number| {
+        if number % burst == 0 {
+            at = dice.random_range(0..until);
+        }
+        CallPlan {
+            at,
+            client: dice.random_range(0..plan.clients.len()),
+            request_len: dice.random_range(8..200),
+            reply_len: if dice.random_bool(0.02) { 20_000 } else { 100 },
+            timeout_ns: 1_000 * MS,
+            is_idempotent: dice.random_bool(0.3),
+            panics: dice.random_bool(0.02),
+            word: dice.random(),
+            ..CallPlan::default()
+        }
+    }))
 }
 
 impl Run<'_> {

@@ -525,6 +525,13 @@ impl Plan {
     }
 }
 
+/// Calls by the time at which they are made.
+pub(super) fn in_time_order(calls: impl IntoIterator<Item = CallPlan>) -> Vec<CallPlan> {
+    let mut calls: Vec<CallPlan> = calls.into_iter().collect();
+    calls.sort_by_key(|call| call.at);
+    calls
+}
+
 impl FaultKind {
     /// Its place in [`FaultKind::VARIANTS`](strum::VariantNames::VARIANTS).
     pub fn index(&self) -> usize {

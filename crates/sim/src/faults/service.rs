@@ -14,7 +14,9 @@ use tailcut_proto::node::Time;
 use tailcut_proto::router::{Router, ServerState};
 
 use super::Invariant;
-use super::plan::{CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan};
+use super::plan::{
+    CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, in_time_order,
+};
 use super::run::Run;
 
 impl Plan {
@@ -89,19 +91,15 @@ fn calls(dice: &mut Generator, plan: &Plan, lasts_ns: u64) -> Vec<CallPlan> {
     let capacity = u64::from(plan.servers[0].workers) * (plan.servers.len() as u64 - 1);
     let most = lasts_ns / 200_000 * capacity;
     let count = dice.random_range(10..most.min(1_500));
-    let mut calls: Vec<CallPlan> = (0..count)
-        .map(|_| CallPlan {
-            at: START_NS + dice.random_range(0..lasts_ns),
-            client: dice.random_range(0..plan.clients.len()),
-            request_len: dice.random_range(8..300),
-            reply_len: if dice.random_bool(0.05) { 5_000 } else { 100 },
-            timeout_ns: TIMEOUT_NS,
-            word: dice.random(),
-            ..CallPlan::default()
-        })
-        .collect();
-    calls.sort_by_key(|call| call.at);
-    calls
+    in_time_order((0..count).map(|_| CallPlan {
+        at: START_NS + dice.random_range(0..lasts_ns),
+        client: dice.random_range(0..plan.clients.len()),
+        request_len: dice.random_range(8..300),
+        reply_len: if dice.random_bool(0.05) { 5_000 } else { 100 },
+        timeout_ns: TIMEOUT_NS,
+        word: dice.random(),
+        ..CallPlan::default()
+    }))
 }
 
 impl Run<'_> {

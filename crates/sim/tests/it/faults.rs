@@ -167,7 +167,7 @@ fn a_router_that_stays_deaf_is_found() {
 #[test]
 fn a_claim_that_is_ignored_is_found() {
     // Rare: what may predate a removal or a router's start is not claimed, but refused.
-    check_found(Sabotage::ClaimsAreIgnored, 20_000, Invariant::AtMostOnce, 12);
+    check_found(Sabotage::ClaimsAreIgnored, 800, Invariant::AtMostOnce, 12);
 }
 
 #[test]
