@@ -1,0 +1,55 @@
+//! What is missed of a message, and when it is asked for.
+
+use std::ops::Range;
+
+use tailcut_proto::node::Node;
+use tailcut_wire::homa::PacketType;
+
+use super::{CLIENT, Lone, MS, grants, part};
+
+/// What was granted of a long message waits in the network while short ones pass it.
+#[test]
+fn granted_bytes_are_not_missed_while_better_ones_come_but_not_for_ever() {
+    let mut server = Lone::new();
+    server.give(CLIENT, &part(2, 500_000, 0, 1396));
+    assert_eq!(grants(&server.take()).len(), 1);
+    let asked = |server: &mut Lone, steps: Range<u64>| {
+        for step in steps {
+            server.give("10.0.0.11:32769", &part(1000 + 2 * step, 100, 0, 100));
+            server.pass(MS / 10);
+        }
+        server.take_types().iter().filter(|&&kind| kind == PacketType::Resend).count()
+    };
+    assert_eq!(asked(&mut server, 0..30), 0, "for 3 ms nothing is missed");
+    assert_eq!(asked(&mut server, 30..50), 1, "what has not come by then has been lost");
+}
+
+#[test]
+fn granted_bytes_are_missed_at_once_where_nothing_else_comes() {
+    let mut server = Lone::new();
+    server.give(CLIENT, &part(2, 500_000, 0, 1396));
+    server.take();
+    server.pass(MS + MS / 10);
+    assert_eq!(server.take_types(), [PacketType::Resend]);
+}
+
+/// A process that did not run for a while comes to its timers before it has read what came.
+#[test]
+fn a_host_that_was_away_reads_before_it_asks() {
+    let mut server = Lone::new();
+    server.give(CLIENT, &part(2, 500_000, 0, 1396));
+    server.take();
+    let come_back_after = |server: &mut Lone, ns: u64| {
+        server.now += ns;
+        server.node.handle_timeout(server.now);
+        server.settle();
+        server.take_types()
+    };
+    assert_eq!(come_back_after(&mut server, 20 * MS), []);
+    // What was not there to be read has been lost.
+    server.pass(MS + MS / 10);
+    assert_eq!(server.take_types(), [PacketType::Resend]);
+    // Nor does it wait for a host that is always away.
+    let questions: usize = (0..10).map(|_| come_back_after(&mut server, 20 * MS).len()).sum();
+    assert!((2..10).contains(&questions), "{questions}");
+}
