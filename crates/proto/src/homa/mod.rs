@@ -98,6 +98,8 @@ pub struct Endpoint {
     metrics: Metrics,
     /// Holdings that count against the limits.
     holdings: Holdings,
+    /// Half-received requests of clients whose addresses were not validated when they began.
+    unvalidated_partials: usize,
     /// New requests are refused.
     is_stopping: bool,
     /// Until then nobody is looked for who called an address where nothing listens.
@@ -149,6 +151,7 @@ impl Endpoint {
             events: VecDeque::new(),
             metrics: Metrics::default(),
             holdings: Holdings::default(),
+            unvalidated_partials: 0,
             is_stopping: false,
             deaf_until: 0,
             config,
@@ -326,10 +329,8 @@ impl Endpoint {
         let (request, reply) = (slot.out.end(), slot.inc.end());
         self.buffers.give(request);
         self.buffers.give(reply);
-        if !is_client && matches!(slot.phase, Phase::Receiving) {
-            self.holdings.partials -= 1;
-            self.peers.end_partial(peer);
-        }
+        self.end_partial(index);
+        let slot = &mut self.slots[index];
         if is_client {
             let peer = &mut self.peers[peer];
             self.holdings.calls -= 1;

@@ -16,7 +16,8 @@ use tailcut_wire::r2p2::DropReason;
 
 use super::acks::RANGE_LEN_MAX;
 use super::ids::ClientId;
-use super::slot::Slot;
+use super::peers::Echo;
+use super::slot::{Partial, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase};
 use crate::call::slab::{SlotId, SlotKey};
@@ -47,9 +48,10 @@ impl Endpoint {
             }
             Found::Rpc(index) => return self.handle_more(now, origin, index, (header, payload)),
         }
-        match self.admit(now, origin, header) {
-            Ok(peer) => {
-                let index = self.begin_request(now, peer, origin, header);
+        let is_whole = header.message_length.get() as usize <= payload.len();
+        match self.admit(now, origin, (header, is_whole)) {
+            Ok((peer, partial)) => {
+                let index = self.begin_request(now, (peer, partial), origin, header);
                 self.note_proof(now, index, header);
                 self.take_part(now, index, header, payload);
             }
@@ -240,7 +242,7 @@ impl Endpoint {
     fn begin_request(
         &mut self,
         now: Time,
-        peer: PeerId,
+        (peer, partial): (PeerId, Partial),
         origin: &Origin,
         header: &DataHeader,
     ) -> SlotId {
@@ -267,8 +269,7 @@ impl Endpoint {
         let record = &mut self.peers[peer];
         record.used_at = now;
         record.state.is_stripped = header.is_stripped();
-        self.holdings.partials += 1;
-        self.peers.begin_partial(peer);
+        self.begin_partial(index, partial);
         self.enlist(index);
         self.begin_incoming(index, header);
         self.hold(index, self.slots[index].inc.message.granted() as usize);
@@ -293,8 +294,7 @@ impl Endpoint {
             return self.drop_partial(index, DropReason::Uncertain);
         }
         self.slots[index].phase = Phase::Waiting;
-        self.holdings.partials -= 1;
-        self.peers.end_partial(peer);
+        self.end_partial(index);
         self.holdings.waiting += 1;
         self.arm(now, index);
         if header.flags().has(DataFlags::PART) {
@@ -314,13 +314,14 @@ impl Endpoint {
         self.events.push_back(Event::Request { id, client, payload, deadline, options });
     }
 
-    /// Admission of an unknown request: its peer, or why not.
+    /// Admission of an unknown request, all of which has come or not: its peer and what it counts
+    /// as, or why not.
     fn admit(
         &mut self,
         now: Time,
         origin: &Origin,
-        header: &DataHeader,
-    ) -> Result<PeerId, Refusal> {
+        (header, is_whole): (&DataHeader, bool),
+    ) -> Result<(PeerId, Partial), Refusal> {
         if !self.config.serving.is_enabled {
             return Err(Refusal::Drop(DropReason::Application));
         }
@@ -340,7 +341,8 @@ impl Endpoint {
         let is_fetch = is_idempotent
             && header.flags().has(DataFlags::PART)
             && header.message_length.get() as usize == PartHeader::LEN;
-        let is_full = self.is_stopping && !is_fetch || self.is_full(peer, header);
+        let partial = self.partial_of(peer, (header, is_whole));
+        let is_full = self.is_stopping && !is_fetch || self.is_full(peer, header, partial);
         let serving = &self.config.serving;
         let silent_ns = self
             .peers
@@ -362,7 +364,7 @@ impl Endpoint {
             return Err(forgetful);
         }
         if !is_full {
-            return Ok(peer);
+            return Ok((peer, partial));
         }
         if !is_idempotent {
             // The client takes the refusal for a promise that no copy of it will run.
@@ -425,11 +427,50 @@ impl Endpoint {
         })
     }
 
-    fn is_full(&self, peer: PeerId, header: &DataHeader) -> bool {
+    fn is_full(&self, peer: PeerId, header: &DataHeader, partial: Partial) -> bool {
         let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
-        let free = self.config.serving.partials_max.saturating_sub(self.holdings.partials);
-        !self.peers.has_room_for_partial(peer, free)
-            || self.peers.is_full(peer, &self.holdings, bytes, &self.config.serving)
+        let serving = &self.config.serving;
+        let partials_max = serving.partials_max.min(serving.requests_max);
+        partial == Partial::Unvalidated && self.unvalidated_partials >= partials_max.div_ceil(2)
+            || partial != Partial::No
+                && !self.peers.has_room_for_partial(
+                    peer,
+                    serving.partials_max.saturating_sub(self.holdings.partials),
+                )
+            || self.peers.is_full(peer, &self.holdings, bytes, serving)
+    }
+
+    /// What a request counts as that begins by this packet.
+    fn partial_of(&self, peer: PeerId, (header, is_whole): (&DataHeader, bool)) -> Partial {
+        if is_whole {
+            return Partial::No;
+        }
+        let version = self.advice.cutoffs.version;
+        match self.peers[peer].is_validated_by(Echo::of(header), version) {
+            true => Partial::Validated,
+            false => Partial::Unvalidated,
+        }
+    }
+
+    fn begin_partial(&mut self, index: SlotId, partial: Partial) {
+        let slot = &mut self.slots[index];
+        slot.partial = partial;
+        if partial != Partial::No {
+            self.holdings.partials += 1;
+            self.unvalidated_partials += usize::from(partial == Partial::Unvalidated);
+            self.peers.begin_partial(slot.peer);
+        }
+    }
+
+    /// A request is complete or gone.
+    pub(super) fn end_partial(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
+        let partial = std::mem::take(&mut slot.partial);
+        if partial != Partial::No {
+            self.holdings.partials -= 1;
+            self.unvalidated_partials -= usize::from(partial == Partial::Unvalidated);
+            self.peers.end_partial(slot.peer);
+        }
     }
 
     fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {

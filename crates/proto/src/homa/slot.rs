@@ -50,8 +50,22 @@ pub(super) struct Slot {
     pub(super) is_validated: bool,
     /// What this RPC holds against the limits, at the server.
     pub(super) held: Held,
+    /// As what it counts among the half-received requests.
+    pub(super) partial: Partial,
     /// A GRANT for it waits to be sent.
     pub(super) is_grant_queued: bool,
+}
+
+/// What a request counts as while it is not complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Partial {
+    /// It is complete, came in one packet, or is this side's own.
+    #[default]
+    No,
+    /// Half received, from a client whose address was validated when it began.
+    Validated,
+    /// Half received, from anybody: of such there are fewer.
+    Unvalidated,
 }
 
 /// When what has happened to an RPC.
@@ -223,6 +237,7 @@ impl Slot {
         };
         self.allowance = Allowance::default();
         self.is_validated = true;
+        self.partial = Partial::No;
         self.is_grant_queued = false;
     }
 }

@@ -20,7 +20,9 @@ pub struct Serving {
     /// Requests of one client, likewise. Default 16 384, a client's own default limit.
     pub requests_per_client_max: usize,
     /// Messages half received, in all. Default 4096. One client's address, or /64 of IPv6, has at
-    /// most three times what is left of them.
+    /// most three times what is left of them. Of Homa's clients whose addresses are not validated,
+    /// which of R2P2 send one packet at first, there are half as many, and half of `requests_max`,
+    /// at most.
     pub partials_max: usize,
     /// Bytes of messages half received and of replies kept, in all. Default 256 MiB, with the same
     /// shares as the requests.

@@ -2,7 +2,7 @@
 //! strangers, peers of other implementations.
 
 mod acks;
-mod silence;
+mod partials;
 
 use std::net::SocketAddr;
 

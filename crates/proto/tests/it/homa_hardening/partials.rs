@@ -1,11 +1,11 @@
-//! What is missed of a message, and when it is asked for.
+//! Messages of which something is missing: when it is asked for, and how many there may be.
 
 use std::ops::Range;
 
 use tailcut_proto::node::Node;
 use tailcut_wire::homa::PacketType;
 
-use super::{CLIENT, Lone, MS, grants, part};
+use super::{CLIENT, Lone, MS, SECOND, grants, part};
 
 /// What was granted of a long message waits in the network while short ones pass it.
 #[test]
@@ -52,4 +52,25 @@ fn a_host_that_was_away_reads_before_it_asks() {
     // Nor does it wait for a host that is always away.
     let questions: usize = (0..10).map(|_| come_back_after(&mut server, 20 * MS).len()).sum();
     assert!((2..10).contains(&questions), "{questions}");
+}
+
+/// First packets of requests that nobody goes on with, from any address that a stranger likes to
+/// write, take half of the places at most: each keeps its own for a second.
+#[test]
+fn half_received_requests_of_strangers_leave_half_of_the_places() {
+    let mut server = Lone::with(|config| config.serving.requests_max = 12);
+    for stranger in 0..30 {
+        server.give(&format!("192.0.2.{stranger}:33000"), &part(2, 20_000, 0, 64));
+    }
+    assert_eq!((server.node.holdings().partials, server.node.holdings().requests), (6, 6));
+    server.give("192.0.2.99:33000", &part(2, 100, 0, 100));
+    assert_eq!(server.requests.len(), 1, "all of it has come");
+    for client in 0..5 {
+        server.give(&format!("10.0.0.{client}:33000"), &part(2, 20_000, 0, 1396));
+    }
+    assert_eq!((server.node.holdings().partials, server.node.holdings().requests), (11, 12));
+    server.pass(2 * SECOND);
+    assert_eq!(server.node.holdings().partials, 0);
+    server.give("192.0.2.98:33000", &part(2, 20_000, 0, 64));
+    assert_eq!(server.node.holdings().partials, 1, "what they had is counted back");
 }
