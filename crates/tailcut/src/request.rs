@@ -126,6 +126,8 @@ pub(crate) struct Live {
     taken: Vec<Parcel<Job>>,
     /// When the first of them was taken.
     taken_at: Time,
+    /// How many there were at the last look.
+    known: usize,
     /// Entries that there are.
     enlisted: usize,
     /// An answer was given since [`Live::has_answered`].
@@ -324,7 +326,7 @@ impl Responder {
             job.verdict = verdict;
             // By the link, and not by an outbox of its own: one count that all threads count in would
             // cost each of them more than the rest of the answer.
-            let link = job.link.clone().expect("the request is enlisted");
+            let link = job.link.take().expect("the request is enlisted");
             link.outbox.push(job);
         }
     }
@@ -423,6 +425,7 @@ impl Live {
             outbox: Arc::new(outbox),
             spare: Vec::new(),
             taken: Vec::new(),
+            known: 0,
             taken_at: 0,
             enlisted: 0,
             has_answered: false,
@@ -439,6 +442,11 @@ impl Live {
     /// Whether there are answers that wait for others, for a few turns at most.
     pub(crate) fn holds_answers(&self) -> bool {
         !self.taken.is_empty()
+    }
+
+    /// Takes an answer that has come from elsewhere, to give it with others.
+    pub(crate) fn hold(&mut self, job: Parcel<Job>) {
+        self.taken.push(job);
     }
 
     /// Takes note of a request that leaves this thread.
@@ -500,9 +508,8 @@ impl Live {
     /// Gives the answers that have come from elsewhere, once no more come, or there are enough of them
     /// for one GSO batch, or nobody owes another.
     pub(crate) fn take_answers(&mut self, endpoint: &mut Endpoint, now: Time) {
-        let known = self.taken.len();
         self.taken.extend(self.outbox.answers.take_all());
-        let count = self.taken.len();
+        let (known, count) = (self.known, self.taken.len());
         if count == 0 {
             return;
         }
@@ -511,8 +518,10 @@ impl Live {
         }
         let is_early = now < self.taken_at.saturating_add(HOLD_NS);
         if count > known && count < self.enlisted.min(HOLD_COUNT) && is_early {
+            self.known = count;
             return;
         }
+        self.known = 0;
         let mut taken = std::mem::take(&mut self.taken);
         for job in taken.drain(..) {
             // A request that is gone by now needs no answer.
@@ -528,11 +537,11 @@ impl Live {
         now: Time,
         mut job: Parcel<Job>,
     ) -> Result<(), AnswerError> {
-        if let Some(link) = job.link.take() {
-            self.remove(job.id);
-            self.free.push_back(link);
-        }
+        drop(job.link.take());
         let id = job.id;
+        if let Some(entry) = self.remove(id) {
+            self.free.push_back(entry.link);
+        }
         let result = match job.verdict {
             Verdict::Reply => endpoint.reply(now, id, std::mem::take(&mut job.reply)),
             Verdict::ReplyInPlace => endpoint.reply(now, id, std::mem::take(&mut job.request)),

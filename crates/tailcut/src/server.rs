@@ -353,16 +353,15 @@ impl Server {
         loop {
             let (live, classifier) = (&mut self.live, &self.classifier);
             let turn = self.driver.turn_with(|_, endpoint, now| {
-                live.take_answers(endpoint, now);
                 endpoint.set_retry_after(crew.retry_after_ns());
                 crew.poll_done(now, |mut job| {
                     // Nobody has begun it: it has waited for too long.
                     if job.verdict == Verdict::Open {
                         job.verdict = Verdict::Refuse(DropReason::Overload);
                     }
-                    // A request that is gone by now needs no answer.
-                    let _ = live.settle(endpoint, now, job);
+                    live.hold(job);
                 });
+                live.take_answers(endpoint, now);
                 while let Some(event) = endpoint.poll_event() {
                     classifier.offer(event, &mut crew, endpoint, (now, live));
                 }

@@ -412,14 +412,21 @@ where
     let outbox = &shared.outbox;
     let mut future = pin!(outbox.guard(|| (shared.handler)(request)));
     let is_complete = poll_fn(|context| {
-        link.watch(context.waker());
         if link.is_cancelled() {
             return Poll::Ready(false);
         }
         let Some(running) = future.as_mut().as_pin_mut() else {
             return Poll::Ready(true);
         };
-        outbox.guard(|| running.poll(context)).unwrap_or(Poll::Ready(())).map(|()| true)
+        let polled = outbox.guard(|| running.poll(context)).unwrap_or(Poll::Ready(()));
+        if polled.is_pending() {
+            link.watch(context.waker());
+            // Cancelled before it was watched: nobody would wake this task.
+            if link.is_cancelled() {
+                return Poll::Ready(false);
+            }
+        }
+        polled.map(|()| true)
     })
     .await;
     // Here, since what it holds may panic where it is dropped.

@@ -25,7 +25,7 @@ use tailcut_instrument::job::Transport;
 use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
-use tailcut_net::driver::Waker;
+use tailcut_net::driver::{Wait, Waker};
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
 
@@ -80,8 +80,8 @@ pub(crate) struct Args {
     /// them]
     #[arg(long, value_name = "CORES", value_delimiter = ',')]
     worker_cores: Vec<usize>,
-    /// Longest time that an idle thread of --workers spins before it sleeps [default: learned from
-    /// the gaps, 20us at most, and 1us where threads share cores]
+    /// Longest time that an idle thread of --workers spins before it sleeps, learned from the gaps
+    /// [default: 50us]
     #[arg(long, value_name = "TIME", value_parser = parse_delay_ns)]
     worker_spin: Option<u64>,
     /// Service times that part the requests into types, such as 10us or 10us,1ms: how long each
@@ -198,7 +198,7 @@ impl Args {
         let config = Config {
             queue_len_max: self.queue as usize,
             types: if self.darc { self.types.len() + 1 } else { 1 },
-            spin_ns_max: self.worker_spin,
+            spin_ns_max: self.worker_spin.unwrap_or(Wait::SPIN_NS),
             cores: cores.skip(first).take(self.worker_cores.len().min(count)).collect(),
             ..Config::new(count)
         };

@@ -25,10 +25,9 @@ pub struct Config {
     /// How a job comes from the queue to its worker. Default [`Delivery::Push`].
     pub delivery: Delivery,
     /// How long an idle worker spins at most before it sleeps, where gaps are short enough to be
-    /// worth it; nanoseconds. Default `None`: [`Wait::SPIN_NS`] where every worker and the
-    /// dispatcher can have a core, and otherwise 1 us, for a worker that spins takes its core from
-    /// whoever would give it something.
-    pub spin_ns_max: Option<u64>,
+    /// worth it; nanoseconds. Between looks it yields its core to whoever would give it something.
+    /// Default [`Wait::SPIN_NS`].
+    pub spin_ns_max: u64,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
 }
@@ -80,7 +79,7 @@ impl Config {
             queue_len_max: QUEUE_LEN_MAX,
             types: 1,
             delivery: Delivery::Push,
-            spin_ns_max: None,
+            spin_ns_max: Wait::SPIN_NS,
             cores: Vec::new(),
         }
     }
@@ -121,10 +120,7 @@ impl Config {
     }
 
     pub(super) fn spin_time(&self) -> SpinTime {
-        SpinTime::new(self.spin_ns_max.unwrap_or_else(|| {
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            if self.workers < cores { Wait::SPIN_NS } else { SHARED_SPIN_NS }
-        }))
+        SpinTime::new(self.spin_ns_max)
     }
 }
 
@@ -169,6 +165,3 @@ pub const WORKERS_MAX: usize = 64;
 
 /// The requests that may wait by default.
 pub const QUEUE_LEN_MAX: usize = 65_536;
-
-/// The spin of a worker that shares its core.
-const SHARED_SPIN_NS: u64 = 1_000;

@@ -236,7 +236,8 @@ fn the_bound_follows_what_is_measured() {
     let (mut dispatcher, mut workers) =
         Dispatcher::<Job>::new(&Config::new(1), &Waker::new().unwrap()).unwrap();
     assert_eq!(dispatcher.metrics().bound, 2);
-    for number in 0..20 {
+    // While others want this thread's core, hand-offs take as long as they do.
+    for number in 0..400 {
         offer(&mut dispatcher, number..number + 1);
         // Longer than twenty hand-offs, which are as long as this thread takes from one to the
         // other.
@@ -245,11 +246,14 @@ fn the_bound_follows_what_is_measured() {
             while Clock.now() < began_at + 2_000_000 {}
         });
         assert_eq!(done(&mut dispatcher, number).len(), 1);
+        let metrics = dispatcher.metrics();
+        assert!(metrics.service_ns.is_some_and(|ns| ns >= 2_000_000), "{metrics:?}");
+        if number >= 20 && metrics.bound == 1 && metrics.hand_off_ns.is_some_and(|ns| ns < 100_000)
+        {
+            return;
+        }
     }
-    let metrics = dispatcher.metrics();
-    assert_eq!(metrics.bound, 1, "{metrics:?}");
-    assert!(metrics.service_ns.is_some_and(|ns| ns >= 2_000_000), "{metrics:?}");
-    assert!(metrics.hand_off_ns.is_some_and(|ns| ns < 100_000), "{metrics:?}");
+    panic!("{:?}", dispatcher.metrics());
 }
 
 #[test]
@@ -301,7 +305,7 @@ fn workers_that_sleep_are_woken_and_every_job_comes_back_once() {
     let waker = Waker::new().unwrap();
     let handler = |job: &mut Job| job.1 = Some(0);
     for (spin_ns_max, delivery) in
-        [(Some(0), Delivery::Push), (None, Delivery::Push), (Some(0), Delivery::Pull)]
+        [(0, Delivery::Push), (50_000, Delivery::Push), (0, Delivery::Pull)]
     {
         std::thread::scope(|scope| {
             let config = Config { spin_ns_max, delivery, ..Config::new(3) };

@@ -149,6 +149,7 @@ impl<T> Taken<T> {
     fn of(mut newest: *mut Node<T>) -> Self {
         let mut oldest = ptr::null_mut();
         while !newest.is_null() {
+            prefetch(newest);
             // SAFETY: the exchange gave the whole list to this thread, and what its pushers wrote
             // happened before.
             let below = unsafe { std::mem::replace(&mut (*newest).next, oldest) };
@@ -206,6 +207,19 @@ impl<T> fmt::Debug for Taken<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("Taken").finish_non_exhaustive()
     }
+}
+
+/// Begins to load a node that another thread has written, all of its lines at once.
+#[inline]
+fn prefetch<T>(node: *const Node<T>) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..size_of::<Node<T>>()).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch touches nothing that a program sees, at whichever address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(node.cast::<i8>().wrapping_add(line)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = node;
 }
 
 #[cfg(test)]
