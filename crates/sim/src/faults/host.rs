@@ -242,6 +242,14 @@ impl Station {
         self.watch.borrow_mut().costs.push(cost);
     }
 
+    /// Tells the watch a router's bound after whatever may have changed it, and before what is placed
+    /// by it has left.
+    pub(super) fn note_bound(&self) {
+        if let Some(router) = self.node.router() {
+            self.watch.borrow_mut().note_bound(router.bound());
+        }
+    }
+
     /// What the node has judged of replies, where it is a router.
     fn judged(&self) -> Option<Judged> {
         self.node.router().map(|router| Judged::of(&router.metrics()))
@@ -285,14 +293,12 @@ impl Node for Station {
                 bug.hidden.pop_back();
             }
         }
-        if let Some(router) = self.node.router() {
-            let bound = router.bound();
-            self.watch.borrow_mut().note_bound(bound);
-        }
+        self.note_bound();
     }
 
     fn handle_timeout(&mut self, now: Time) {
         self.node.handle_timeout(now);
+        self.note_bound();
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {

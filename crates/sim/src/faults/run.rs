@@ -373,6 +373,8 @@ impl<'a> Run<'a> {
                     router.resume_server(local, addr)
                 };
             }
+            // A server that comes back may have more workers than the others.
+            self.network.node(place).note_bound();
             self.network.flush(place);
         }
     }

@@ -508,7 +508,7 @@ impl Watch {
             book.ledger.0 += if is_sent_on { 0 } else { len as u64 };
             // A router that keeps clients' addresses sends strangers' requests from theirs.
             if let (Host::Server(server), AnyPacket::R2p2(packet)) = (host, packet) {
-                self.note_arrival(server, packet, None);
+                self.note_arrival((server, from), packet, None);
             }
             return true;
         }
@@ -528,7 +528,7 @@ impl Watch {
                     self.paid.note_in((client, packet.id()), len as u64);
                 }
                 if let AnyPacket::R2p2(packet) = packet {
-                    self.note_arrival(server, packet, self.number(packet));
+                    self.note_arrival((server, from), packet, self.number(packet));
                 }
             }
             (Host::Router | Host::Standby, _) => {
@@ -723,7 +723,12 @@ impl Watch {
         }
     }
 
-    fn note_arrival(&mut self, server: usize, packet: &Packet, number: Option<u32>) {
+    fn note_arrival(
+        &mut self,
+        (server, from): (usize, SocketAddr),
+        packet: &Packet,
+        number: Option<u32>,
+    ) {
         let book = &mut self.servers[server];
         if packet.message_type == MessageType::Probe {
             if let Ok(placed) = <[u8; 4]>::try_from(packet.payload) {
@@ -734,7 +739,9 @@ impl Watch {
             return;
         }
         let placement = route(packet).map(|route| route.placement.get());
-        let of_strangers = |&at: &u32| self.router.of_strangers.contains(&(server, at));
+        // A router that has restarted since may have placed it: the server's counts begin anew.
+        let is_late = number.is_none() && Host::at(from) == Some(Host::Router);
+        let of_strangers = |&at: &u32| is_late || self.router.of_strangers.contains(&(server, at));
         if let Some(placement) = placement.filter(of_strangers) {
             // It counts for nothing, but it overtakes others.
             book.see(placement, true);
