@@ -282,7 +282,7 @@ impl Server {
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
                         bytes_in: datagram_len,
-                        bytes_out: if packet.is_routed() { HELD_ACK_LEN } else { 0 },
+                        bytes_out: held_ack_len(packet),
                     });
                     self.live.insert(rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
@@ -659,6 +659,7 @@ impl Server {
     ) {
         let slot = &mut self.slots[index];
         slot.allowance.received += paid as u64;
+        slot.allowance.sent += held_ack_len(packet);
         let token = packet.token();
         let is_request = packet.message_type == MessageType::Request;
         if let Some(header) = packet.request_header().filter(|_| is_request) {
@@ -843,6 +844,11 @@ fn is_copy(packet: &Packet) -> bool {
 fn asks_back(packet: &Packet) -> bool {
     let asks = |route: &Route| route.returns != 0 && route.client_port.get() == 0;
     packet.route().is_some_and(asks) && !packet.flags().has(Flags::RETRANSMIT)
+}
+
+/// Bytes that a router may have told the client for this packet: that it holds the request.
+fn held_ack_len(packet: &Packet) -> u64 {
+    if packet.is_routed() { HELD_ACK_LEN } else { 0 }
 }
 
 /// When the client stops waiting, as its packet says.
