@@ -47,7 +47,7 @@ pub struct Serving {
     /// one host, whatever they do. Raise both where more are behind one address.
     pub sessions_bytes_per_prefix_max: usize,
     /// How long an idle client or session is remembered, so that a late duplicate does not run.
-    /// Default 5 s: longer than any network of a datacenter holds a packet.
+    /// Default 5 s: longer than any network of a datacenter holds a packet. Routers rely on no less.
     pub session_idle_ns: u64,
     /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent
     /// and may have been sent first before this server started, or before the session expired, is
@@ -99,8 +99,11 @@ impl Default for Serving {
             sessions_unvalidated_max: 2,
             sessions_bytes_max: 32 << 20,
             sessions_bytes_per_prefix_max: 16 << 20,
-            session_idle_ns: 5_000_000_000,
+            session_idle_ns: SESSION_IDLE_NS,
             transit_ns_max: 10_000_000,
         }
     }
 }
+
+/// Default of [`Serving::session_idle_ns`].
+pub(crate) const SESSION_IDLE_NS: u64 = 5_000_000_000;

@@ -67,7 +67,8 @@ pub(super) struct Arrival {
     pub(super) is_unrouted: bool,
     /// It may run once, and another router may have placed it.
     pub(super) is_moved: bool,
-    /// How long ago it was first sent at most, if it was sent before.
+    /// How long ago it was first sent at most, if it was sent before, or has waited here for so long
+    /// that another copy may have run and be forgotten.
     pub(super) age_ns: Option<u64>,
     /// When it came.
     pub(super) arrived_at: Time,
@@ -92,6 +93,7 @@ pub(super) fn write_route(
     let deadline_us = header.deadline_us.get();
     header.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
     if let Some(age_ns) = arrival.age_ns {
+        header.flags |= Flags::RETRANSMIT;
         let age_ms = age_ns.saturating_add(waited_ns).div_ceil(1_000_000);
         header.age_ms.set(u16::try_from(age_ms).unwrap_or(u16::MAX));
     }

@@ -16,6 +16,7 @@ use super::outbox::Datagram;
 use super::server::{Server, Standing};
 use crate::address::share_of;
 use crate::node::{Path, Source, Time, is_unanswerable};
+use crate::peer::limits::SESSION_IDLE_NS;
 use crate::policy::WorkerId;
 use crate::scheduler::{Outcome, Ticket, Wait};
 
@@ -116,10 +117,14 @@ impl Router {
         };
         arrival.rpc_id = packet.rpc_id();
         arrival.floor = header.floor.get();
-        arrival.age_ns = packet
-            .flags()
-            .has(Flags::RETRANSMIT)
-            .then(|| u64::from(header.age_ms.get()) * 1_000_000 + self.waited_ns(now));
+        let waited_ns = self.waited_ns(now);
+        arrival.age_ns = if packet.flags().has(Flags::RETRANSMIT) {
+            Some(u64::from(header.age_ms.get()) * 1_000_000 + waited_ns)
+        } else {
+            // A server may have run it for another router, and have forgotten that since.
+            let is_forgotten = waited_ns + 2 * self.config.transit_ns_max >= SESSION_IDLE_NS;
+            (is_forgotten && !arrival.is_idempotent).then_some(waited_ns)
+        };
         arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)

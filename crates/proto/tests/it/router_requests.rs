@@ -603,6 +603,25 @@ fn a_closed_router_refuses_what_is_new_and_ends_what_it_has() {
     assert_eq!(bench.router.hold_times().count(), 3);
 }
 
+/// What has waited in the socket for as long as servers remember whom they do not hear may be a copy
+/// of what has run through another router: servers are told how old it is.
+#[test]
+fn what_waited_for_as_long_as_servers_remember_tells_its_age() {
+    let again = Flags::RETRANSMIT;
+    for (pause, flags, expected) in [
+        (5_000 * MS, 0, (again, 5_000)),
+        (4_900 * MS, 0, (0, 0)),
+        (5_000 * MS, Flags::IDEMPOTENT, (Flags::IDEMPOTENT, 0)),
+    ] {
+        let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
+        bench.rest_until(10_000 * MS);
+        bench.now += pause;
+        let sent = bench.send(client(), &Ask { flags, ..Ask::id(7) }.bytes());
+        let header = Packet::parse(&sent[0].bytes).unwrap().request_header().unwrap();
+        assert_eq!((header.flags, header.age_ms.get()), expected, "{pause}, flags {flags}");
+    }
+}
+
 /// A copy that waited in the socket of a router that stood still until what the router knows of the
 /// request has expired: it has run, and is no new one.
 #[test]
