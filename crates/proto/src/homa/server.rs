@@ -50,6 +50,7 @@ impl Endpoint {
         }
         let is_whole = header.message_length.get() as usize <= payload.len();
         match self.admit(now, origin, (header, is_whole)) {
+            Ok(_) if !self.may_begin_by(header, payload) => self.metrics.protocol_violation += 1,
             Ok((peer, partial)) => {
                 let index = self.begin_request(now, (peer, partial), origin, header);
                 self.note_proof(now, index, header);
@@ -438,6 +439,15 @@ impl Endpoint {
                     serving.partials_max.saturating_sub(self.holdings.partials),
                 )
             || self.peers.is_full(peer, &self.holdings, bytes, serving)
+    }
+
+    /// True if a packet of an unknown request is within what its sender may send without a grant.
+    /// One that is not would begin a request of which nothing has come, and nobody is asked for.
+    fn may_begin_by(&self, header: &DataHeader, payload: &[u8]) -> bool {
+        let ahead = self.config.unscheduled_len_max;
+        let granted = if header.is_stripped() { ahead } else { header.incoming.get().min(ahead) };
+        let end = u64::from(header.offset()) + payload.len() as u64;
+        end <= granted.min(header.message_length.get()).into()
     }
 
     /// What a request counts as that begins by this packet.

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use tailcut_proto::node::Node;
-use tailcut_wire::homa::PacketType;
+use tailcut_wire::homa::{DataHeader, PacketType};
+use zerocopy::IntoBytes;
 
-use super::{CLIENT, Lone, MS, SECOND, grants, part};
+use super::{CLIENT, Lone, MS, SECOND, TO_SERVER, grants, part};
 
 /// What was granted of a long message waits in the network while short ones pass it.
 #[test]
@@ -52,6 +53,20 @@ fn a_host_that_was_away_reads_before_it_asks() {
     // Nor does it wait for a host that is always away.
     let questions: usize = (0..10).map(|_| come_back_after(&mut server, 20 * MS).len()).sum();
     assert!((2..10).contains(&questions), "{questions}");
+}
+
+/// It says that it may send nothing, and sends something: of what it begins nothing has come, so that
+/// nothing would be granted, and nobody asked whether he goes on.
+#[test]
+fn a_packet_beyond_what_its_sender_may_send_begins_no_request() {
+    let mut server = Lone::new();
+    for (place, incoming) in [0, 63, 64].into_iter().enumerate() {
+        let mut header = DataHeader::new(TO_SERVER, 2 + 2 * place as u64, 20_000, 0);
+        header.incoming = incoming.into();
+        server.give(CLIENT, &[header.as_bytes(), &[1; 64]].concat());
+    }
+    assert_eq!(server.node.metrics().protocol_violation, 2);
+    assert_eq!((server.node.holdings().partials, server.node.holdings().requests), (1, 1));
 }
 
 /// First packets of requests that nobody goes on with, from any address that a stranger likes to
