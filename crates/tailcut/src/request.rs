@@ -521,8 +521,14 @@ impl Live {
             self.known = count;
             return;
         }
+        self.give_answers(endpoint, now);
+    }
+
+    /// Gives the answers that have come from elsewhere, however few.
+    pub(crate) fn give_answers(&mut self, endpoint: &mut Endpoint, now: Time) {
         self.known = 0;
         let mut taken = std::mem::take(&mut self.taken);
+        taken.extend(self.outbox.answers.take_all());
         for job in taken.drain(..) {
             // A request that is gone by now needs no answer.
             let _ = self.settle(endpoint, now, job);

@@ -273,7 +273,7 @@ impl Server {
     }
 
     /// Receives one burst, runs handlers for 100 us at most, the last of them to its end, and sends
-    /// the replies; never waits. What has not run waits for the next turn
+    /// the replies; never waits. What has not run or left waits for the next turn
     /// ([`Server::has_waiting`]). For a program with a loop of its own, which ends when that does:
     /// [`ServerHandle::stop`] changes nothing here.
     ///
@@ -286,9 +286,10 @@ impl Server {
         Ok(())
     }
 
-    /// Whether requests wait for the next [`Server::turn`].
+    /// Whether requests wait for the next [`Server::turn`], or answers from elsewhere, which leave
+    /// together. A program that sleeps now keeps them waiting.
     pub fn has_waiting(&self) -> bool {
-        self.backlog.has_some()
+        self.backlog.has_some() || self.live.holds_answers()
     }
 
     /// Answers requests on worker threads until it is stopped: a number of them, or a
@@ -467,10 +468,11 @@ impl Server {
         Look::By(Some(look_at.map_or(ends_at, |at| at.min(ends_at))))
     }
 
-    /// Ends what is not answered, so that no client waits for its deadline: what has not begun is
-    /// for another server, of the rest nobody will know.
+    /// Sends the answers that there are, and ends the rest, so that no client waits for its deadline:
+    /// what has not begun is for another server, of the rest nobody will know.
     fn give_up(&mut self, mut withdraw: impl FnMut(Ticket) -> Option<Parcel<Job>>) {
         let now = self.driver.clock().now();
+        self.live.give_answers(self.driver.node_mut(0), now);
         for (count, (id, ticket)) in self.live.unanswered().into_iter().enumerate() {
             let is_unbegun = ticket.and_then(&mut withdraw).is_some();
             let reason = if is_unbegun { DropReason::Stopping } else { DropReason::Uncertain };
