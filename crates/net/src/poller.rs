@@ -3,7 +3,8 @@
 //! | a thread | looks | when nothing is ready |
 //! |---|---|---|
 //! | that polls | again and again, some [`SPINS`] times a call | returns to its owner |
-//! | that blocks | once, or as above within the spin time after the last traffic | sleeps |
+//! | that blocks, within the spin time after the last traffic | as above, and yields in between | returns |
+//! | that blocks, after it | once | sleeps |
 //!
 //! Readiness is level-triggered (epoll): what is left unread is told again at the next look, so
 //! that a turn may stop wherever its work ends.
@@ -39,10 +40,13 @@ pub(crate) struct Poller {
     wait: Wait,
     /// How the thread sleeps.
     sleeper: Sleeper,
-    /// Time of the last turn that had an event.
+    /// Time of the last traffic: the end of a turn that had an event, or of a send.
     active: Time,
     /// How long it looks again after that.
     spin: SpinTime,
+    /// Time up to which nothing had happened: of the last look that found nothing, or of the end of a
+    /// sleep.
+    quiet_until: Time,
     /// Something was sent since the last poll, which is traffic too: an answer may be near.
     has_sent: bool,
     /// Times that the thread was put to sleep.
@@ -95,6 +99,7 @@ impl Poller {
             sleeper: Sleeper::new()?,
             active: 0,
             spin: SpinTime::new(wait.spin_ns()),
+            quiet_until: 0,
             has_sent: false,
             sleeps: 0,
         })
@@ -150,6 +155,41 @@ impl Poller {
         self.clock.now()
     }
 
+    /// Whether the next poll looks again and again before it returns, and does not sleep.
+    #[inline]
+    pub(crate) fn keeps_turning(&mut self) -> bool {
+        if self.wait == Wait::BusyPoll {
+            return true;
+        }
+        let now = self.now();
+        if std::mem::take(&mut self.has_sent) {
+            self.active = now;
+        }
+        self.quiet_until = now;
+        self.is_near(now)
+    }
+
+    /// Lets another thread have this one's core, if it may sleep at all and one wants it.
+    #[inline]
+    pub(crate) fn give_way(&mut self) {
+        if self.wait != Wait::BusyPoll {
+            self.spin.give_way(self.quiet_until);
+        }
+    }
+
+    /// Within the spin time after the last traffic.
+    #[inline]
+    fn is_near(&self, now: Time) -> bool {
+        self.wait == Wait::BusyPoll || now.saturating_sub(self.active) < self.spin.get(now)
+    }
+
+    /// Takes note of a turn that had an event.
+    #[inline]
+    fn note_events(&mut self) {
+        self.spin.note_gap(self.quiet_until.saturating_sub(self.active));
+        self.active = self.now();
+    }
+
     /// The waker by which other threads end the sleep.
     pub(crate) fn waker(&self) -> Waker {
         self.sleeper.waker()
@@ -159,6 +199,7 @@ impl Poller {
         let mut fds = [self.sleeper.entry(), poll_entry(self.epoll.as_raw_fd())];
         if self.sleeper.sleep(&mut fds, until)?.is_some() {
             self.sleeps += 1;
+            self.quiet_until = self.now();
         }
         Ok(())
     }
@@ -183,41 +224,41 @@ pub(crate) trait Turns<F> {
     /// one that polls looks a few times, up to `until`. May return 0 for no reason.
     #[inline]
     fn poll_turns(&mut self, until: Option<Time>, f: &mut F) -> io::Result<usize> {
-        let poller = self.poller();
-        if poller.wait == Wait::BusyPoll {
-            return self.spin(until, f);
-        }
-        let now = poller.now();
-        if std::mem::take(&mut poller.has_sent) {
-            poller.active = now;
-        }
-        let spins = now.saturating_sub(poller.active) < poller.spin.get(now);
+        let spins = self.poller().keeps_turning();
         let mut events = if spins { self.spin(until, f)? } else { self.turn(false, f)? };
         if events == 0 && !spins {
             let until = self.deadline().into_iter().chain(until).min();
             self.poller().sleep(until)?;
             events = self.turn(false, f)?;
         }
-        if events > 0 {
-            let poller = self.poller();
-            poller.spin.note_gap(now.saturating_sub(poller.active));
-            poller.active = now;
+        if events > 0 && self.poller().wait != Wait::BusyPoll {
+            self.poller().note_events();
         }
         Ok(events)
     }
 
     /// Looks until something has happened, until `until`, or for so long that the caller may want
-    /// to look at other things.
+    /// to look at other things or to sleep.
     #[inline]
     fn spin(&mut self, until: Option<Time>, f: &mut F) -> io::Result<usize> {
-        let until = until.unwrap_or(0);
-        for _ in 1..SPINS {
+        for _ in 0..SPINS {
             let events = self.turn(true, f)?;
-            if events > 0 || self.poller().now() >= until {
+            if events > 0 {
                 return Ok(events);
             }
+            let poller = self.poller();
+            let now = poller.now();
+            poller.quiet_until = now;
+            // Who has something to do then does not give its core away.
+            if until.is_some_and(|until| now >= until) {
+                break;
+            }
+            poller.give_way();
+            if until.is_none() || !poller.is_near(now) {
+                break;
+            }
         }
-        self.turn(true, f)
+        Ok(0)
     }
 }
 
@@ -270,4 +311,68 @@ mod tests {
         assert_eq!(poller.look().expect("a call"), 1);
         assert!(poller.ready(0).is_writable());
     }
+
+    /// Sockets on which something happens so long after it has last.
+    struct Paced {
+        poller: Poller,
+        gap_ns: u64,
+        next_at: Time,
+        /// Looks of a thread that spins, since something happened.
+        looks: u32,
+    }
+
+    impl Turns<()> for Paced {
+        fn poller(&mut self) -> &mut Poller {
+            &mut self.poller
+        }
+
+        fn turn(&mut self, spins: bool, (): &mut ()) -> io::Result<usize> {
+            let began_at = Clock.now();
+            self.looks += u32::from(spins);
+            while Clock.now() < began_at + LOOK_NS {}
+            Ok(usize::from(began_at >= self.next_at))
+        }
+    }
+
+    impl Paced {
+        /// Polls until something happens; returns how often it looked for it spinning.
+        fn await_event(&mut self) -> u32 {
+            (self.looks, self.next_at) = (0, Clock.now() + self.gap_ns);
+            while self.poll_turns(Some(self.next_at), &mut ()).expect("a call") == 0 {}
+            self.looks
+        }
+
+        fn spin_ns(&self) -> u64 {
+            self.poller.spin.get(Clock.now())
+        }
+    }
+
+    #[test]
+    fn long_gaps_end_the_spinning_and_short_ones_bring_it_back() {
+        let poller = Poller::new(Wait::Block { spin_ns: SPIN_NS }).expect("a set");
+        let mut paced = Paced { poller, gap_ns: 2 * SPIN_NS, next_at: 0, looks: 0 };
+        paced.poller.note_sent();
+        assert!(paced.await_event() > 0 && paced.spin_ns() == SPIN_NS, "it begins by spinning");
+        for _ in 0..40 {
+            paced.await_event();
+        }
+        assert!(paced.spin_ns() < SPIN_NS / 10);
+        let sleeps = paced.poller.sleeps;
+        let looks = paced.await_event();
+        assert!(looks <= (SPIN_NS / 10 / LOOK_NS) as u32, "{looks} looks");
+        assert!(paced.poller.sleeps > sleeps);
+        // Where this thread is kept from running they are long, or its core is taken for wanted.
+        paced.gap_ns = 0;
+        let patience_ends_at = Clock.now() + 20_000_000_000;
+        while paced.spin_ns() < SPIN_NS {
+            paced.await_event();
+            assert!(Clock.now() < patience_ends_at, "short gaps are not learned");
+        }
+    }
+
+    /// The longest spin: many looks.
+    const SPIN_NS: u64 = 100_000;
+
+    /// Time of a look.
+    const LOOK_NS: u64 = 500;
 }
