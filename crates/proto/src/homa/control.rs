@@ -143,8 +143,8 @@ impl Endpoint {
         let (version, tag) = (packet.version.get(), packet.common.window.get());
         let is_known = peer.state.cutoffs.version == version && peer.state.tag_told == tag;
         if is_known && matches!(slot.phase, Phase::Calling(_) | Phase::Hearing(_)) {
-            // It tells them again, since it wants to hear the version back: our address is not
-            // validated, and the reply, or the rest of it, waits for that.
+            // It has not heard the version back for a while. Where it validates our address by that,
+            // the reply, or the rest of it, waits for a packet that says it.
             let priority = peer.state.cutoffs.level(slot.out.len());
             let first_len = self.config.framing.unscheduled_len;
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);
@@ -200,8 +200,8 @@ impl Endpoint {
 
     /// Tells the peer of an RPC our cutoffs.
     pub(super) fn advise(&mut self, now: Time, index: SlotId) {
-        let slot = &self.slots[index];
-        self.peers[slot.peer].state.advised_at = Some(now);
+        let peer = &mut self.peers[self.slots[index].peer];
+        peer.state.advised = Some((now, peer.echo(self.advice.cutoffs.version)));
         self.push_control(Control::Cutoffs { rpc: self.slots.key(index) });
     }
 

@@ -32,8 +32,8 @@ pub(super) struct HomaPeer {
     pub(super) knows_flags: bool,
     /// Priorities that it has told.
     pub(super) cutoffs: Cutoffs,
-    /// When it was last told of ours.
-    pub(super) advised_at: Option<Time>,
+    /// When it was last told of ours, and what it was to echo.
+    pub(super) advised: Option<(Time, Echo)>,
     /// What it must echo; zeros where it need not.
     pub(super) proof: Proof,
     /// [`Proof::tag`] that it has told us, to be echoed in what goes there; 0 before.
@@ -86,7 +86,7 @@ impl Endpoint {
             is_heard: false,
             knows_flags: false,
             cutoffs: self.config.assumed,
-            advised_at: None,
+            advised: None,
             proof: if is_trusted { Proof::default() } else { self.proof(address) },
             tag_told: 0,
             rtt: Rtt::default(),

@@ -147,10 +147,16 @@ impl Endpoint {
             peer.state.proof.advance(echo, version);
         }
         slot.is_validated |= peer.is_validated_by(echo, version);
-        let is_stale = echo != peer.echo(version) && !header.is_stripped();
-        if is_stale
-            && peer.state.advised_at.is_none_or(|at| now.saturating_sub(at) >= ADVICE_NS_MIN)
-        {
+        let told = peer.echo(version);
+        let is_stale = echo != told && !header.is_stripped();
+        let is_late = peer.state.advised.is_none_or(|(at, last)| {
+            // Who is told the same again takes it for a demand to echo it, and sends a packet again.
+            // Where nothing waits for the echo, what comes without it may have been under way, or
+            // waited at the peer.
+            let is_again = last == told && slot.is_validated;
+            now.saturating_sub(at) >= if is_again { ADVICE_AGAIN_NS } else { ADVICE_NS_MIN }
+        });
+        if is_stale && is_late {
             self.advise(now, index);
         }
     }
@@ -158,3 +164,6 @@ impl Endpoint {
 
 /// A peer is told the cutoffs at most once in this time.
 const ADVICE_NS_MIN: u64 = 1_000_000;
+
+/// Time after which a peer that is validated has lost what it was told.
+const ADVICE_AGAIN_NS: u64 = 100_000_000;

@@ -444,24 +444,35 @@ fn unscheduled_bytes_go_by_the_peers_cutoffs() {
     assert!(sent.iter().all(|sent| sent.data().0.cutoff_version.get() == 9));
 }
 
-#[test]
-fn a_stale_version_draws_the_cutoffs_once_a_millisecond() {
-    let mut server = Lone::new();
-    for id in 1..=100u64 {
-        server.give(CLIENT, &marked(2 * id, b"ping", |header| header.cutoff_version = 0.into()));
+/// Cutoffs that a server has told, in `ms` of requests of a peer every 50 us that echo none.
+fn told_in(server: &mut Lone, from: &str, ms: u64) -> Vec<Sent> {
+    for id in 1..=20 * ms {
+        server.give(from, &marked(2 * id, b"ping", |header| header.cutoff_version = 0.into()));
         server.now += 50_000;
     }
-    let sent = server.take();
-    let cutoffs: Vec<_> =
-        sent.iter().filter(|sent| sent.packet().packet_type() == PacketType::Cutoffs).collect();
+    let is_cutoffs = |sent: &Sent| sent.packet().packet_type() == PacketType::Cutoffs;
+    server.take().into_iter().filter(is_cutoffs).collect()
+}
+
+#[test]
+fn a_stale_version_draws_the_cutoffs_once_a_millisecond_until_the_address_is_validated() {
+    let mut server = Lone::new();
+    let cutoffs = told_in(&mut server, STRANGER, 5);
     assert_eq!(cutoffs.len(), 5, "in 5 ms");
     assert_eq!(cutoffs[0].bytes.len(), 62);
     let Body::Cutoffs(packet) = cutoffs[0].packet().body else { panic!("not cutoffs") };
-    assert_eq!(
-        (packet.version.get(), packet.cutoffs[7].get(), packet.cutoffs[4].get()),
-        (1, 200, 1_000_000)
-    );
+    assert_eq!((packet.cutoffs[7].get(), packet.cutoffs[4].get()), (200, 1_000_000));
     assert_eq!(cutoffs[0].priority, 7, "control packets go at the highest priority");
+}
+
+#[test]
+fn a_validated_peer_is_told_the_same_cutoffs_after_100_ms() {
+    let mut server = Lone::new();
+    let cutoffs = told_in(&mut server, CLIENT, 99);
+    assert_eq!(cutoffs.len(), 1, "what comes was under way");
+    let Body::Cutoffs(packet) = cutoffs[0].packet().body else { panic!("not cutoffs") };
+    assert_eq!(packet.version.get(), 1);
+    assert_eq!(told_in(&mut server, CLIENT, 2).len(), 1, "they were lost");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! reordered and damaged.
 
 use crate::pair::{Handler, HomaPair, Outcome};
-use tailcut_proto::homa::{Adaptive, Config, Cutoffs, GrantPolicy, Pull};
+use tailcut_proto::homa::{Adaptive, Config, Cutoffs, GrantPolicy, Link, Pull};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{CallOptions, Failure};
 use tailcut_sim::impair::Impairment;
@@ -232,6 +232,21 @@ fn a_long_call_to_nobody_ends_by_its_deadline() {
     let results: Vec<_> = pair.outcomes.iter().map(|outcome| outcome.result.clone()).collect();
     assert_eq!(results, [Err(Failure::Deadline)]);
     assert_eq!(pair.network().node(0).holdings(), Default::default());
+}
+
+/// The unscheduled bytes of a request take longer to leave than the cutoffs to come, and what is
+/// under way when they come was not lost.
+#[test]
+fn cutoffs_that_cross_data_make_nothing_go_again() {
+    let path = Impairment { delay_ns: MS, ..Impairment::NONE };
+    let mut pair = HomaPair::with_config(path, 1, |client, server| {
+        let bits_per_second = 50_000_000;
+        client.link = Some(Link { bits_per_second, queue_ns_max: 5_000, bypass_len: 0 });
+        server.serving.trusted.push("10.0.0.0/8".parse().expect("a network"));
+    });
+    assert_eq!(drive(&mut pair, 1, 60_000, ONCE), 1);
+    assert_eq!(pair.server_metrics().cutoffs, 1);
+    assert_eq!((pair.client_metrics().resent_bytes, pair.server_metrics().duplicates), (0, 0));
 }
 
 /// Where nothing needs a grant, seven levels are for unscheduled bytes, and the client hears of it
