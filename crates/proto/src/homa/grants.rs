@@ -3,7 +3,9 @@
 //!
 //! Peers with messages that want grants are kept in the order of their best message.
 //! [`GrantPolicy::Sigcomm`] looks at the `overcommit` first of them whenever one of their packets
-//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active.
+//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active. Both look again
+//! before the next transmit when a message has ended: what it leaves is for those that wait, of which
+//! nothing else may ever come.
 //!
 //! | messages active | priorities of the scheduled levels |
 //! |---|---|
@@ -32,6 +34,8 @@ pub(super) struct Book {
     pub(super) expected_bytes: u64,
     /// Thousandths of bytes that the oldest message has a claim to.
     fifo_claim: u64,
+    /// A message has ended since grants were last given, and may have left something for others.
+    pub(super) is_due: bool,
     /// When a peer may be given its next grant.
     pub(super) wake_at: Option<Time>,
     /// When data of each priority came last; 0 before.
@@ -102,6 +106,23 @@ impl Endpoint {
         }
     }
 
+    /// Takes note that a message of several packets is complete: with [`GrantPolicy::Module`] others
+    /// may send what it no longer does.
+    pub(super) fn note_complete(&mut self) {
+        self.book.is_due |= matches!(self.config.grants.policy, GrantPolicy::Module { .. });
+    }
+
+    /// Gives the grants that messages which have ended leave to others.
+    #[inline]
+    pub(super) fn grant_due(&mut self, now: Time) {
+        if std::mem::take(&mut self.book.is_due) && !self.book.order.is_empty() {
+            match self.config.grants.policy {
+                GrantPolicy::Sigcomm(pull) => self.grant_to_first(now, pull),
+                GrantPolicy::Module { .. } => self.grant_windows(now),
+            }
+        }
+    }
+
     /// Takes a message out of those that want grants; harmless when it is not among them.
     pub(super) fn unwant(&mut self, index: SlotId) {
         if self.book.places.contains(index) {
@@ -118,13 +139,18 @@ impl Endpoint {
         }
         self.book.wake_at = None;
         if let GrantPolicy::Sigcomm(pull) = self.config.grants.policy {
-            let mut due = [None; OVERCOMMIT_MAX];
-            let count = self.config.grants.overcommit.min(self.book.order.len());
-            for (rank, place) in due[..count].iter_mut().enumerate() {
-                *place = self.book.peer_at(rank);
-            }
-            due.iter().flatten().for_each(|&peer| self.grant_to_peer(now, peer, pull));
+            self.grant_to_first(now, pull);
         }
+    }
+
+    /// SIGCOMM'18: a grant to each peer that is among the first.
+    fn grant_to_first(&mut self, now: Time, pull: Pull) {
+        let mut due = [None; OVERCOMMIT_MAX];
+        let count = self.config.grants.overcommit.min(self.book.order.len());
+        for (rank, place) in due[..count].iter_mut().enumerate() {
+            *place = self.book.peer_at(rank);
+        }
+        due.iter().flatten().for_each(|&peer| self.grant_to_peer(now, peer, pull));
     }
 
     /// What a message that an RPC receives wants, ranked anew.

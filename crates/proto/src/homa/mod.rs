@@ -322,6 +322,7 @@ impl Endpoint {
         self.leave_long(index);
         let message = &self.slots[index].inc.message;
         let (expected, missing) = (message.expected(), message.len() - message.received());
+        self.book.is_due |= missing > 0;
         self.expect_less(peer, expected);
         self.peers[peer].state.pace.owed -= u64::from(missing);
         let slot = &mut self.slots[index];
@@ -432,6 +433,7 @@ impl Node for Endpoint {
 
     #[inline]
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.grant_due(now);
         if !self.egress.control.is_empty()
             && let Some(transmit) = self.write_control(now, buffer)
         {

@@ -78,6 +78,8 @@ impl Endpoint {
                     if !header.is_stripped() {
                         self.grant_after(now, index);
                     }
+                } else if new < header.message_length.get() {
+                    self.note_complete();
                 }
             }
         }

@@ -3,6 +3,7 @@
 
 mod acks;
 mod partials;
+mod waiting;
 
 use std::net::SocketAddr;
 

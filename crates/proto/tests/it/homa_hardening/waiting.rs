@@ -1,0 +1,71 @@
+//! Messages that wait for grants: who gets what another leaves that ends.
+
+use tailcut_proto::homa::GrantPolicy;
+
+use super::*;
+
+const OTHER: &str = "10.0.0.11:32769";
+
+/// A server that lets 9,000 bytes come at once.
+fn narrow() -> Lone {
+    Lone::with(|config| {
+        let (window, incoming_max, fifo_permille, fifo_increment) = (0, 9_000, 0, 0);
+        config.grants.policy =
+            GrantPolicy::Module { window, incoming_max, fifo_permille, fifo_increment };
+    })
+}
+
+/// All that needs no grant of a request of `len` bytes comes; the grants that follow.
+fn send_unscheduled(server: &mut Lone, from: &str, len: u32) -> Vec<(u64, u32, u8)> {
+    for offset in (0..9_328).step_by(1_442) {
+        server.give(from, &part(2, len, offset, (9_328 - offset).min(1_442)));
+        server.pass(2_000);
+    }
+    grants(&server.take())
+}
+
+/// Requests of which one is to send all that may come, and the other waits.
+fn one_waits(len: u32) -> Lone {
+    let mut server = narrow();
+    server.give(CLIENT, &part(2, len, 0, 1_396));
+    assert_eq!(grants(&server.take()), []);
+    assert_eq!(send_unscheduled(&mut server, OTHER, 50_000), [], "no packet more may come");
+    server
+}
+
+#[test]
+fn what_a_request_that_is_given_up_was_to_send_another_may() {
+    let mut server = one_waits(20_000);
+    server.give(CLIENT, &ack(TO_SERVER, 2, &[]));
+    assert_eq!(grants(&server.take()), [(2, 9_328 + 9_000 / 2, 0)]);
+}
+
+#[test]
+fn what_a_request_that_expires_was_to_send_another_may() {
+    let mut server = one_waits(20_000);
+    server.pass(990 * MS);
+    assert_eq!(grants(&server.take()), []);
+    // The one that waits has not been silent for so long.
+    server.give(OTHER, &resend(TO_SERVER, 2, 0, RESEND_ALL));
+    server.pass(20 * MS);
+    assert_eq!(server.node.metrics().partials_expired, 1);
+    assert_eq!(grants(&server.take()), [(2, 9_328 + 9_000 / 2, 0)]);
+}
+
+#[test]
+fn the_last_packet_of_a_request_makes_room_for_another() {
+    let mut server = one_waits(9_300);
+    server.give(CLIENT, &part(2, 9_300, 1_396, 9_300 - 1_396));
+    assert_eq!(server.requests.len(), 1);
+    assert_eq!(grants(&server.take()), [(2, 9_328 + 9_000 / 2, 0)]);
+}
+
+#[test]
+fn sigcomm_gives_the_place_of_a_request_that_is_given_up_to_the_next() {
+    let mut server = Lone::with(sigcomm(1));
+    server.give(CLIENT, &part(2, 40_000, 0, 1_442));
+    server.take();
+    assert_eq!(send_unscheduled(&mut server, OTHER, 50_000), [], "the other is shorter");
+    server.give(CLIENT, &ack(TO_SERVER, 2, &[]));
+    assert_eq!(grants(&server.take()), [(2, 9_328 + 1_456, 0)]);
+}
