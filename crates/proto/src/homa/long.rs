@@ -211,7 +211,10 @@ impl Endpoint {
         let mut message = self.buffers.take();
         message.extend_from_slice(header.as_bytes());
         message.extend_from_slice(&reply[offset..end]);
-        self.slots[index].flags |= DataFlags::PART;
+        let slot = &mut self.slots[index];
+        slot.flags |= DataFlags::PART;
+        slot.is_fetch = true;
+        self.peers[peer].state.fetches += 1;
         self.send_reply(now, index, message);
     }
 

@@ -341,6 +341,7 @@ impl Endpoint {
             self.holdings.waiting -=
                 usize::from(matches!(slot.phase, Phase::Waiting | Phase::Parked(_)));
             self.peers.end_request(peer, &mut self.holdings, &mut slot.held);
+            self.peers[peer].state.fetches -= usize::from(slot.is_fetch);
         }
         self.slots.release(index);
     }

@@ -55,6 +55,8 @@ pub(super) struct HomaPeer {
     /// Of a peer without flags: a request that looks like one that has run, whose sender was asked
     /// whether it still waits, and when.
     pub(super) asked_about: Option<(ClientId, Time)>,
+    /// RPCs that carry parts of long replies to it.
+    pub(super) fetches: usize,
     /// When a reply to it was last released that it had not acknowledged; it may still wait for it.
     pub(super) unacknowledged_at: Option<Time>,
 }
@@ -97,6 +99,7 @@ impl Endpoint {
             wanting: Heap::default(),
             grant_at: 0,
             asked_about: None,
+            fetches: 0,
             unacknowledged_at: None,
         };
         self.peers.add(now, (address, is_trusted), state, &self.config.serving)

@@ -56,7 +56,8 @@ impl Endpoint {
                 self.note_proof(now, index, header);
                 self.take_part(now, index, header, payload);
             }
-            Err(refusal) => self.refuse_packet(origin, header, refusal),
+            Err(Some(refusal)) => self.refuse_packet(origin, header, refusal),
+            Err(None) => {}
         }
     }
 
@@ -316,34 +317,39 @@ impl Endpoint {
     }
 
     /// Admission of an unknown request, all of which has come or not: its peer and what it counts
-    /// as, or why not.
+    /// as, or why not; `None` where its client is told nothing.
     fn admit(
         &mut self,
         now: Time,
         origin: &Origin,
         (header, is_whole): (&DataHeader, bool),
-    ) -> Result<(PeerId, Partial), Refusal> {
+    ) -> Result<(PeerId, Partial), Option<Refusal>> {
         if !self.config.serving.is_enabled {
-            return Err(Refusal::Drop(DropReason::Application));
+            return Err(Some(Refusal::Drop(DropReason::Application)));
         }
         if header.message_length.get() as usize > self.config.single_len_max() {
-            return Err(Refusal::Drop(DropReason::TooLarge));
+            return Err(Some(Refusal::Drop(DropReason::TooLarge)));
         }
         let address = origin.path.peer;
         if self.peers.find(address).is_none() && !self.takes_stranger(now, address, header) {
-            return Err(Refusal::Validate);
+            return Err(Some(Refusal::Validate));
         }
         // Who cannot remember a refusal does not promise that no copy will run.
-        let forgetful = Refusal::Drop(DropReason::Uncertain);
+        let forgetful = Some(Refusal::Drop(DropReason::Uncertain));
         let peer = self.peer_of(now, address).ok_or(forgetful)?;
         let id = ClientId(origin.common.sender_id.get());
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         // The rest of a reply that was given before the stop is fetched by requests of their own.
-        let is_fetch = is_idempotent
-            && header.flags().has(DataFlags::PART)
-            && header.message_length.get() as usize == PartHeader::LEN;
+        let is_fetch = is_fetch(header) && is_whole;
+        let is_closed = self.is_stopping && !is_fetch;
         let partial = self.partial_of(peer, (header, is_whole));
-        let is_full = self.is_stopping && !is_fetch || self.is_full(peer, header, partial);
+        let is_full = self.is_full(peer, header, partial);
+        if is_fetch && is_full && self.peers[peer].state.fetches > 0 {
+            // The reply that it is a part of is here, and has run: it is asked for again when others
+            // have left. One at a time goes whatever is held, so that they do.
+            self.metrics.drop(DropReason::Overload);
+            return Err(None);
+        }
         let serving = &self.config.serving;
         let silent_ns = self
             .peers
@@ -364,7 +370,7 @@ impl Endpoint {
         if may_predate(now, header, (self.peers[place].known_since, transit_ns_max)) {
             return Err(forgetful);
         }
-        if !is_full {
+        if !is_closed && (!is_full || is_fetch) {
             return Ok((peer, partial));
         }
         if !is_idempotent {
@@ -375,7 +381,7 @@ impl Endpoint {
             })?;
         }
         let reason = if self.is_stopping { DropReason::Stopping } else { DropReason::Overload };
-        Err(Refusal::Drop(reason))
+        Err(Some(Refusal::Drop(reason)))
     }
 
     /// True if a peer without flags, whose request looks like one that has run, counts from the
@@ -502,6 +508,13 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// True of a request for the rest of a long reply.
+fn is_fetch(header: &DataHeader) -> bool {
+    header.flags().has(DataFlags::PART)
+        && header.flags().has(DataFlags::IDEMPOTENT)
+        && header.message_length.get() as usize == PartHeader::LEN
 }
 
 /// Longest that a client takes to send its request again: several of the module's ticks.

@@ -54,6 +54,8 @@ pub(super) struct Slot {
     pub(super) partial: Partial,
     /// A GRANT for it waits to be sent.
     pub(super) is_grant_queued: bool,
+    /// It carries a part of a long reply to who fetches it, at the server.
+    pub(super) is_fetch: bool,
 }
 
 /// What a request counts as while it is not complete.
@@ -239,6 +241,7 @@ impl Slot {
         self.is_validated = true;
         self.partial = Partial::No;
         self.is_grant_queued = false;
+        self.is_fetch = false;
     }
 }
 

@@ -203,6 +203,29 @@ fn long_messages_survive_loss() {
     check_long(1_500_000, 1_500_000, 0.1);
 }
 
+/// What a server keeps for a client has a limit, and each part that is fetched counts besides the
+/// whole: what is beyond it waits for what has been fetched.
+#[test]
+fn long_replies_beyond_what_a_client_may_hold_are_fetched_one_after_the_other() {
+    for calls in [3, 5, 12] {
+        let mut pair = HomaPair::with_config(Impairment::default(), 3, |_, server| {
+            server.serving.held_bytes_per_client_max = 10_000_000;
+        });
+        let reply_len = Some(2_500_000);
+        pair.handler = Handler { reply_len, service_ns: MS, ..Handler::default() };
+        for context in 0..calls {
+            pair.call(context, 100, 10 * SECOND, ONCE);
+        }
+        pair.run_to_end(calls as usize);
+        let failed = pair.outcomes.iter().find(|outcome| outcome.result.is_err());
+        assert_eq!(failed, None, "{calls} outstanding");
+        pair.run_for(10 * SECOND);
+        for place in 0..2 {
+            assert_eq!(pair.network().node(place).holdings(), Default::default());
+        }
+    }
+}
+
 #[test]
 fn a_long_call_that_is_cancelled_holds_nothing() {
     for after_ns in [20_000, 100_000, 200_000, 330_000] {
