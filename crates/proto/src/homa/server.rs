@@ -363,6 +363,10 @@ impl Endpoint {
         if is_seen && self.has_restarted(now, peer, header, silent_ns) {
             self.peers[place].restart(now);
         } else if is_seen && !is_idempotent {
+            if header.offset() != 0 && header.retransmit == 0 {
+                // Each packet of a long request that needs no grant comes here: one is answered.
+                return Err(None);
+            }
             self.metrics.duplicate_after_release += 1;
             return Err(forgetful);
         }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use tailcut_proto::node::Node;
-use tailcut_wire::homa::{DataHeader, PacketType};
+use tailcut_wire::homa::{Age, DataHeader, PacketType};
 use zerocopy::IntoBytes;
 
-use super::{CLIENT, Lone, MS, SECOND, TO_SERVER, grants, part};
+use super::*;
 
 /// What was granted of a long message waits in the network while short ones pass it.
 #[test]
@@ -88,4 +88,31 @@ fn half_received_requests_of_strangers_leave_half_of_the_places() {
     assert_eq!(server.node.holdings().partials, 0);
     server.give("192.0.2.98:33000", &part(2, 20_000, 0, 64));
     assert_eq!(server.node.holdings().partials, 1, "what they had is counted back");
+}
+
+/// Each packet of what needs no grant finds the request refused, and the client hears of it once.
+#[test]
+fn a_long_request_is_refused_once() {
+    let mut server = Lone::with(|config| config.serving.partials_max = 0);
+    let packet = |offset: u32, age: Age| {
+        let mut header = DataHeader::new(TO_SERVER, 2, 40_000, offset);
+        header.incoming = 40_000.into();
+        header.cutoff_version = 1.into();
+        header.flags = DataFlags::KNOWN;
+        header.retransmit = age.0;
+        [header.as_bytes(), &[1; 1000]].concat()
+    };
+    let refusals = |server: &mut Lone| -> Vec<DropReason> {
+        server.take().iter().map(|sent| DropReason::from_payload(&sent.data().1)).collect()
+    };
+    (0..40).for_each(|place| server.give(CLIENT, &packet(1000 * place, Age(0))));
+    assert_eq!(refusals(&mut server), [DropReason::Overload]);
+    let metrics = server.node.metrics();
+    assert_eq!(metrics.drops.iter().sum::<u64>(), 1);
+    assert_eq!(metrics.duplicate_after_release, 0);
+    // The refusal was lost.
+    server.give(CLIENT, &packet(0, Age(0)));
+    server.give(CLIENT, &packet(9000, Age::of_ns(MS)));
+    assert_eq!(refusals(&mut server), [DropReason::Uncertain; 2]);
+    assert_eq!(server.node.metrics().duplicate_after_release, 2);
 }
