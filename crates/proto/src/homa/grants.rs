@@ -329,7 +329,8 @@ impl Endpoint {
             self.egress.control.push_back(Control::Grant { rpc: self.slots.key(index) });
         }
         if was_idle {
-            // Now there is something to be silent about.
+            // Now there is something to be silent about, and the wait for it was not the sender's.
+            self.slots[index].timing.progress_at = now;
             self.arm(now, index);
         }
         if self.slots[index].inc.message.ungranted() > 0 {

@@ -273,14 +273,19 @@ impl Endpoint {
     }
 
     /// When a request that is not complete is released: its client is gone, or does not go on. One
-    /// that has something else to send first says so when it is asked.
+    /// that has something else to send first says so when it is asked, or shows that it lives.
     fn expires_at(&self, slot: &Slot) -> Time {
-        let without_progress =
-            slot.timing.progress_at.saturating_add(self.config.serving.partial_ns_max);
+        let heard_at = self.peers[slot.peer].used_at;
+        let progress_at = match slot.inc.message.expected() {
+            // It is for this side to go on.
+            0 => slot.timing.progress_at.max(heard_at),
+            _ => slot.timing.progress_at,
+        };
+        let without_progress = progress_at.saturating_add(self.config.serving.partial_ns_max);
         let (questions, since) = slot.timing.in_vain;
         let without_a_sign = match questions {
             0..QUESTIONS_MIN => Time::MAX,
-            _ => since.saturating_add(self.config.recovery.partial_silence_ns_max),
+            _ => since.max(heard_at).saturating_add(self.config.recovery.partial_silence_ns_max),
         };
         without_progress.min(without_a_sign).min(slot.deadline)
     }

@@ -81,7 +81,7 @@ pub(super) struct Timing {
     pub(super) heard_at: Time,
     /// When this side last asked for something.
     pub(super) asked_at: Time,
-    /// When something new of `inc` last came.
+    /// When something new of `inc` last came, or it was allowed to go on where it could not.
     pub(super) progress_at: Time,
     /// Times that this side has asked since there was progress.
     pub(super) attempts: u32,

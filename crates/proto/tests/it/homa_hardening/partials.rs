@@ -90,6 +90,44 @@ fn half_received_requests_of_strangers_leave_half_of_the_places() {
     assert_eq!(server.node.holdings().partials, 1, "what they had is counted back");
 }
 
+/// It goes on when others have had their turn, and asks for its reply meanwhile.
+#[test]
+fn a_request_that_waits_for_grants_is_kept_while_its_client_lives() {
+    let mut server = Lone::with(|config| {
+        let (window, incoming_max, fifo_permille, fifo_increment) = (10_000, 400_000, 0, 0);
+        config.grants.policy =
+            GrantPolicy::Module { window, incoming_max, fifo_permille, fifo_increment };
+        config.grants.overcommit = 1;
+    });
+    let other = "10.0.0.11:32769";
+    server.give(other, &part(2, 100_000, 0, 1396));
+    server.take();
+    server.give(CLIENT, &part(2, 500_000, 0, 9328));
+    for step in 1..50 {
+        server.give(CLIENT, &resend(TO_SERVER, 2, 0, RESEND_ALL));
+        server.give(other, &part(2, 100_000, step * 1396, 1396));
+        server.pass(30 * MS);
+    }
+    assert!(grants(&server.take()).iter().all(|grant| grant.1 > 9328 + 1396), "of the other");
+    assert_eq!((server.node.holdings().partials, server.node.metrics().partials_expired), (2, 0));
+    server.pass(SECOND + MS);
+    assert_eq!(server.node.holdings().partials, 0, "both clients are gone");
+}
+
+/// What else it sends shows that it lives.
+#[test]
+fn a_client_that_lives_may_leave_questions_unanswered_for_longer() {
+    let mut server = Lone::with(|config| config.recovery.partial_silence_ns_max = 50 * MS);
+    server.give(CLIENT, &part(2, 500_000, 0, 1396));
+    for id in 10..40 {
+        server.give(CLIENT, &request(2 * id, 4, 0, b"ping"));
+        server.pass(10 * MS);
+    }
+    assert_eq!(server.node.holdings().partials, 1);
+    server.pass(60 * MS);
+    assert_eq!(server.node.holdings().partials, 0, "now it says nothing at all");
+}
+
 /// Each packet of what needs no grant finds the request refused, and the client hears of it once.
 #[test]
 fn a_long_request_is_refused_once() {
