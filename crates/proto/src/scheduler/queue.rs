@@ -12,7 +12,8 @@
 //! is left (dynamic thresholds, Choudhury and Hahne), so there is always room for another.
 //!
 //! A line is a ring of tickets. The ticket of an item that left early is skipped when its turn
-//! comes, and the rings are swept when more than half of them are such.
+//! comes, and the rings are swept when more than half of them are such. So are the lines whose items
+//! have all left early: they become idle before their turn.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -242,10 +243,14 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Keeps the lines together at most twice as long as the queue, at a cost of O(1) for each item
-    /// that left early.
+    /// Keeps the lines together at most twice as long as the queue, and at most twice as many, at a
+    /// cost of O(1) for each item that left early.
     fn sweep(&mut self) {
-        if self.ticket_count > 2 * self.slots.len() + SWEEP_SLACK {
+        let most = 2 * self.slots.len() + SWEEP_SLACK;
+        if self.by_share.len() > most {
+            self.idle_empty_lines();
+        }
+        if self.ticket_count > most {
             let (slots, lines) = (&self.slots, &mut self.lines);
             self.ticket_count = 0;
             for &at in self.new.iter().chain(&self.old) {
@@ -255,11 +260,61 @@ impl<T> Queue<T> {
             }
         }
     }
+
+    /// Takes the turns of all lines that hold nothing.
+    fn idle_empty_lines(&mut self) {
+        let Self { lines, by_share, idle, ticket_count, .. } = self;
+        let mut keeps = |at: &u32| {
+            let line = &mut lines[*at as usize];
+            let is_empty = line.len == 0;
+            if is_empty {
+                *ticket_count -= line.tickets.len();
+                line.tickets.clear();
+                line.is_idle = true;
+                if *at != 0 {
+                    by_share.remove(&line.share);
+                    idle.push(*at);
+                }
+            }
+            !is_empty
+        };
+        self.new.retain(&mut keeps);
+        self.old.retain(&mut keeps);
+    }
 }
 
 /// A share holds at most so many times the room that is left: a queue of 16 or fewer may be of one
 /// share, and one that floods a long queue leaves others a seventeenth.
 const SHARE_FACTOR: usize = 16;
 
-/// Stale tickets that a short queue may keep before it is worth a sweep.
+/// Stale tickets, and lines that hold nothing, that a short queue may keep before it is worth a
+/// sweep.
 const SWEEP_SLACK: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever asks once and gives up, or has waited for too long, leaves no line behind.
+    #[test]
+    fn lines_are_as_many_as_items_however_items_leave() {
+        let mut queue = Queue::new(TypeId(0), 1_000);
+        let kept: Vec<Ticket> =
+            (1..=10).map(|share| queue.push(share, (0, 9), share).unwrap()).collect();
+        for share in 11..=100_000 {
+            let ticket = queue.push(share, (0, 9), share).unwrap();
+            assert_eq!(queue.remove(ticket), Some(share));
+        }
+        let most = 2 * (kept.len() + 1) + SWEEP_SLACK + 1;
+        assert!(queue.by_share.len() <= most, "{} of {most}", queue.by_share.len());
+        assert!(queue.lines.len() <= most + 1, "{} of {most}", queue.lines.len());
+        assert!(queue.new.len() + queue.old.len() <= most);
+        // Those that have items keep their turns.
+        for ticket in kept {
+            assert_eq!(queue.first(Order::OldestFirst).map(|(first, _)| first), Some(ticket));
+            queue.take(ticket);
+        }
+        assert_eq!((queue.len(), queue.first(Order::OldestFirst)), (0, None));
+        assert_eq!((queue.by_share.len(), queue.ticket_count), (0, 0));
+    }
+}
