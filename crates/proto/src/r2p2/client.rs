@@ -377,6 +377,11 @@ impl Client {
             shared.metrics.protocol_violation += 1;
             return;
         }
+        if self.slots[index].start == Start::Waiting {
+            // Of a copy that was sent before the one whose refusal it waits for.
+            shared.metrics.duplicates += 1;
+            return;
+        }
         if self.slots[index].forgive_refusal() {
             return;
         }

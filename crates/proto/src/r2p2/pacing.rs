@@ -6,6 +6,7 @@
 //! | new | its target has refused lately, and the next turn comes soon | waits for its turn |
 //! | new | the next turn comes too late for its deadline | refused here, and nothing is sent |
 //! | waiting | its turn comes | sent |
+//! | waiting | another copy of it is refused | goes on waiting |
 //! | sent | refused for overload, and it is idempotent, while the budget and the deadline have room | waits |
 //! | sent | refused otherwise | ended, with the time to stay away |
 //!

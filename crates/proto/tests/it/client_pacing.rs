@@ -98,6 +98,24 @@ fn a_refused_call_that_is_about_to_be_sent_again_waits_for_its_turn() {
     assert!((5 * MS..=16 * MS).contains(&waited_ns), "{waited_ns}");
 }
 
+/// It was sent twice, and each copy is refused.
+#[test]
+fn a_second_refusal_of_a_call_that_waits_for_its_turn_says_nothing_new() {
+    let mut client = Client::new();
+    (0..20).for_each(|_| client.call(true));
+    let sent = client.sent();
+    client.give(target(), &refusal(sent[0]));
+    client.give(target(), &refusal(sent[0]));
+    let metrics = client.node.metrics();
+    assert_eq!((metrics.retried, metrics.refused, metrics.duplicates), (1, 0, 1));
+    let refused_at = client.now;
+    while !client.sent().contains(&sent[0]) {
+        client.wait();
+    }
+    let waited_ns = client.now - refused_at;
+    assert!((5 * MS..=16 * MS).contains(&waited_ns), "{waited_ns}");
+}
+
 #[test]
 fn a_router_behind_the_target_may_hold_a_call() {
     let behind = SocketAddr::from(([10, 2, 0, 9], 8_000));
