@@ -251,6 +251,11 @@ impl Router {
         if let Some(request) = self.end_claim(id) {
             self.outbox.recycle(request.bytes);
             request.arrival.entry.into_iter().for_each(|entry| self.table.release(entry));
+            if self.outbox.is_full() {
+                // A server's answer brings it here, and the client asks again.
+                self.metrics.outbox_full += 1;
+                return;
+            }
             self.refuse(&request.arrival, DropReason::Uncertain);
         }
     }

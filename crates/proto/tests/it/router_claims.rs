@@ -1,5 +1,6 @@
 //! Requests that may run once and have gone to another router before: claimed of the servers.
 
+use tailcut_proto::node::Node;
 use tailcut_proto::router::Speaks;
 use tailcut_wire::r2p2::{DropReason, Flags, MessageType, Packet, ReplyRepr, Verdict};
 use zerocopy::IntoBytes;
@@ -69,6 +70,24 @@ fn it_is_refused_where_a_server_cannot_tell() {
     let claims = bench.send(client(), &moved(7));
     let sent = bench.send(claims[0].to, &claimed(&claims[0], Verdict::Uncertain));
     assert_eq!(drop_reason(&sent), DropReason::Uncertain);
+}
+
+/// The driver has not taken what is to be sent: the refusal is dropped, and the client asks again.
+#[test]
+fn a_refusal_that_finds_no_room_to_be_sent_is_dropped_and_counted() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| config.outbox_len_max = 2);
+    grow_old(&mut bench);
+    let claims = bench.send(client(), &moved(7));
+    for id in 8..10 {
+        let Bench { router, now } = &mut bench;
+        router.handle_datagram(*now, client().into(), &mut Ask::id(id).bytes());
+    }
+    let full = bench.metrics().outbox_full;
+    let sent = bench.send(claims[0].to, &claimed(&claims[0], Verdict::Uncertain));
+    assert_eq!(types(&sent), [MessageType::Request; 2]);
+    assert_eq!((bench.metrics().outbox_full, bench.metrics().refused.uncertain), (full + 1, 0));
+    // Nothing is left of it.
+    assert_eq!(types(&bench.send(client(), &moved(7))), [MessageType::Claim]);
 }
 
 #[test]
