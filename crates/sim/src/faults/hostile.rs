@@ -10,8 +10,8 @@
 //! | `ForgedFeedback` | reports of what a server has to the router, from anywhere and from other ports of servers |
 //! | `StaleFeedback` | reports that servers have sent before, once more and from their own addresses |
 //!
-//! Over Homa all of them are half requests, from addresses of private networks, some of which echo
-//! half of what they were told.
+//! Over Homa all of them are half requests, from addresses of a private network that no server
+//! trusts, some of which echo half of what they were told. One in four contradicts itself: it says that it may not be sent.
 //!
 //! Datagrams of strangers arrive from addresses that no host of the run has. What goes back there is
 //! counted by `super::watch`: three bytes for one, until the stranger has echoed its token; a
@@ -233,10 +233,11 @@ fn emptied(mut report: Vec<u8>) -> Vec<u8> {
 
 /// DATA of half of a request.
 fn forge_homa(to: Host, word: u64, watch: &Watch) -> Forged {
-    let from = SocketAddr::from(([10, 9, 0, word as u8 % 64], 33_000));
+    let from = SocketAddr::from(([192, 168, 0, word as u8 % 64], 33_000));
     let ports = Ports { source: 33_000, destination: 8000 };
     let mut header = DataHeader::new(ports, word & !1 | 2, 20_000, 0);
     header.flags = DataFlags::KNOWN;
+    header.incoming = if word >> 40 & 3 == 0 { 0 } else { 20_000 }.into();
     // Half of what is to be echoed, which 65,536 guesses find.
     header.cutoff_version = (watch.token_told(from) as u16).into();
     Forged { to, from, bytes: [header.as_bytes(), &[0xff; 64]].concat() }
@@ -258,3 +259,26 @@ const MS: u64 = 1_000_000;
 
 /// The generator's stream for these plans.
 const STREAM: u64 = 0x686f_7374;
+
+#[cfg(test)]
+mod tests {
+    use tailcut_proto::homa::{Config, Endpoint};
+    use tailcut_proto::node::Node;
+
+    use super::super::Options;
+    use super::*;
+
+    #[test]
+    fn three_of_four_half_requests_over_homa_take_a_place_at_a_server() {
+        let plan = Plan::hostile_homa_of_seed(1);
+        let watch = Watch::new(&plan, Options::default());
+        let mut server = Endpoint::new(0, Config { secret: [9; 16], ..Config::default() });
+        for count in 0..400 {
+            let mut forged = forge(&plan, Attack::HalfRequests, count, &watch).expect("one");
+            server.handle_datagram(MS, forged.from.into(), &mut forged.bytes);
+        }
+        let refused = server.metrics().protocol_violation;
+        assert!((50..150).contains(&refused), "{refused} of 400 say what cannot be");
+        assert!(server.holdings().partials >= 400 - 150, "{:?}", server.holdings());
+    }
+}
