@@ -19,6 +19,7 @@
 //! is bounded by its window in each direction, and the sum of windows by the configuration; an
 //! address that has not shown that it hears is sent replies alone; no host has everything.
 
+mod backlog;
 mod config;
 mod half;
 mod messages;
@@ -31,6 +32,7 @@ use std::net::SocketAddr;
 
 pub use self::config::{Config, Holdings, Metrics};
 
+use self::backlog::Backlog;
 use self::half::{End, Incoming, Outgoing};
 use self::shares::{Shares, Way};
 use self::slot::{Holder, Key, Phase, Sent, Slot, What};
@@ -122,7 +124,7 @@ pub struct Streams<E> {
     /// Oldest first; some may be half-open no longer.
     half_open: VecDeque<StreamId>,
     /// Streams that wait to be accepted.
-    backlog: VecDeque<StreamId>,
+    backlog: Backlog,
     /// Streams that may have something to send.
     queue: VecDeque<SlotId>,
     /// Streams that the application should look at.
@@ -154,7 +156,7 @@ impl<E: Rpc> Streams<E> {
             peers: HashMap::with_hasher(state()),
             sent: Slab::default(),
             half_open: VecDeque::new(),
-            backlog: VecDeque::new(),
+            backlog: Backlog::default(),
             queue: VecDeque::new(),
             changed: VecDeque::new(),
             wheel: Wheel::new(TICK_BITS),
@@ -222,17 +224,17 @@ impl<E: Rpc> Streams<E> {
 
     /// The next stream that a peer has opened, and the peer.
     pub fn accept(&mut self) -> Option<(StreamId, SocketAddr)> {
-        let id = self.backlog.pop_front()?;
-        let index = self.find(id)?;
+        let index = self.backlog.first()?;
+        self.backlog.remove(&mut self.slots, index);
         self.slots[index].holder = Holder::Application;
         self.note_change(index);
-        Some((id, self.slots[index].peer))
+        Some((self.id_of(index), self.slots[index].peer))
     }
 
     /// Takes no further stream; those that wait to be accepted are reset.
     pub fn stop_listening(&mut self, now: Time) {
         self.config.is_listening = false;
-        while let Some(index) = self.backlog.front().and_then(|&id| self.find(id)) {
+        while let Some(index) = self.backlog.first() {
             self.fail(now, index, Fault::Aborted);
         }
     }
@@ -454,8 +456,7 @@ impl<E: Rpc> Streams<E> {
         match slot.holder {
             Holder::Application => self.note_change(index),
             Holder::Backlog => {
-                let id = self.id_of(index);
-                self.backlog.retain(|&waiting| waiting != id);
+                self.backlog.remove(&mut self.slots, index);
                 self.release(now, index);
             }
             Holder::Nobody => self.release(now, index),

@@ -158,8 +158,7 @@ impl<E: Rpc> Streams<E> {
         self.metrics.taken += 1;
         self.holdings.half_open -= 1;
         self.shares.begin(ip);
-        let id = self.id_of(index);
-        self.backlog.push_back(id);
+        self.backlog.push(&mut self.slots, index);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Open;
         slot.holder = Holder::Backlog;

@@ -8,6 +8,7 @@ use super::{Fault, StreamId};
 use crate::address::AddressKey;
 use crate::call::slab::SlotKey;
 use crate::node::Time;
+use crate::order::list::Links;
 use crate::rpc::CallId;
 
 /// A stream in its place of the table.
@@ -41,6 +42,8 @@ pub(super) struct Slot {
     pub(super) is_queued: bool,
     /// It stands in the queue of those that the application should look at.
     pub(super) is_changed: bool,
+    /// Its neighbours where it waits to be accepted.
+    pub(super) links: Links,
     /// When the peer was last heard of; of a closed stream, when it was closed.
     pub(super) since: Time,
     /// Set in [`Phase::Failed`] alone.
@@ -120,6 +123,7 @@ impl Slot {
             has_greeted: false,
             is_queued: false,
             is_changed: false,
+            links: Links::default(),
             since: 0,
             fault: None,
         }

@@ -235,6 +235,31 @@ fn half_open_streams_make_room_and_are_forgotten() {
     assert_eq!((side.streams.holdings().streams, side.streams.holdings().half_open), (1, 0));
 }
 
+/// A peer opens a stream and shows that it hears: it waits to be accepted.
+fn waits(side: &mut Side, from: SocketAddr) -> (u64, u64) {
+    let numbers = (THEIRS, side.is_asked(from).acceptor);
+    side.hears(from, message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b"")).unwrap();
+    numbers
+}
+
+#[test]
+fn streams_that_are_reset_before_they_are_accepted_leave_the_others_in_order() {
+    let mut side = Side::new(|config| config.backlog_max = 5);
+    let numbers: Vec<_> = (1..=5).map(|host| waits(&mut side, peer(host))).collect();
+    for host in [3, 1, 5] {
+        let numbers = numbers[usize::from(host) - 1];
+        side.hears(peer(host), message(MessageKind::Reset, FROM_OPENER, numbers, (0, 0), b""))
+            .unwrap();
+    }
+    assert_eq!(side.streams.holdings().streams, 2);
+    for host in 6..=8 {
+        waits(&mut side, peer(host));
+    }
+    assert_eq!(side.is_asked(peer(9)).status, Status::Refused, "five wait again");
+    let accepted = std::iter::from_fn(|| side.streams.accept()).map(|(_, from)| from);
+    assert_eq!(accepted.collect::<Vec<_>>(), [2, 4, 6, 7, 8].map(peer));
+}
+
 #[test]
 fn opening_is_refused_where_a_limit_is_reached() {
     let refused = |adjust: fn(&mut Config), taken: usize| {
