@@ -139,11 +139,22 @@ impl Listeners {
 
     /// Takes events, and waits for them where no worker has done something.
     fn wait_for_events(&mut self, look_at: Option<Time>) -> Result<()> {
-        let now = Clock.now();
-        let (mut is_idle, mut look_at) = (true, look_at);
+        let mut look_at = look_at;
+        if self.handlers.iter().all(|handler| handler.crew.is_none()) {
+            self.take_events(look_at)?;
+            return Ok(());
+        }
+        if self.streams.keeps_turning() {
+            // One look at a time: workers are looked at in between.
+            if self.take_events(Some(0))? == 0 {
+                self.streams.give_way();
+            }
+            return Ok(());
+        }
+        let mut is_idle = true;
         for crew in self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut()) {
             // Each is told that this thread sleeps, for each is told afterwards that it is up.
-            is_idle &= crew.dispatcher.fall_asleep() && !crew.keeps_turning(now);
+            is_idle &= crew.dispatcher.fall_asleep();
             look_at = look_at.into_iter().chain(crew.dispatcher.next_look()).min();
         }
         self.take_events(if is_idle { look_at } else { Some(0) })?;
@@ -203,10 +214,11 @@ impl Listeners {
         self.handlers.iter().filter_map(RequestHandler::next_finish).chain(stuck).min()
     }
 
-    fn take_events(&mut self, look_at: Option<Time>) -> Result<()> {
+    /// Takes events, and says how many.
+    fn take_events(&mut self, look_at: Option<Time>) -> Result<usize> {
         let next = self.next().into_iter().chain(look_at).min();
         let Self { streams, ids, handlers, lines, log, .. } = self;
-        streams.poll(next, |connection, event| {
+        let events = streams.poll(next, |connection, event| {
             let id = connection.id();
             if lines.len() <= id.index() {
                 lines.resize_with(id.index() + 1, || None);
@@ -244,7 +256,7 @@ impl Listeners {
                 Event::Connected | Event::Sent(_) => {}
             }
         })?;
-        Ok(())
+        Ok(events)
     }
 
     /// A service has ended; says it, unless an earlier one of the connection has not.

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use foldhash::fast::FixedState;
 use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{Config, Dispatcher, Metrics};
-use tailcut_net::driver::{Wait, Waker};
+use tailcut_net::driver::Waker;
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::RequestId;
 use tailcut_proto::scheduler::{Ticket, Wait as QueueWait};
@@ -32,8 +32,6 @@ pub(super) struct Crew<W> {
     held: HashMap<RequestId, Ticket, FixedState>,
     /// Of what has finished.
     times: Times,
-    /// When something last came or finished.
-    active: Time,
     /// The types of requests.
     kinds: Kinds,
     /// Of what has finished, by type.
@@ -72,7 +70,6 @@ impl<W: Send + 'static> Crew<W> {
             worker_count: config.workers,
             held,
             times: Times::default(),
-            active: 0,
             kinds: Kinds::default(),
             typed_times: TypedTimes::default(),
         })
@@ -95,7 +92,6 @@ impl<W: Send + 'static> Crew<W> {
         wait: QueueWait,
     ) -> Result<(), Job<W>> {
         let id = job.id;
-        self.active = job.arrived_at;
         let wait = wait.of_type(self.kinds.of(job.service_ns));
         let offered = self.dispatcher.offer(Computed { job, deadline, began_at: None }, wait);
         // What has no deadline comes from who cannot cancel.
@@ -116,12 +112,11 @@ impl<W: Send + 'static> Crew<W> {
     /// Hands back what has been computed and what has expired, and lets workers begin what has come
     /// since.
     pub(super) fn poll_ended(&mut self, now: Time, mut ended: impl FnMut(Job<W>, Ending)) {
-        let Self { dispatcher, held, times, active, kinds, typed_times, .. } = self;
+        let Self { dispatcher, held, times, kinds, typed_times, .. } = self;
         dispatcher.poll_done(now, |Computed { job, began_at, .. }| {
             if !held.is_empty() {
                 held.remove(&job.id);
             }
-            *active = now;
             if let Some(began_at) = began_at {
                 let queueing_ns = began_at.saturating_sub(job.arrived_at);
                 times.record(queueing_ns, job.service_ns);
@@ -142,11 +137,6 @@ impl<W: Send + 'static> Crew<W> {
     /// others had not ended.
     pub(super) fn waiting_at_finish(&self, unfinished: usize) -> usize {
         unfinished.saturating_sub(self.worker_count - 1)
-    }
-
-    /// Something is likely to finish before a sleep would be worth its wake-up.
-    pub(super) fn keeps_turning(&self, now: Time) -> bool {
-        !self.dispatcher.is_empty() && now.saturating_sub(self.active) < Wait::SPIN_NS
     }
 
     /// How long what has finished waited and ran.
@@ -189,7 +179,7 @@ mod tests {
     use std::num::NonZeroU32;
 
     use tailcut_net::dispatch::Bound;
-    use tailcut_net::driver::Driver;
+    use tailcut_net::driver::{Driver, Wait};
     use tailcut_proto::endpoint::Endpoint;
 
     use super::*;

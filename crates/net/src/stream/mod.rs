@@ -475,6 +475,20 @@ impl Streams {
         self.poller.waker()
     }
 
+    /// Whether [`Streams::poll`] would not sleep, for an owner who has something to announce before a
+    /// sleep, or others to look at while it spins.
+    #[inline]
+    pub fn keeps_turning(&mut self) -> bool {
+        self.poller.keeps_turning()
+    }
+
+    /// Lets another thread have this one's core, if one wants it and that has not taken long lately;
+    /// does nothing when busy-polling.
+    #[inline]
+    pub fn give_way(&mut self) {
+        self.poller.give_way();
+    }
+
     /// Tells `f` what has happened, and returns how often. When nothing has, a thread that blocks
     /// sleeps until something does, until `until` (`None` for never), or until a [`Waker`] ends it;
     /// one that polls looks a few times, up to `until`. May return 0 for no reason.
