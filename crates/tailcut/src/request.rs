@@ -299,6 +299,12 @@ impl Responder {
         Self { job: Some(job) }
     }
 
+    /// Refuses a request that nobody has begun.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn refuse(self, reason: DropReason) {
+        self.finish(Verdict::Refuse(reason));
+    }
+
     /// What is shared with the server's thread.
     #[cfg(feature = "tokio")]
     pub(crate) fn link(&self) -> Option<Arc<Link>> {

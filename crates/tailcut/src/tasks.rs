@@ -6,6 +6,8 @@
 //! | waits | it is woken for a request, or the server ends |
 //! | wakes another, where more requests wait and none is on its way | - |
 //! | runs a handler's future | that is done or panics, or its request is cancelled: it is dropped |
+//! | lets the runtime's other tasks go first, after so many requests in a row | they have |
+//! | is dropped by its runtime, which is shut down | what nobody has begun is refused |
 //!
 //! So a burst costs the server's thread one wake-up, and short handlers run one after the other on
 //! as many threads as the runtime has to spare. A lane is spawned when all others are at work, so that
@@ -27,6 +29,7 @@ use tailcut_net::dispatch::{self, QUEUE_LEN_MAX};
 use tailcut_net::entropy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
+use tailcut_proto::rpc::DropReason;
 use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
@@ -46,7 +49,9 @@ impl Server {
     /// `handler` makes a request's future, on a thread of the runtime, which it must not block. When
     /// the request is cancelled, or its deadline passes, the future is dropped at its next await;
     /// one that waits for its turn is never made. The bound counts futures, also those that have
-    /// answered and go on. What a stop finds unanswered at its limit is cancelled likewise.
+    /// answered and go on. What a stop finds unanswered at its limit is cancelled likewise. Once the
+    /// runtime is shut down, every request is refused, those that none has begun with
+    /// [`DropReason::Stopping`].
     ///
     /// Where [`Server::classify`] tells types apart, each has a queue of its own, and of the `running_max`
     /// futures, then 1,024 at most, some are kept for the types that are over soonest.
@@ -198,6 +203,16 @@ struct Ready {
     /// Lanes that may still be.
     lanes_left: u32,
     is_closed: bool,
+}
+
+/// A lane.
+struct Lane<F> {
+    id: LaneId,
+    shared: Arc<Shared<F>>,
+    /// It waits, and is among those that do.
+    is_idle: bool,
+    /// What its request has been placed on, while one runs.
+    place: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -361,6 +376,48 @@ impl Ready {
         }
         Poll::Pending
     }
+
+    /// A lane is no more; what nobody has begun by now, since its runtime, if that has dropped it,
+    /// drops all others.
+    fn abandon(&mut self, lane: LaneId) -> VecDeque<Begun> {
+        self.coming.take_if(|coming| *coming == lane);
+        self.idle.retain(|(known, _)| *known != lane);
+        self.lanes_left += 1;
+        std::mem::take(&mut self.requests)
+    }
+}
+
+impl<F> Shared<F> {
+    /// A future has ended; how long it took, where that was measured.
+    fn note_end(&self, place: Place, service_ns: Option<u64>) {
+        if self.has_types || service_ns.is_some() {
+            lock(&self.endings).push(Ending { place, service_ns });
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        if self.is_awaited.load(Ordering::SeqCst) {
+            self.outbox.wake();
+        }
+    }
+}
+
+impl<F> Lane<F> {
+    fn poll_request(&mut self, context: &Context<'_>) -> Poll<Option<(Begun, Summons)>> {
+        lock(&self.shared.ready).poll_request(self.id, &mut self.is_idle, context)
+    }
+}
+
+impl<F> Drop for Lane<F> {
+    /// The server has ended, or the runtime is shut down, perhaps before the lane's first turn.
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.shared.note_end(place, None);
+        }
+        let unbegun = lock(&self.shared.ready).abandon(self.id);
+        for Begun { request, place } in unbegun {
+            request.refuse(DropReason::Stopping);
+            self.shared.note_end(place, None);
+        }
+    }
 }
 
 fn summon<F, R>(shared: &Arc<Shared<F>>, summons: Summons)
@@ -371,32 +428,36 @@ where
     match summons {
         Summons::Nobody => {}
         Summons::Idle(task) => task.wake(),
-        Summons::New(lane) => drop(shared.runtime.spawn(work(lane, shared.clone()))),
+        Summons::New(id) => {
+            let lane = Lane { id, shared: shared.clone(), is_idle: false, place: None };
+            drop(shared.runtime.spawn(work(lane)));
+        }
     }
 }
 
 /// A lane's task.
-async fn work<F, R>(lane: LaneId, shared: Arc<Shared<F>>)
+async fn work<F, R>(mut lane: Lane<F>)
 where
     F: Fn(Responder) -> R + Send + Sync + 'static,
     R: Future<Output = ()> + Send + 'static,
 {
-    let mut is_idle = false;
-    let mut next =
-        |context: &mut Context<'_>| lock(&shared.ready).poll_request(lane, &mut is_idle, context);
-    while let Some((Begun { request, place }, summons)) = poll_fn(&mut next).await {
-        summon(&shared, summons);
-        let began_at = place.is_sample.then(|| Clock.now());
-        let is_complete = run_one(request, &shared).await;
-        // What was cancelled says nothing.
-        let service_ns = began_at.filter(|_| is_complete).map(|at| Clock.now().saturating_sub(at));
-        if shared.has_types || service_ns.is_some() {
-            lock(&shared.endings).push(Ending { place, service_ns });
+    let shared = lane.shared.clone();
+    loop {
+        for _ in 0..RUNS_IN_A_ROW_MAX {
+            let next = poll_fn(|context| lane.poll_request(context)).await;
+            let Some((Begun { request, place }, summons)) = next else { return };
+            summon(&shared, summons);
+            lane.place = Some(place);
+            let began_at = place.is_sample.then(|| Clock.now());
+            let is_complete = run_one(request, &shared).await;
+            lane.place = None;
+            // What was cancelled says nothing.
+            let service_ns =
+                began_at.filter(|_| is_complete).map(|at| Clock.now().saturating_sub(at));
+            shared.note_end(place, service_ns);
         }
-        shared.ended.fetch_add(1, Ordering::SeqCst);
-        if shared.is_awaited.load(Ordering::SeqCst) {
-            shared.outbox.wake();
-        }
+        // Handlers that await nothing would keep a thread of the runtime for as long as requests come.
+        tokio::task::yield_now().await;
     }
 }
 
@@ -433,6 +494,9 @@ where
     outbox.guard(|| future.set(None));
     is_complete
 }
+
+/// Requests that a lane runs before it lets other tasks go first, where no handler has.
+const RUNS_IN_A_ROW_MAX: u32 = 64;
 
 /// Most places where there are types: a placement looks at each.
 const TYPED_PLACES_MAX: u32 = 1024;

@@ -14,3 +14,5 @@ mod memory;
 mod preemption;
 #[cfg(feature = "tokio")]
 mod streams;
+#[cfg(feature = "tokio")]
+mod tasks;
