@@ -54,7 +54,7 @@ fn comparisons() -> [(&'static str, &'static str, Side, Side); 7] {
         ("ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| {
             our_ping(slice, Wait::Block { spin_ns: 0 })
         }),
-        ("the same, the driver spinning 20 us first", "us", bare_ping_blocking, |slice| {
+        ("the same, the driver spinning 50 us first", "us", bare_ping_blocking, |slice| {
             our_ping(slice, Wait::default())
         }),
         ("64 outstanding 32 B, a message each", "M/s", bare_batched, |slice| {

@@ -57,7 +57,7 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 11] {
         ("B2 ping-pong 32 B, blocking: p50", "us", bare_ping_blocking, |slice| {
             ping(slice, Wait::Block { spin_ns: 0 })
         }),
-        ("B2 the same, spinning 20 us before sleep", "us", bare_ping_blocking, |slice| {
+        ("B2 the same, spinning 50 us before sleep", "us", bare_ping_blocking, |slice| {
             ping(slice, Wait::default())
         }),
         ("B4 64 outstanding, a datagram a message", "M/s", bare_batched, |slice| {
