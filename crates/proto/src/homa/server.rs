@@ -2,7 +2,7 @@
 //!
 //! | phase of a request | enters | ends |
 //! |---|---|---|
-//! | receiving | its first packet | complete; no progress for `partial_ns_max` |
+//! | receiving | its first packet | complete; acknowledged; deadline; no progress for `partial_ns_max`, or no answer for `partial_silence_ns_max` |
 //! | waiting | complete, handed to the application | answered; acknowledged, which cancels it; deadline |
 //! | replying | answered | acknowledged; the client is silent and has been asked `need_acks_max` times |
 //!

@@ -29,8 +29,9 @@ pub struct Serving {
     pub held_bytes_max: usize,
     /// Bytes of one client, likewise. Default 64 MiB.
     pub held_bytes_per_client_max: usize,
-    /// How long a half-received message may make no progress. Default 50 ms: a client whose packets
-    /// are lost sends again within 32 ms, and one that has died leaves its place to others.
+    /// How long a half-received message may make no progress. Default 50 ms with R2P2: a client whose
+    /// packets are lost sends again within 32 ms, and one that has died leaves its place to others. 1 s
+    /// with Homa, whose clients may have much else to send first.
     pub partial_ns_max: u64,
     /// Sessions remembered for each client. Default 64.
     pub sessions_per_client_max: usize,

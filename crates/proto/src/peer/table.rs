@@ -11,7 +11,8 @@
 //! the budget of its sessions, an address must be validated first, so that forged addresses cannot
 //! fill the table. Nor can one network: its peers are at most [`SHARE`] times the places that are
 //! free (the dynamic thresholds of Choudhury and Hahne, 1998), so that it may have three quarters of
-//! a table that nobody else wants, and k networks that want all of it still leave a place in 3 k + 1.
+//! a table that nobody else wants, and k networks that want all of it still leave a place in 3 k + 1,
+//! the first not counted: a table of no more than 3 k + 1 places they fill.
 //!
 //! [`SHARE`]: super::crowd::SHARE
 
@@ -476,6 +477,16 @@ mod tests {
         assert!(fill(&mut table, 3) > 40);
         let idle = 6 * SECOND;
         assert!(table.add(idle, (([10, 0, 1, 9], 1).into(), true), (), &serving).is_some());
+    }
+
+    #[test]
+    fn one_network_leaves_a_fourth_of_all_places_but_one() {
+        for places in 1..40 {
+            let (mut table, serving) = table(places, |_| {});
+            let added = (1..100)
+                .filter(|&host| table.add(0, (address(host), true), (), &serving).is_some());
+            assert_eq!(added.count(), places - (places - 1) / 4, "of {places}");
+        }
     }
 
     #[test]
