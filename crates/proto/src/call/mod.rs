@@ -1,5 +1,6 @@
-//! What every protocol keeps of a call: typed slots and counters.
+//! What every protocol keeps of a call: typed slots, counters, and when to look for calls to nobody.
 
 pub(crate) mod counters;
 pub(crate) mod numbering;
 pub(crate) mod slab;
+pub(crate) mod unreachable;

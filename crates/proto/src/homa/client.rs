@@ -153,16 +153,13 @@ impl Endpoint {
     /// Nothing listens at `address`. Ends the calls to it where that does no harm: the idempotent
     /// ones, and all where it has never answered anything: it was hardly there.
     pub(super) fn end_unreachable(&mut self, now: Time, address: SocketAddr) {
-        if now < self.deaf_until {
-            return;
-        }
         let Some(peer) = self.peers.find(address) else {
             return;
         };
         let is_stranger = !self.peers[peer].state.is_heard;
-        // Every packet to a dead host may draw an ICMP: what is looked at for one of them is paid for
-        // by not looking for a while.
-        self.deaf_until = now + UNREACHABLE_LOOK_NS * u64::from(self.slots.places());
+        if !self.unreachable_look.may_look(now, self.slots.places()) {
+            return;
+        }
         for place in 0..self.slots.places() {
             let Some(index) = self.slots.at(place) else {
                 continue;
@@ -265,7 +262,3 @@ impl Endpoint {
         }
     }
 }
-
-/// How long nobody is looked for again after a look, for each slot that was looked at: some 1 % of
-/// the time.
-const UNREACHABLE_LOOK_NS: u64 = 500;

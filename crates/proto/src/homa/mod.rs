@@ -56,6 +56,7 @@ use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::order::wheel::Wheel;
@@ -102,8 +103,8 @@ pub struct Endpoint {
     unvalidated_partials: usize,
     /// New requests are refused.
     is_stopping: bool,
-    /// Until then nobody is looked for who called an address where nothing listens.
-    deaf_until: Time,
+    /// When calls to an address where nothing listens may be looked for.
+    unreachable_look: UnreachableLook,
 }
 
 /// Origin of a packet: its way and the RPC that it names.
@@ -153,7 +154,7 @@ impl Endpoint {
             holdings: Holdings::default(),
             unvalidated_partials: 0,
             is_stopping: false,
-            deaf_until: 0,
+            unreachable_look: UnreachableLook::default(),
             config,
         }
     }

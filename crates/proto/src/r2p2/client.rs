@@ -33,6 +33,7 @@ use super::servers::Servers;
 use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time};
@@ -68,8 +69,8 @@ pub(super) struct Client {
     pub(super) v1_slots: HashMap<u16, SlotId, KeyedState>,
     /// The request id of version 1 that was drawn last.
     pub(super) v1_last_rid: u16,
-    /// Until then nobody is looked for who called an address where nothing listens.
-    deaf_until: Time,
+    /// When calls to an address where nothing listens may be looked for.
+    unreachable_look: UnreachableLook,
 }
 
 /// One call. The slot outlives it and is used again.
@@ -173,7 +174,7 @@ impl Client {
             queue: SendQueue::new(),
             v1_slots: HashMap::with_hasher(KeyedState::with_seed(seed)),
             v1_last_rid: 0,
-            deaf_until: 0,
+            unreachable_look: UnreachableLook::default(),
         }
     }
 
@@ -471,12 +472,9 @@ impl Client {
     /// a server behind a router was to answer is asked of the router again, if it may be.
     pub(super) fn handle_unreachable(&mut self, now: Time, peer: SocketAddr, shared: &mut Shared) {
         let has_stand_in = self.alternates.fail(now, peer);
-        if now < self.deaf_until {
+        if !self.unreachable_look.may_look(now, self.slots.places()) {
             return;
         }
-        // Every packet to a dead host may draw an ICMP: what is looked at for one of them is paid for
-        // by not looking for a while.
-        self.deaf_until = now + UNREACHABLE_LOOK_NS * u64::from(self.slots.places());
         for place in 0..self.slots.places() {
             let Some(index) = self.slots.at(place) else {
                 continue;
@@ -901,7 +899,3 @@ const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;
 
 /// The longest request that a version 1 server takes.
 const V1_REQUEST_MAX: usize = V1_FIRST_LEN + (V1_PACKETS_MAX as usize - 1) * V1_SEGMENT_LEN;
-
-/// How long nobody is looked for again after a look, for each slot that was looked at: some 1 % of
-/// the time.
-const UNREACHABLE_LOOK_NS: u64 = 500;

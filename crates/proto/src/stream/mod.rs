@@ -39,6 +39,7 @@ use self::slot::{Holder, Key, Phase, Sent, Slot, What};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::wheel::Wheel;
@@ -137,8 +138,8 @@ pub struct Streams<E> {
     holdings: Holdings,
     /// What of them each host has.
     shares: Shares,
-    /// Until then nobody is looked for who opens a stream where nothing listens.
-    deaf_until: Time,
+    /// When streams to an address where nothing listens may be looked for.
+    unreachable_look: UnreachableLook,
     /// Counters since the start.
     metrics: Metrics,
 }
@@ -163,7 +164,7 @@ impl<E: Rpc> Streams<E> {
             numbers,
             holdings: Holdings::default(),
             shares: Shares::new(seed),
-            deaf_until: 0,
+            unreachable_look: UnreachableLook::default(),
             metrics: Metrics::default(),
             config: config.mended(),
         }
@@ -513,11 +514,10 @@ impl<E: Rpc> Streams<E> {
     /// Nothing listens at `peer`: nobody will take the streams that are being opened to it. Those
     /// that are open wait and see.
     fn refuse_opening(&mut self, now: Time, peer: SocketAddr) {
-        if now < self.deaf_until {
+        let places = self.slots.places();
+        if !self.unreachable_look.may_look(now, places) {
             return;
         }
-        let places = self.slots.places();
-        self.deaf_until = now.saturating_add(UNREACHABLE_LOOK_NS * u64::from(places));
         for place in 0..places {
             let is_its = |&index: &SlotId| {
                 self.slots[index].phase == Phase::Opening && self.slots[index].peer == peer
@@ -630,10 +630,6 @@ impl<E: Rpc> Node for Streams<E> {
         self.rpc.poll_timeout().into_iter().chain(self.wheel.next_due()).min()
     }
 }
-
-/// How long nobody is looked for again after a look, for each stream that was looked at: some 1 %
-/// of the time.
-const UNREACHABLE_LOOK_NS: u64 = 500;
 
 /// Ticks of 2^20 ns, a millisecond: nothing here is urgent.
 const TICK_BITS: u32 = 20;
