@@ -110,7 +110,8 @@ impl ShareCounts {
 }
 
 /// True if a share that has so many may have one more, where so many are free.
-pub(super) fn may_have_more(held: usize, free: usize) -> bool {
+#[inline]
+pub(crate) fn may_have_more(held: usize, free: usize) -> bool {
     held <= SHARE.saturating_mul(free)
 }
 

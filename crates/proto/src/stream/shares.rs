@@ -16,7 +16,7 @@ use super::config::Config;
 use crate::address::share_of;
 use crate::call::slab::SlotId;
 use crate::keyed::KeyedState;
-use crate::peer::crowd::SHARE;
+use crate::peer::crowd::{SHARE, may_have_more};
 use crate::rpc::Rpc;
 
 /// A direction of a stream.
@@ -55,7 +55,7 @@ impl Shares {
     pub(super) fn has_place(&self, ip: IpAddr, taken: usize, config: &Config) -> bool {
         let free = config.streams_max.saturating_sub(taken);
         let held = || self.by_host.get(&share_of(ip)).map_or(0, |part| part.streams);
-        free > 0 && (taken < config.streams_max / 2 || held() <= SHARE * free)
+        free > 0 && (taken < config.streams_max / 2 || may_have_more(held(), free))
     }
 
     pub(super) fn begin(&mut self, ip: IpAddr) {
