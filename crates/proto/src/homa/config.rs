@@ -200,8 +200,9 @@ pub struct Recovery {
     /// How often it asks before it forgets. Default 10.
     pub need_acks_max: u8,
     /// How long questions about a request that is half received stay unanswered, at least four, until
-    /// it is released. Default 1 s, as without progress: a client that has many long messages to send
-    /// may leave some for 50 ms, and what it sends of one after that is refused, `Uncertain`.
+    /// it is released, counted from the last sign of life of its client. Default 100 ms: a machine
+    /// that does much else may not run a client for 50, and what it sends of a request after that is
+    /// refused, `Uncertain`.
     pub partial_silence_ns_max: u64,
     /// Silence of a peer after which calls to it fail. Default 5 s: longer than a switch takes to
     /// come back.
@@ -331,7 +332,7 @@ impl Default for Recovery {
             gap_ns_min: 150_000,
             need_ack_ns: 2_000_000,
             need_acks_max: 10,
-            partial_silence_ns_max: 1_000_000_000,
+            partial_silence_ns_max: 100_000_000,
             peer_silence_ns_max: 5_000_000_000,
         }
     }

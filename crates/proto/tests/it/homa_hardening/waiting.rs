@@ -43,11 +43,11 @@ fn what_a_request_that_is_given_up_was_to_send_another_may() {
 #[test]
 fn what_a_request_that_expires_was_to_send_another_may() {
     let mut server = one_waits(20_000);
-    server.pass(990 * MS);
+    server.pass(95 * MS);
     assert_eq!(grants(&server.take()), []);
     // The one that waits has not been silent for so long.
     server.give(OTHER, &resend(TO_SERVER, 2, 0, RESEND_ALL));
-    server.pass(20 * MS);
+    server.pass(10 * MS);
     assert_eq!(server.node.metrics().partials_expired, 1);
     assert_eq!(grants(&server.take()), [(2, 9_328 + 9_000 / 2, 0)]);
 }
