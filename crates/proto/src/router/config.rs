@@ -103,7 +103,10 @@ pub struct RouterConfig {
     /// Most RPC ids remembered. Default 524,288. An id is remembered until its client says in a later
     /// request that the call has ended, `transit_ns_max` more, and a thousandth of
     /// `lifetime_ns_max`, which is how late it is released: at a million requests a second 70,000. Of
-    /// the last calls of a client to their deadlines. It takes about 250 bytes an id.
+    /// the last calls of a client to their deadlines. Above half of the limit those that are placed are
+    /// remembered for 250 ms at most, so that strangers who never say that a call has ended need to
+    /// begin a million a second to fill it; what is sent again later than that is then refused,
+    /// `Uncertain`. It takes about 250 bytes an id.
     pub table_len_max: usize,
     /// Longest that an RPC id is remembered, and how long where the request has no deadline.
     /// Default 60 s. Longer deadlines are at most once only for so long.

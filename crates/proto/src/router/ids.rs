@@ -12,12 +12,15 @@
 //! | refused | entered again | known |
 //! | placed, cloned, refused, past its expiry | entered again | undecided, as if unknown |
 //! | placed, cloned | a request says that its client's calls below a floor have ended | expires after the transit time |
+//! | placed, entered while more than half of the entries were taken | | expires after [`CROWDED_NS`] |
 //! | any | released, or reaped after its expiry | unknown |
 //!
 //! Feedback tells when a server's worker is free again, not that the client has the reply: a copy of
 //! such a request may still come, and must reach the server that keeps the reply. What tells that no
 //! copy comes is the floor of the same session in later requests. So an id is remembered for as long
-//! as its call lasts, plus what the network may hold a copy for, whatever its deadline.
+//! as its call lasts, plus what the network may hold a copy for, whatever its deadline. Where strangers
+//! who never say that fill the table, ids are forgotten earlier, and what may be a copy of such a
+//! request tells by its age: it is refused, Uncertain.
 //!
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
 //! a few that are past.
@@ -208,6 +211,8 @@ pub(super) struct Table {
     tick_ns: u64,
     /// The oldest tick that may have entries.
     cursor: u64,
+    /// Until then copies may come of what was placed and forgotten early.
+    forgotten_until: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -250,6 +255,7 @@ impl Table {
             ticks: vec![NONE; TICKS as usize],
             tick_ns: lifetime_ns_max / (TICKS - 2) + 1,
             cursor: 0,
+            forgotten_until: 0,
         }
     }
 
@@ -393,6 +399,26 @@ impl Table {
         }
     }
 
+    /// Says that the request is placed on a server. One that came while more than half of the entries
+    /// were taken is remembered for [`CROWDED_NS`] at most. Harmless when the entry is gone.
+    pub(super) fn place(&mut self, now: Time, id: EntryId, server: ServerKey) {
+        self.set(id, PlacementState::Placed(server));
+        let Entry { generation, is_above, expires_at, .. } = self.entries[id.index as usize];
+        let soon = now.saturating_add(CROWDED_NS);
+        if generation == id.generation && is_above && expires_at > soon {
+            self.forgotten_until = self.forgotten_until.max(expires_at);
+            self.unlink(id.index);
+            self.entries[id.index as usize].expires_at = soon;
+            self.link(id.index);
+        }
+    }
+
+    /// True if an unknown request that was sent first so long ago may have been placed, and have been
+    /// forgotten early.
+    pub(super) fn may_have_forgotten(&self, now: Time, age_ns: u64) -> bool {
+        now < self.forgotten_until && age_ns >= CROWDED_NS
+    }
+
     /// Says that the request was refused, which is remembered to `until`. Harmless when the entry
     /// is gone.
     pub(super) fn refuse(&mut self, id: EntryId, reason: DropReason, until: Time) {
@@ -522,6 +548,10 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
 
+/// How long a placed id is remembered at least, where many are: a client that has heard nothing of a
+/// server has sent a request again several times by then.
+const CROWDED_NS: u64 = 250_000_000;
+
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -614,6 +644,26 @@ mod tests {
         (0..4).for_each(|_| table.expire(2 * LIFETIME));
         assert_eq!((table.len(), table.by_share.len()), (0, 0));
         assert_eq!(flood(&mut table, 2 * LIFETIME), 400 + 301);
+    }
+
+    #[test]
+    fn what_is_placed_in_a_crowd_is_forgotten_early() {
+        let mut table = Table::new(4, 60_000_000_000, 1);
+        let until = 50_000_000_000;
+        let server = ServerKey { slot: 3, serial: 5 };
+        for id in 0..4 {
+            let Entered::New(entry) = table.enter(0, key(id), until) else { panic!("new") };
+            if id != 3 {
+                table.place(7, entry, server);
+            }
+        }
+        let known_at = |table: &Table, id, now| table.find(now, key(id)).is_some();
+        assert!((0..2).all(|id| known_at(&table, id, until - 1)), "the first half");
+        assert!(known_at(&table, 2, 6 + CROWDED_NS) && !known_at(&table, 2, 7 + CROWDED_NS));
+        assert!(known_at(&table, 3, until - 1), "it is held");
+        let forgotten = |now, age_ns| table.may_have_forgotten(now, age_ns);
+        assert!(forgotten(CROWDED_NS, CROWDED_NS) && !forgotten(CROWDED_NS, CROWDED_NS - 1));
+        assert!(forgotten(until - 1, CROWDED_NS) && !forgotten(until, CROWDED_NS));
     }
 
     #[test]

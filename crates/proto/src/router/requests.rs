@@ -314,7 +314,7 @@ impl Router {
             self.metrics.leases_expired += 1;
         }
         if let Some(entry) = request.arrival.entry {
-            self.table.set(entry, PlacementState::Placed(server.key));
+            self.table.place(now, entry, server.key);
         }
         let (to, server_local) = (server.addr(), server.local);
         let from = self.source(request.arrival.path.peer, server_local);
@@ -476,14 +476,16 @@ impl Router {
     }
 
     /// True if the request was sent before this router started, so that an earlier run of it may
-    /// have placed the request.
+    /// have placed the request, or so long ago that this one may have, and have forgotten it.
     fn predates(&self, now: Time, arrival: &Arrival) -> bool {
         arrival.age_ns.is_some_and(|age_ns| self.was_before(now, age_ns))
     }
 
-    /// True if what is so old may have been sent before this router started.
+    /// True if what is so old may have been sent before this router started, or been forgotten since.
     pub(super) fn was_before(&self, now: Time, age_ns: u64) -> bool {
+        let oldest_ns = age_ns.saturating_add(self.config.transit_ns_max);
         self.may_precede(self.started_at, (now, age_ns))
+            || self.table.may_have_forgotten(now, oldest_ns)
     }
 
     /// True if what is so old `now` may have been sent before `since`.

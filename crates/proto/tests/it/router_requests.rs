@@ -1,6 +1,8 @@
 //! What becomes of a request: the bytes that go on, the bytes that refuse it, and that it reaches
 //! one server only.
 
+use std::net::SocketAddr;
+
 use proptest::prelude::*;
 use tailcut_proto::node::{Path, Source};
 use tailcut_proto::router::{Forward, Speaks};
@@ -334,6 +336,30 @@ fn a_retransmission_of_what_was_sent_before_the_router_started_is_uncertain() {
     assert_eq!(bench.place(&again(1)), Some(1));
 }
 
+/// Requests from addresses that nobody hears, with the longest deadlines, fill the table for less
+/// than a second. What may be a copy of one that it has forgotten is not placed again.
+#[test]
+fn strangers_fill_the_table_for_a_moment_only() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
+        config.table_len_max = 64;
+        config.policy = "rr".parse().unwrap();
+        (config.silent_ns, config.silent_ns_max) = (10_000 * MS, 10_000 * MS);
+    });
+    bench.rest_until(1000 * MS);
+    let stranger = |place: u8| SocketAddr::from(([10, 9, place, 1], 9));
+    for place in 0..70 {
+        bench.send(stranger(place), &Ask { deadline_us: 60_000_000, ..Ask::id(7) }.bytes());
+    }
+    assert_eq!(drop_reason(&bench.send(client(), &Ask::id(1).bytes())), DropReason::Overload);
+    bench.rest_until(1400 * MS);
+    (0..2).for_each(|id| assert!(bench.place(&Ask::id(10 + id).bytes()).is_some()));
+    let again = |id, age_ms| Ask { flags: Flags::RETRANSMIT, age_ms, ..Ask::id(id) }.bytes();
+    assert!(bench.place(&again(20, 200)).is_some(), "its first copy would still be known");
+    assert_eq!(drop_reason(&bench.send(client(), &again(21, 400))), DropReason::Uncertain);
+    let known = bench.place(&Ask::id(10).bytes());
+    assert_eq!((known.is_some(), bench.metrics().duplicates_forwarded), (true, 1));
+}
+
 fn cancel(id: u64) -> Vec<u8> {
     RequestRepr::control(MessageType::Cancel, 0, RpcId(id)).header().as_bytes().to_vec()
 }
@@ -362,7 +388,7 @@ fn a_cancel_follows_a_placed_request() {
 fn a_cancel_by_another_client_does_nothing() {
     let mut bench = annotate(1);
     bench.place(&Ask::id(1).bytes());
-    let stranger: std::net::SocketAddr = "10.1.0.2:4000".parse().unwrap();
+    let stranger: SocketAddr = "10.1.0.2:4000".parse().unwrap();
     assert_eq!(bench.send(stranger, &cancel(1)), []);
     assert_eq!(bench.metrics().cancels_unknown, 1);
 }
