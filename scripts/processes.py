@@ -42,9 +42,16 @@ class Processes:
         return self
 
     def __exit__(self, *_):
-        for process in reversed(self.processes):
-            process.kill()
-            process.wait()
+        # A second Ctrl-C, or a SIGTERM on top of it, would leave some of them running.
+        heeded = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            for process in self.processes:
+                process.kill()
+            for process in self.processes:
+                process.wait()
+        finally:
+            for number, handler in heeded.items():
+                signal.signal(number, handler)
 
 
 def exit_on_sigterm():
