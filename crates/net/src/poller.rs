@@ -3,7 +3,7 @@
 //! | a thread | looks | when nothing is ready |
 //! |---|---|---|
 //! | that polls | again and again, some [`SPINS`] times a call | returns to its owner |
-//! | that blocks, within the spin time after the last traffic | as above, and yields in between | returns |
+//! | that blocks, within the spin time after the last traffic | as above | returns |
 //! | that blocks, after it | once | sleeps |
 //!
 //! Readiness is level-triggered (epoll): what is left unread is told again at the next look, so
@@ -249,12 +249,7 @@ pub(crate) trait Turns<F> {
             let poller = self.poller();
             let now = poller.now();
             poller.quiet_until = now;
-            // Who has something to do then does not give its core away.
-            if until.is_some_and(|until| now >= until) {
-                break;
-            }
-            poller.give_way();
-            if until.is_none() || !poller.is_near(now) {
+            if until.is_none_or(|until| now >= until) || !poller.is_near(now) {
                 break;
             }
         }
