@@ -23,7 +23,7 @@ use super::{Endpoint, Found, Origin, Phase};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
 use crate::peer::once::Memory;
-use crate::peer::table::{self, PeerId};
+use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
 use crate::rpc::{AnswerError, Event, RequestId};
 
@@ -526,9 +526,15 @@ const ANSWER_NS_MAX: u64 = 100_000_000;
 
 /// True if a packet may have been sent first, and so have run, before `known_since`. Only who knows
 /// flags says so.
-fn may_predate(now: Time, header: &DataHeader, known: (Time, u64)) -> bool {
-    header.retransmit != 0
-        && header.flags().has(DataFlags::KNOWN)
-        && !header.flags().has(DataFlags::IDEMPOTENT)
-        && table::may_predate(now, Age(header.retransmit).ns_max(), known)
+fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
+    if header.retransmit == 0
+        || !header.flags().has(DataFlags::KNOWN)
+        || header.flags().has(DataFlags::IDEMPOTENT)
+    {
+        return false;
+    }
+    match Age(header.retransmit).ns_max() {
+        None => known_since > 0,
+        Some(age_ns) => now.saturating_sub(age_ns).saturating_sub(transit_ns) < known_since,
+    }
 }

@@ -410,17 +410,6 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
     }
 }
 
-/// True if what was sent again, first so long ago, may have been sent before `since`, if the network
-/// held this packet for `transit_ns`; `age_ns` is `None` where it may be any time ago.
-#[inline]
-pub(crate) fn may_predate(
-    now: Time,
-    age_ns: Option<u64>,
-    (since, transit_ns): (Time, u64),
-) -> bool {
-    age_ns.is_none_or(|age_ns| now.saturating_sub(age_ns.saturating_add(transit_ns)) <= since)
-}
-
 /// Sessions looked at for what is idle, each time memory is needed; those of one peer at least.
 const SESSIONS_LOOKED_AT_MAX: usize = 96;
 

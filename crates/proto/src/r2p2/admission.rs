@@ -12,7 +12,7 @@ use super::shared::Shared;
 use crate::node::{Path, Time};
 use crate::peer::limits::Serving;
 use crate::peer::once::Memory;
-use crate::peer::table::{self, PeerId};
+use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
 
 impl Server {
@@ -232,12 +232,17 @@ impl Server {
 }
 
 /// True if a request that must not run twice was sent before and may have been sent first before
-/// a time, if the network held this packet for so long.
+/// `since`, if the network held this packet for `transit_ns`.
 #[inline]
-pub(super) fn may_predate(now: Time, header: &RequestHeader, since: (Time, u64)) -> bool {
+pub(super) fn may_predate(
+    now: Time,
+    header: &RequestHeader,
+    (since, transit_ns): (Time, u64),
+) -> bool {
     let flags = Flags(header.flags);
     if flags.has(Flags::IDEMPOTENT) || !flags.has(Flags::RETRANSMIT) {
         return false;
     }
-    table::may_predate(now, Some(u64::from(header.age_ms.get()) * 1_000_000), since)
+    let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
+    now.saturating_sub(age_ns + transit_ns) <= since
 }

@@ -804,19 +804,6 @@ fn a_retransmission_that_may_have_run_before_a_restart_is_refused() {
     assert_eq!(server.requests.len(), 1);
 }
 
-/// Nobody knows what was before the beginning of time either.
-#[test]
-fn a_server_whose_clock_has_just_begun_refuses_what_is_older() {
-    let mut server = Lone::new();
-    for (place, (now, runs)) in [(10 * MS, 0), (13 * MS, 1)].into_iter().enumerate() {
-        server.now = now;
-        // Sent again after 2 ms, and the network may have held it for 10.
-        let id = 2 + 2 * place as u64;
-        server.give(CLIENT, &marked(id, b"ping", |header| header.retransmit = 3));
-        assert_eq!(server.requests.len(), runs, "at {now}");
-    }
-}
-
 #[test]
 fn deadlines_travel_and_end_what_nobody_waits_for() {
     let mut server = Lone::new();
