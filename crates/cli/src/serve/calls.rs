@@ -27,7 +27,7 @@ use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait};
 use tailcut_wire::r2p2::DropReason;
 
 use super::app::{App, HandlerConfig, Jitter};
-use super::crew::{Crew, Ending, spin};
+use super::crew::{Crew, Ending, Sleep, spin};
 use super::emulated::{Emulated, Job};
 use super::layout::Layout;
 use super::report::{self, Snapshot};
@@ -130,12 +130,10 @@ impl Endpoints {
         if self.driver.keeps_turning() {
             return Ok(());
         }
-        let mut crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
-        // Each is asked, for each is told afterwards.
-        let is_idle =
-            crews.by_ref().fold(true, |is_idle, crew| is_idle & crew.dispatcher.fall_asleep());
-        if is_idle {
-            self.driver.wait(None, look_at)?;
+        let crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
+        let sleep = crews.fold(Sleep::until(look_at), Sleep::tell);
+        if sleep.is_idle {
+            self.driver.wait(None, sleep.until)?;
         }
         let crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
         crews.for_each(|crew| crew.dispatcher.get_up());

@@ -25,7 +25,7 @@ use tailcut_net::stream::{
 use tailcut_proto::node::Time;
 
 use super::app::{RequestHandler, Work};
-use super::crew::Crew;
+use super::crew::{Crew, Sleep};
 use super::peer_log::PeerLog;
 use super::report::{self, Snapshot};
 use super::{Args, MESSAGE_BYTES_MAX, Numbered, Running, handler_config};
@@ -139,7 +139,6 @@ impl Listeners {
 
     /// Takes events, and waits for them where no worker has done something.
     fn wait_for_events(&mut self, look_at: Option<Time>) -> Result<()> {
-        let mut look_at = look_at;
         if self.handlers.iter().all(|handler| handler.crew.is_none()) {
             self.take_events(look_at)?;
             return Ok(());
@@ -151,13 +150,9 @@ impl Listeners {
             }
             return Ok(());
         }
-        let mut is_idle = true;
-        for crew in self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut()) {
-            // Each is told that this thread sleeps, for each is told afterwards that it is up.
-            is_idle &= crew.dispatcher.fall_asleep();
-            look_at = look_at.into_iter().chain(crew.dispatcher.next_look()).min();
-        }
-        self.take_events(if is_idle { look_at } else { Some(0) })?;
+        let crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
+        let sleep = crews.fold(Sleep::until(look_at), Sleep::tell);
+        self.take_events(if sleep.is_idle { sleep.until } else { Some(0) })?;
         let crews = self.handlers.iter_mut().filter_map(|handler| handler.crew.as_mut());
         crews.for_each(|crew| crew.dispatcher.get_up());
         Ok(())

@@ -154,6 +154,31 @@ impl<W: Send + 'static> Crew<W> {
     }
 }
 
+/// How long a thread whose crews have been told that it falls asleep may sleep.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sleep {
+    /// No worker has done anything meanwhile. Otherwise it does not sleep, but tells the crews that
+    /// it is up all the same.
+    pub(super) is_idle: bool,
+    /// When to look again at the latest.
+    pub(super) until: Option<Time>,
+}
+
+impl Sleep {
+    /// Until `until`, for a thread of which no crew has been told yet.
+    pub(super) fn until(until: Option<Time>) -> Self {
+        Self { is_idle: true, until }
+    }
+
+    /// Tells another crew.
+    pub(super) fn tell<W: Send + 'static>(self, crew: &mut Crew<W>) -> Self {
+        Self {
+            is_idle: crew.dispatcher.fall_asleep() && self.is_idle,
+            until: self.until.into_iter().chain(crew.dispatcher.next_look()).min(),
+        }
+    }
+}
+
 fn compute<W>(computed: &mut Computed<W>) {
     let now = Clock.now();
     if computed.deadline > now {

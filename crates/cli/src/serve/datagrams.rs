@@ -18,7 +18,7 @@ use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time, Transmit};
 
 use super::app::{App, RequestHandler, Work};
-use super::crew::Crew;
+use super::crew::{Crew, Sleep};
 use super::report::{self, Snapshot};
 use super::{Args, DATAGRAM_BYTES_MAX, Left, Numbered, Running, handler_config};
 use crate::counters::PortSnapshot;
@@ -172,15 +172,13 @@ impl<F: Framing> Ports<F> {
         if self.driver.keeps_turning() {
             return Ok(());
         }
-        let (mut is_idle, mut until) = (true, look_at);
+        let mut sleep = Sleep::until(look_at);
         for index in 0..self.count {
-            if let Some(crew) = &mut self.driver.node_mut(index).handler.crew {
-                is_idle &= crew.dispatcher.fall_asleep();
-                until = until.into_iter().chain(crew.dispatcher.next_look()).min();
-            }
+            let crew = self.driver.node_mut(index).handler.crew.as_mut();
+            sleep = crew.into_iter().fold(sleep, Sleep::tell);
         }
-        if is_idle {
-            self.driver.wait(None, until)?;
+        if sleep.is_idle {
+            self.driver.wait(None, sleep.until)?;
         }
         for index in 0..self.count {
             let crew = self.driver.node_mut(index).handler.crew.as_mut();
