@@ -30,6 +30,7 @@ compile_error!(
 );
 
 pub mod affinity;
+mod cache_line;
 pub mod clock;
 pub mod datagram;
 pub mod datapath;

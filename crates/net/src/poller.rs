@@ -171,6 +171,7 @@ impl Poller {
 
     /// Lets another thread have this one's core, if it may sleep at all and one wants it.
     #[inline]
+    #[cfg(feature = "tcp")]
     pub(crate) fn give_way(&mut self) {
         if self.wait != Wait::BusyPoll {
             self.spin.give_way(self.quiet_until);

@@ -16,6 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
 use crate::affinity;
+use crate::cache_line::Line;
 use crate::clock::Clock;
 use crate::driver::Waker;
 use crate::spin::SpinTime;
@@ -88,12 +89,6 @@ struct WorkerCounts {
     /// Handlers that panicked.
     panics: AtomicU64,
 }
-
-/// Something that shares its cache lines with nothing, two of them because they are fetched in
-/// pairs.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-struct Line<T>(T);
 
 impl Shared {
     pub(super) fn new(count: usize, waker: Waker) -> Self {

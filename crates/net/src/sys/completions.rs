@@ -79,8 +79,8 @@ impl<T: Send> Completions<T> {
     }
 
     /// Whether there is something to take.
-    #[inline]
-    pub fn has_some(&self) -> bool {
+    #[cfg(test)]
+    fn has_some(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);
         !head.is_null() && head != Self::closed()
     }

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use super::lane::{DONE, EMPTY, FULL, Slot, TAKEN, Taken};
+use crate::cache_line::Line;
 
 /// A queue of `len` slots before so many workers.
 ///
@@ -96,11 +97,6 @@ struct Node {
     /// The one before has not passed the lock on.
     is_waiting: AtomicBool,
 }
-
-/// Two cache lines of its own, because they are fetched in pairs.
-#[derive(Default)]
-#[repr(align(128))]
-struct Line<T>(T);
 
 impl<T: Send> Feeder<T> {
     /// Gives the workers a job and keeps a token for it, or returns it when all slots are in use.
