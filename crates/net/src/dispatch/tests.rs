@@ -233,27 +233,26 @@ fn what_is_begun_stays_where_it_is() {
 
 #[test]
 fn the_bound_follows_what_is_measured() {
-    let (mut dispatcher, mut workers) =
-        Dispatcher::<Job>::new(&Config::new(1), &Waker::new().unwrap()).unwrap();
-    assert_eq!(dispatcher.metrics().bound, 2);
     // While others want this thread's core, hand-offs take as long as they do.
-    for number in 0..400 {
-        offer(&mut dispatcher, number..number + 1);
-        // Longer than twenty hand-offs, which are as long as this thread takes from one to the
-        // other.
-        workers[0].turn(|_| {
-            let began_at = Clock.now();
-            while Clock.now() < began_at + 2_000_000 {}
-        });
-        assert_eq!(done(&mut dispatcher, number).len(), 1);
+    let attempts = [(); 20].map(|()| {
+        let (mut dispatcher, mut workers) =
+            Dispatcher::<Job>::new(&Config::new(1), &Waker::new().unwrap()).unwrap();
+        assert_eq!(dispatcher.metrics().bound, 2);
+        for number in 0..20 {
+            offer(&mut dispatcher, number..number + 1);
+            // Longer than twenty hand-offs, which are as long as this thread takes from one to the
+            // other.
+            workers[0].turn(|_| {
+                let began_at = Clock.now();
+                while Clock.now() < began_at + 2_000_000 {}
+            });
+            assert_eq!(done(&mut dispatcher, number).len(), 1);
+        }
         let metrics = dispatcher.metrics();
         assert!(metrics.service_ns.is_some_and(|ns| ns >= 2_000_000), "{metrics:?}");
-        if number >= 20 && metrics.bound == 1 && metrics.hand_off_ns.is_some_and(|ns| ns < 100_000)
-        {
-            return;
-        }
-    }
-    panic!("{:?}", dispatcher.metrics());
+        (metrics.bound, metrics.hand_off_ns.expect("hand-offs"))
+    });
+    assert!(attempts.iter().any(|&(bound, ns)| bound == 1 && ns < 100_000), "{attempts:?}");
 }
 
 #[test]
