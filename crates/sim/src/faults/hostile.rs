@@ -11,7 +11,8 @@
 //! | `StaleFeedback` | reports that servers have sent before, once more and from their own addresses |
 //!
 //! Over Homa all of them are half requests, from addresses of a private network that no server
-//! trusts, some of which echo half of what they were told. One in four contradicts itself: it says that it may not be sent.
+//! trusts, some of which echo half of what they were told. One in four contradicts itself: it says
+//! that it may not be sent.
 //!
 //! Datagrams of strangers arrive from addresses that no host of the run has. What goes back there is
 //! counted by `super::watch`: three bytes for one, until the stranger has echoed its token; a
