@@ -491,6 +491,7 @@ impl Live {
     pub(crate) fn cancel(&mut self, id: RequestId) -> Option<Ticket> {
         let entry = self.remove(id)?;
         entry.link.cancel();
+        self.free.push_back(entry.link);
         entry.ticket
     }
 
