@@ -7,7 +7,7 @@ use tailcut_wire::r2p2::{DropReason, Flags, Packet, RequestHeader, Route, RpcId}
 use super::STOPPING_GRACE_NS;
 use super::config::Pool;
 use super::routers::{FeedbackSource, Via};
-use super::server::{ClientState, Control, Newcomer, Server, note_taken};
+use super::server::{Asked, ClientState, Control, Newcomer, Server, note_taken};
 use super::shared::Shared;
 use crate::node::{Path, Time};
 use crate::peer::limits::Serving;
@@ -213,11 +213,11 @@ impl Server {
     pub(super) fn refuse_packet(
         &mut self,
         to: Path,
-        rid: u16,
-        rpc_id: RpcId,
+        asked: Asked,
         refusal: Refusal,
         shared: &mut Shared,
     ) {
+        let Asked { rid, rpc_id, clock_us } = asked;
         match refusal {
             Refusal::Drop(reason) => {
                 shared.metrics.drop(reason);
@@ -225,7 +225,7 @@ impl Server {
             }
             Refusal::Validate => {
                 shared.metrics.validations += 1;
-                self.queue_control(Control::Validate { to, rid, rpc_id }, shared);
+                self.queue_control(Control::Validate { to, rid, rpc_id, clock_us }, shared);
             }
         }
     }

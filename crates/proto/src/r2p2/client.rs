@@ -124,6 +124,8 @@ pub(super) struct Recovery {
     pub(super) retry_at: Time,
     /// When holes were last asked for or sent again.
     mended_at: Time,
+    /// The clock when a server was last sent the token that it has asked for; 0 before.
+    validated_us: u32,
 }
 
 /// An address that a call speaks to.
@@ -335,14 +337,7 @@ impl Client {
         let slot = &mut self.slots[index];
         slot.server = Some(server);
         if sack.granted.get() == 0 {
-            // The server asks for its token before it keeps or sends anything.
-            if slot.request.is_under_way() && !slot.reply.is_begun() {
-                // It has released what it had, or never had it.
-                slot.request.restart();
-            } else {
-                slot.request.resend_first();
-            }
-            return self.queue_data(index);
+            return self.validate(now, index, header, shared);
         }
         if let Some(sample) = round_trip_ns(now, header) {
             self.servers[server.record].state.ack.sample(sample);
@@ -355,6 +350,28 @@ impl Client {
             self.queue_data(index);
         }
         self.arm_retry(now, index, &shared.config);
+    }
+
+    /// The server asks for its token before it keeps or sends anything.
+    fn validate(&mut self, now: Time, index: SlotId, header: &ReplyHeader, shared: &mut Shared) {
+        let slot = &mut self.slots[index];
+        // Each packet that was under way when the server lost the request is answered so. What was sent
+        // before the first of these answers came is sent again already: to begin anew by each would
+        // send the whole request as often as it has packets.
+        let (asked_us, answered_us) = (header.clock_echo_us.get(), slot.recovery.validated_us);
+        let is_late = asked_us != 0 && answered_us != 0 && is_before_us(asked_us, answered_us);
+        if is_late {
+            shared.metrics.duplicates += 1;
+            return;
+        }
+        slot.recovery.validated_us = clock_us(now);
+        if slot.request.is_under_way() && !slot.reply.is_begun() {
+            // It has released what it had, or never had it.
+            slot.request.restart();
+        } else {
+            slot.request.resend_first();
+        }
+        self.queue_data(index);
     }
 
     /// A refusal.
@@ -869,6 +886,11 @@ fn is_of_application(reason: DropReason) -> bool {
 /// The clock that a request carries and its answer echoes; never 0, which stands for none.
 pub(super) fn clock_us(now: Time) -> u32 {
     ((now / 1000) as u32).max(1)
+}
+
+/// True if one clock of requests is before another; they wrap.
+fn is_before_us(one: u32, other: u32) -> bool {
+    other.wrapping_sub(one).wrapping_sub(1) < u32::MAX / 2
 }
 
 /// How long ago the packet was sent that `header` answers; `None` when it echoes nothing, or

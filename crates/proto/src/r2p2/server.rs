@@ -150,7 +150,7 @@ pub(super) enum Control {
     /// A refusal in the application's words, which are the first of [`Server::rejections`].
     Reject { to: Path, rid: u16, rpc_id: RpcId },
     /// A demand to validate the address before anything is kept.
-    Validate { to: Path, rid: u16, rpc_id: RpcId },
+    Validate { to: Path, rid: u16, rpc_id: RpcId, clock_us: u32 },
     /// The answer to a router's claim.
     Claimed { to: Path, rid: u16, rpc_id: RpcId, verdict: Verdict },
     /// Version 1: the go-ahead, three bytes.
@@ -171,6 +171,25 @@ pub(super) struct Newcomer<'a> {
     pub(super) packet: &'a Packet<'a>,
     /// Its header.
     pub(super) header: &'a RequestHeader,
+}
+
+/// The packet that a refusal answers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    /// The client's own number of its request.
+    pub(super) rid: u16,
+    /// The request's id.
+    pub(super) rpc_id: RpcId,
+    /// The client's clock when it left; 0 where it says none.
+    pub(super) clock_us: u32,
+}
+
+impl Asked {
+    /// By a packet of a request.
+    fn by(packet: &Packet, header: &RequestHeader) -> Self {
+        let rpc_id = RpcId(header.rpc_id.get());
+        Self { rid: packet.rid, rpc_id, clock_us: header.client_clock_us.get() }
+    }
 }
 
 /// First values of the slot of an admitted request.
@@ -239,8 +258,7 @@ impl Server {
         let rpc_id = RpcId(header.rpc_id.get());
         self.tokens.turn(now);
         let Some((address, via)) = self.resolve(now, path, route, &shared.config.pool) else {
-            let refusal = Refusal::Validate;
-            return self.refuse_packet(path, packet.rid, rpc_id, refusal, shared);
+            return self.refuse_packet(path, Asked::by(packet, header), Refusal::Validate, shared);
         };
         // Also where a router stands between: the client hears from the address that was asked.
         let to = Path { local: path.local, peer: address };
@@ -258,7 +276,8 @@ impl Server {
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
-            self.queue_control(Control::Validate { to, rid: packet.rid, rpc_id }, shared);
+            let Asked { rid, rpc_id, clock_us } = Asked::by(packet, header);
+            self.queue_control(Control::Validate { to, rid, rpc_id, clock_us }, shared);
         } else if is_copy(packet) && self.waiting_len() > 0 {
             // It would run after what waits, when the original has been answered.
             shared.metrics.clones_discarded += 1;
@@ -289,7 +308,7 @@ impl Server {
                 }
                 // A refusal would end the call, which the original may answer.
                 Err(_) if is_copy(packet) => shared.metrics.clones_discarded += 1,
-                Err(refusal) => self.refuse_packet(to, packet.rid, rpc_id, refusal, shared),
+                Err(refusal) => self.refuse_packet(to, Asked::by(packet, header), refusal, shared),
             }
         }
         if let Some(via) = via {
@@ -372,8 +391,8 @@ impl Server {
         }
         self.tokens.turn(now);
         if !self.routers.believes(path.peer) && !self.tokens.is_valid(path.peer, packet.token()) {
-            let (rid, rpc_id) = (packet.rid, RpcId(0));
-            return self.refuse_packet(path, rid, rpc_id, Refusal::Validate, shared);
+            let asked = Asked { rid: packet.rid, rpc_id: RpcId(0), clock_us: 0 };
+            return self.refuse_packet(path, asked, Refusal::Validate, shared);
         }
         if let Some(via) = self.routers.probe(now, path, u32::from_be_bytes(placed)) {
             self.routers.ask(via);
@@ -605,12 +624,13 @@ impl Server {
                 slot.clock_us = slot.latest_clock_us;
                 let payload = shared.end(&mut slot.request);
                 let (client, to, rid) = (slot.client, slot.path, slot.rid);
-                let rpc_id = slot.rpc_id.unwrap_or_default();
+                let (rpc_id, clock_us) = (slot.rpc_id.unwrap_or_default(), slot.clock_us);
                 let taken = self.clients.take_of(client, rpc_id.session().0, rpc_id.sequence());
                 let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
                 if let Err(refusal) = note_taken(taken, is_idempotent, shared) {
                     shared.buffers.give(payload);
-                    self.refuse_packet(to, rid, rpc_id, refusal, shared);
+                    let asked = Asked { rid, rpc_id, clock_us };
+                    self.refuse_packet(to, asked, refusal, shared);
                     self.conclude(index);
                     return self.release(index, shared);
                 }

@@ -84,8 +84,11 @@ impl Server {
                 }
                 is_written
             }
-            Control::Validate { to, rid, rpc_id } => {
-                let repr = self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, pool);
+            Control::Validate { to, rid, rpc_id, clock_us } => {
+                let repr = ReplyRepr {
+                    clock_echo_us: clock_us,
+                    ..self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, pool)
+                };
                 write_packet(batch, to, &repr, EMPTY_SACK.as_bytes())
             }
             Control::Claimed { to, rid, rpc_id, verdict } => {

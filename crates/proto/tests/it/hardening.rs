@@ -1,6 +1,7 @@
 //! What a careful attacker, a bad day or an odd caller may do, and what must hold nevertheless.
 //! Each began as a failing test.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
 use tailcut_proto::r2p2::{Config, Endpoint};
@@ -525,4 +526,46 @@ fn a_thousand_clients_on_one_host_with_whole_windows_are_not_refused() {
     let metrics = server.node.metrics();
     let refused = (metrics.sessions_refused, metrics.sessions_refused_by_prefix);
     assert_eq!((server.runs, refused), (1000 * sequences.count(), (0, 0)));
+}
+
+/// Every packet that is under way when a server restarts is asked for its token. A client that began
+/// anew by each of these answers sent the request as often as it has packets.
+#[test]
+fn a_server_that_restarts_amid_a_long_request_has_it_once_more() {
+    let config = |secret| Config { secret: [secret; 16], segment_len: 256, ..Config::default() };
+    let (mut now, mut sent, mut runs, mut has_restarted) = (SECOND, 0, 0, false);
+    let mut client = Endpoint::new(now, config(1));
+    let mut server = Endpoint::new(now, config(2));
+    let options = CallOptions { idempotent: true, ..ONCE };
+    let (target, deadline) = ("10.0.0.2:8000".parse().unwrap(), now + 100 * MS);
+    let payload = vec![7; 100_000];
+    client.call(now, Call { target, payload, deadline, context: 0, options }).unwrap();
+    // What is under way to the server, which takes a packet each 2 us, and what has come back.
+    let (mut there, mut back): (VecDeque<Vec<u8>>, VecDeque<Vec<u8>>) = Default::default();
+    let mut buffer = vec![0; GSO_BYTES_MAX];
+    while runs == 0 && now < deadline {
+        now += 2_000;
+        if !has_restarted && sent > 150 {
+            (has_restarted, server) = (true, Endpoint::new(now, config(3)));
+        }
+        if let Some(mut bytes) = there.pop_front() {
+            server.handle_datagram(now, path("10.0.0.1:9000"), &mut bytes);
+        }
+        if let Some(mut bytes) = back.pop_front() {
+            client.handle_datagram(now, path("10.0.0.2:8000"), &mut bytes);
+        }
+        client.handle_timeout(now);
+        while let Some(t) = client.poll_transmit(now, &mut buffer) {
+            there.extend(buffer[..t.len].chunks(t.segment_len).map(<[u8]>::to_vec));
+            sent += t.len.div_ceil(t.segment_len);
+        }
+        while let Some(t) = server.poll_transmit(now, &mut buffer) {
+            back.extend(buffer[..t.len].chunks(t.segment_len).map(<[u8]>::to_vec));
+        }
+        runs += usize::from(matches!(server.poll_event(), Some(Event::Request { .. })));
+    }
+    assert_eq!(runs, 1);
+    // All 391 packets, which were under way at the restart, then all of them again; 1,172 with an answer
+    // to every ACK.
+    assert!(sent <= 2 * 391 + 1, "{sent} packets");
 }
