@@ -114,6 +114,8 @@ pub struct Statistics {
     pub unheard: u64,
     /// Datagrams to a node that stood still, beyond what its socket keeps.
     pub overflowed: u64,
+    /// Datagrams that were under way for longer than [`Network::set_transit_ns_max`] allows.
+    pub late: u64,
     /// Second copies that impairments made.
     pub duplicated: u64,
     /// Datagrams, copies included, of which impairments flipped a bit.
@@ -184,6 +186,8 @@ struct Member<N> {
     is_up: bool,
     /// What waits for it while it stands still; `None` while it runs.
     pause: Option<Backlog>,
+    /// What was under way to it for longer is lost, ps; [`u64::MAX`] for never.
+    transit_ps_max: u64,
     /// When each [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is posted at
     /// or after another, so that a node whose deadline comes and goes before a far one does not
     /// fill the agenda with that.
@@ -218,6 +222,8 @@ struct Hop {
 #[derive(Debug)]
 struct Datagram {
     hop: Hop,
+    /// When it left its node, or the socket of a paused one, ps.
+    sent_ps: u64,
     /// Delay that the impairments add, ps.
     extra_ps: u64,
     /// The receiver's checksum will find it.
@@ -296,6 +302,7 @@ impl<N: Node> Network<N> {
             clock,
             is_up: true,
             pause: None,
+            transit_ps_max: u64::MAX,
             wakes: Vec::new(),
             nic_room: NicRoom::Always,
         });
@@ -371,12 +378,19 @@ impl<N: Node> Network<N> {
         };
         let now_ps = self.wire.now_ps;
         for index in backlog.datagrams {
+            self.wire.datagrams[index as usize].sent_ps = now_ps;
             self.wire.agenda.post(now_ps, Event::Deliver(index));
         }
         for word in backlog.alarms {
             self.wire.agenda.post(now_ps, Event::Alarm(place as u32, word));
         }
         self.rewake(place);
+    }
+
+    /// Loses what is under way to a node for longer than so many ns, from now on: its network holds
+    /// nothing for longer. What waits in the socket of a paused host has arrived.
+    pub fn set_transit_ns_max(&mut self, place: usize, transit_ns_max: u64) {
+        self.members[place].transit_ps_max = transit_ns_max.saturating_mul(PS_PER_NS);
     }
 
     /// Another node takes the place and the address: the host has restarted.
@@ -583,6 +597,11 @@ impl<N: Node> Network<N> {
         let datagram = &mut wire.datagrams[index as usize];
         let place = datagram.hop.to as usize;
         let member = &mut members[place];
+        if wire.now_ps - datagram.sent_ps > member.transit_ps_max {
+            wire.statistics.late += 1;
+            wire.free.push(index);
+            return;
+        }
         if let Some(backlog) = &mut member.pause {
             if backlog.datagrams.len() < backlog.len_max {
                 backlog.datagrams.push(index);
@@ -705,6 +724,7 @@ impl Wire {
         let index = self.take_datagram();
         let datagram = &mut self.datagrams[index as usize];
         datagram.hop = hop;
+        datagram.sent_ps = self.now_ps;
         datagram.extra_ps = delay_ns * PS_PER_NS;
         datagram.len = bytes.len();
         datagram.head.clear();
@@ -744,6 +764,7 @@ impl Wire {
         let hop = Hop { place: 0, to: 0, to_ip: nowhere, from, priority: 0 };
         self.datagrams.push(Datagram {
             hop,
+            sent_ps: 0,
             extra_ps: 0,
             is_damaged: false,
             len: 0,

@@ -2,8 +2,9 @@
 //! them.
 //!
 //! What holds a datagram for long stays within what the protocol is told (`transit_ns_max`, 10 ms):
-//! jitter, reordering and slow hosts add up to less than 5 ms, and links of 10 Gbit/s and more
-//! drain the longest queue in less than 1 ms.
+//! jitter, reordering and slow hosts add up to less than 5 ms, links of 10 Gbit/s and more drain the
+//! longest queue of a limited buffer in less than 1 ms, and what waits in others for longer is lost
+//! (`Plan::transit_ns_max`).
 
 use rand::RngExt;
 use tailcut_measure::distribution::Distribution;

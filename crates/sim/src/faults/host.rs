@@ -14,7 +14,10 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::{Router, RouterMetrics};
 use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_wire::homa as homa_wire;
-use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict};
+use tailcut_wire::r2p2::{
+    CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict,
+};
+use zerocopy::FromBytes;
 
 use super::hosted::Hosted;
 use super::plan::Host;
@@ -30,6 +33,12 @@ pub enum Sabotage {
     LostFeedbackLeaksSlot,
     /// Servers take a copy of a request for a new one.
     DuplicateRunsTwice,
+    /// Servers take what is sent again for new.
+    AgeIsIgnored,
+    /// Servers say of what may have run that they have no room for it.
+    RefusalsPromiseTooMuch,
+    /// Servers panic at the fourth request.
+    ServerPanics,
     /// Servers flip a bit in some replies.
     ReplyIsChanged,
     /// Clients say nothing of calls whose deadline passes.
@@ -281,6 +290,9 @@ impl Node for Station {
             (Some(bug), Some(part)) => bug.sent_from(path, part),
             _ => path,
         };
+        if self.has(Sabotage::AgeIsIgnored) {
+            hide_age(part, bytes);
+        }
         let before = self.judged();
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.hand_over(now, path, &mut renamed),
@@ -356,6 +368,8 @@ enum Part {
     Cancel { id: u64 },
     /// A packet of a reply: where its payload is, and a byte that means nothing to anybody.
     Reply { payload_at: usize, idle_at: usize },
+    /// A refusal: where its reason is.
+    Refusal { reason_at: usize },
     /// A reply on its way through the router: its call's id.
     Returned { id: u64 },
     /// A server's report to a router.
@@ -411,6 +425,7 @@ impl Part {
             MessageType::Response => {
                 Some(Self::Reply { payload_at: EXTENDED_LEN, idle_at: SERVER_LOAD_AT })
             }
+            MessageType::Drop => Some(Self::Refusal { reason_at: EXTENDED_LEN }),
             MessageType::Feedback => Some(Self::Feedback),
             MessageType::Claimed => Some(Self::Claimed),
             _ => None,
@@ -422,6 +437,9 @@ impl Part {
         let homa_wire::Body::Data { header, payload } = packet.body else { return None };
         if !packet.is_from_client() {
             let payload_at = homa_wire::DATA_LEN;
+            if header.flags().has(homa_wire::DataFlags::REFUSED) {
+                return Some(Self::Refusal { reason_at: payload_at });
+            }
             return Some(Self::Reply { payload_at, idle_at: HOMA_WINDOW_AT });
         }
         let id = header.common.sender_id.get();
@@ -436,6 +454,8 @@ impl Bug {
         match part {
             Part::Request { id, .. } => {
                 self.senders.insert(id, path.peer);
+                let is_last = self.senders.len() == 4;
+                assert!(!is_last || self.sabotage != Sabotage::ServerPanics, "a server panics");
             }
             Part::Half { id, is_named } => {
                 self.halves += 1;
@@ -502,6 +522,11 @@ impl Bug {
             (Sabotage::FilterConfusesCalls, Part::Reply { .. }) => {
                 let id = self.hidden.pop_front().unwrap_or_default();
                 bytes[RPC_ID_AT..][..8].copy_from_slice(&id.to_be_bytes());
+            }
+            (Sabotage::RefusalsPromiseTooMuch, Part::Refusal { reason_at })
+                if bytes.get(reason_at) == Some(&(DropReason::Uncertain as u8)) =>
+            {
+                bytes[reason_at] = DropReason::Overload as u8;
             }
             (Sabotage::ReplyIsChanged, Part::Reply { payload_at, .. }) => {
                 self.change_reply(bytes.get_mut(payload_at));
@@ -572,6 +597,20 @@ impl Bug {
         let (transmit, bytes) = self.last.as_ref()?;
         buffer[..bytes.len()].copy_from_slice(bytes);
         Some(*transmit)
+    }
+}
+
+/// Makes a packet of a request one that is sent for the first time.
+fn hide_age(part: Option<Part>, bytes: &mut [u8]) {
+    match part {
+        Some(Part::Request { id_at: RPC_ID_AT, .. } | Part::Half { .. }) => {
+            bytes[FLAGS_AT] &= !Flags::RETRANSMIT;
+        }
+        Some(Part::Request { .. }) => {
+            let header = homa_wire::DataHeader::mut_from_prefix(bytes);
+            header.into_iter().for_each(|(header, _)| header.retransmit = 0);
+        }
+        _ => {}
     }
 }
 

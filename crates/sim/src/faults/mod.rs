@@ -24,6 +24,7 @@
 //! | [`Invariant`] | what holds | checked |
 //! |---|---|---|
 //! | `AtMostOnce` | a call that is not idempotent is handed to a handler once at most | when it is handed over |
+//! | `RefusedHasNotRun` | a call that is not idempotent and is refused for want of room or of time has not run, and does not | when the client hears it, and when one is handed over |
 //! | `FirstReply` | the first whole reply that reaches a client ends its call | at the turn in which it comes |
 //! | `FilterKeepsFirst` | a reply that the router's filter drops follows one of the same call that it has forwarded | when it is dropped |
 //! | `CloneBudget` | copies that a client sends are within its budget | when one leaves |
@@ -193,6 +194,8 @@ pub enum Effect {
     Partitioned,
     /// A datagram is dropped by a switch.
     DroppedBySwitches,
+    /// A datagram is lost that has waited for longer than the network may hold it.
+    HeldTooLong,
     /// A datagram reaches a host that is down.
     ToDeadHosts,
     /// A request is overtaken by a later placement or a probe.

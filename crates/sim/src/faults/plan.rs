@@ -475,6 +475,18 @@ impl Plan {
         added.collect()
     }
 
+    /// How long the network holds a datagram for `to` at most, ns; `None` where that has no bound.
+    ///
+    /// Queues without a limit of bytes may hold more than the links carry in the time that nodes are
+    /// told, on which at most once rests: what waits there for longer is lost. A router says nothing of
+    /// how long a request was under way to it, so that the ways before and behind it share the time. A
+    /// client needs no bound.
+    pub(super) fn transit_ns_max(&self, to: Host) -> Option<u64> {
+        let hops = if self.router.is_some() { 2 } else { 1 };
+        let is_bound = !self.is_late && !matches!(to, Host::Client(_));
+        is_bound.then_some(TRANSIT_NS_MAX / hops)
+    }
+
     /// True if strangers attack so.
     pub(super) fn has_attack(&self, attack: Attack) -> bool {
         let is_it = |fault: &Fault| match fault.kind {
@@ -805,6 +817,9 @@ impl Plan {
         }
     }
 }
+
+/// How long the network may hold a datagram, as nodes are told (`transit_ns_max`, by default).
+pub(super) const TRANSIT_NS_MAX: u64 = 10_000_000;
 
 /// A router that holds for less may refuse a call because another one is there.
 const HOLD_NS_LONG: u64 = 100_000_000;

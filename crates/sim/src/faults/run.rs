@@ -101,6 +101,9 @@ impl<'a> Run<'a> {
                 run.seed_of(host, 0),
             );
             run.network.set_clock(place, plan.clock(host));
+            if let Some(transit_ns_max) = plan.transit_ns_max(host) {
+                run.network.set_transit_ns_max(place, transit_ns_max);
+            }
         }
         run
     }
@@ -442,6 +445,7 @@ impl<'a> Run<'a> {
             (Effect::Damaged, network.damaged),
             (Effect::Partitioned, network.blocked),
             (Effect::DroppedBySwitches, network.dropped),
+            (Effect::HeldTooLong, network.late),
             (Effect::ToDeadHosts, network.unheard),
             (Effect::Overtaken, watch.overtaken),
             (Effect::Excused, watch.excused),

@@ -37,7 +37,7 @@ use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Ro
 
 use super::openers::Openers;
 use super::paid::{AMPLIFICATION_MAX, Paid};
-use super::plan::{Attack, Host, Moment, Plan, Transport};
+use super::plan::{Attack, Host, Moment, Plan, TRANSIT_NS_MAX, Transport};
 use super::replies::{Judged, ReplyBook};
 use super::{Cost, Invariant, Options, Violation};
 use crate::network::Damage;
@@ -912,9 +912,6 @@ fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
         Kind::V1 | Kind::Reply { .. } => None,
     }
 }
-
-/// How long the network may hold a datagram, as nodes are told.
-const TRANSIT_NS_MAX: u64 = 10_000_000;
 
 /// Reports that are kept to be sent again.
 const REPORTS_LEN_MAX: usize = 1024;

@@ -32,6 +32,8 @@ fn every_promise_is_kept_and_everything_happens() {
         "moved",
         "claimed",
         "two_routers",
+        // Queues that hold too much are for storms.
+        "held_too_long",
         // They have plans of their own: see `faults_directed`.
         "streams",
     ];
@@ -55,6 +57,16 @@ fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant) {
 #[test]
 fn a_duplicate_that_runs_is_found() {
     check_found(Sabotage::DuplicateRunsTwice, 20, Invariant::AtMostOnce);
+}
+
+#[test]
+fn an_age_that_is_ignored_is_found() {
+    check_found(Sabotage::AgeIsIgnored, 200, Invariant::AtMostOnce);
+}
+
+#[test]
+fn a_refusal_of_what_may_have_run_is_found() {
+    check_found(Sabotage::RefusalsPromiseTooMuch, 200, Invariant::RefusedHasNotRun);
 }
 
 #[test]

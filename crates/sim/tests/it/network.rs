@@ -90,6 +90,34 @@ fn a_slow_host_is_late_both_ways() {
     assert_eq!((heard(&network, 1)[0].0, heard(&network, 0)[0].0), (305_000, 75_000));
 }
 
+#[test]
+fn what_is_under_way_for_too_long_is_lost_where_there_is_a_bound() {
+    let mut network = pair();
+    network.set_transit_ns_max(1, 304_999);
+    network.set_delays(1, HostDelays { transmit_ns: 300_000, receive_ns: 300_000 });
+    say(&mut network, 0, b"late");
+    say(&mut network, 1, b"without a bound");
+    network.run(1_000_000, |_| {});
+    assert_eq!((heard(&network, 1).len(), heard(&network, 0).len()), (0, 1));
+    assert_eq!(network.statistics().late, 1);
+    network.set_transit_ns_max(1, 305_000);
+    say(&mut network, 0, b"in time");
+    network.run(2_000_000, |_| {});
+    assert_eq!(heard(&network, 1), [(1_305_000, b"in time".to_vec())]);
+}
+
+#[test]
+fn what_waits_in_the_socket_of_a_paused_host_has_arrived() {
+    let mut network = pair();
+    network.set_transit_ns_max(1, 5_000);
+    network.pause(1, 1);
+    say(&mut network, 0, b"kept");
+    network.run(1_000_000, |_| {});
+    network.resume(1);
+    network.run(2_000_000, |_| {});
+    assert_eq!(heard(&network, 1), [(1_000_000, b"kept".to_vec())]);
+}
+
 /// A clock that is a tenth of a second ahead and 100 ppm too fast.
 #[test]
 fn a_node_lives_by_its_own_clock() {
