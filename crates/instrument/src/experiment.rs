@@ -87,6 +87,7 @@ impl Experiment {
             slice_ns: SLICE_NS,
             stamp_every: STAMP_EVERY_MIN,
             tls: (transport == Transport::Tls).then(Tls::default),
+            login: None,
             r2p2: R2p2::default(),
             netclone_servers: 2,
             preload: false,

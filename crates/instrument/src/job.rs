@@ -4,12 +4,13 @@
 //! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`AgentEvent`]
 //! and cannot tell them apart.
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, EnumString};
-use tailcut_measure::app::Carrier;
+use tailcut_measure::app::{Carrier, Login};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
@@ -52,6 +53,9 @@ pub struct Job {
     pub stamp_every: u32,
     /// How TLS is set up; for [`Transport::Tls`].
     pub tls: Option<Tls>,
+    /// What connections log in with, where the application has a login.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<Credentials>,
     /// Options of calls over R2P2 and Homa.
     pub r2p2: R2p2,
     /// Servers behind the switch, whose pairs a client draws; for [`Transport::NetClone`].
@@ -69,6 +73,30 @@ pub struct Job {
     /// What an agent on behalf of another host has granted.
     #[serde(skip)]
     pub granted: Granted,
+}
+
+/// Credentials of connections. They are sent to agents, whose connections are encrypted, and are in
+/// no result and no text.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Credentials {
+    /// The server's default user, if there is none.
+    pub user: Option<String>,
+    /// In clear.
+    pub password: String,
+}
+
+impl Credentials {
+    /// As applications take them.
+    pub fn login(&self) -> Login<'_> {
+        Login { user: self.user.as_deref(), password: &self.password }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Credentials")
+    }
 }
 
 /// What an agent has found to be within its limits; nothing where there are none.
@@ -130,6 +158,15 @@ impl Transport {
             Self::R2p2 | Self::Homa | Self::HomaIp | Self::HomaTcp | Self::NetClone => {
                 Carrier::Message
             }
+        }
+    }
+
+    /// What is taken for an application that nobody names a transport for.
+    pub fn of(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Stream => Self::Tcp,
+            Carrier::Datagram => Self::Udp,
+            Carrier::Message => Self::R2p2,
         }
     }
 

@@ -23,11 +23,12 @@ use crate::distribution_file::parse_positive_ns;
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Flags {
-    /// A server, or a router before several; repeat it to spread connections over several
+    /// A server, or a router before several, where no URL names it; repeat it to spread connections
+    /// over several
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) target: Vec<String>,
-    /// What carries requests [default: r2p2]
+    /// What carries requests [default: tcp for memcached, redis and http, else r2p2]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<Transport>,
     /// What to ask: echo:BYTES, synthetic:DIST, memcached-binary, memcached-ascii, redis,
@@ -213,6 +214,12 @@ impl Flags {
         serde_json::from_value(all).context("flags and file make no experiment")
     }
 
+    /// What carries requests: as said, or as the application usually is.
+    pub(crate) fn carried_by(&self) -> Transport {
+        let usual = || self.app.as_ref().map(|app| Transport::of(app.carrier()));
+        self.transport.or_else(usual).unwrap_or(Transport::R2p2)
+    }
+
     /// Refuses a load that is hardly meant.
     ///
     /// # Errors
@@ -239,7 +246,9 @@ impl Flags {
     /// A flag that is missing, or two that contradict each other.
     pub(crate) fn check(&self) -> Result<()> {
         if self.target.is_empty() {
-            bail!("say what to measure: --target HOST:PORT");
+            bail!(
+                "say what to measure: a URL such as redis://localhost:6379, or --target HOST:PORT"
+            );
         }
         if self.app.is_none() {
             bail!("say what to ask: --app, such as echo:64, redis or http:/");
@@ -257,30 +266,29 @@ impl Flags {
                 "--time-max bounds one load that chooses its length: it goes with neither --duration nor --pattern"
             );
         }
-        if self.v1 && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+        let speaks_r2p2 = self.carried_by() == Transport::R2p2;
+        if self.v1 && !speaks_r2p2 {
             bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");
         }
         let clones = self.clone.as_deref().copied().unwrap_or_default();
         if clones != Clones::Off {
-            let is_r2p2 = self.transport.is_none_or(|transport| transport == Transport::R2p2);
-            if !is_r2p2 || self.v1 {
+            if !speaks_r2p2 || self.v1 {
                 bail!("--clone is R2P2's, and not of version 1; leave it out");
             }
             if !self.idempotent {
                 bail!("--clone runs requests twice; say that they may: --idempotent");
             }
         }
-        let speaks_r2p2 = self.transport.is_none_or(|transport| transport == Transport::R2p2);
         if self.cancel_loser && (!speaks_r2p2 || self.v1 || !self.idempotent) {
             bail!("--cancel-loser is of R2P2's requests that may have copies: --idempotent");
         }
         if clones == Clones::All && self.target.len() < 2 {
             bail!("--clone c-clone needs two servers: repeat --target");
         }
-        if self.paced && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+        if self.paced && !speaks_r2p2 {
             bail!("--paced is R2P2's; take --transport r2p2, or leave it out");
         }
-        if self.failover && self.transport.is_some_and(|transport| transport != Transport::R2p2) {
+        if self.failover && !speaks_r2p2 {
             bail!("--failover is R2P2's; take --transport r2p2, or leave it out");
         }
         let is_netclone = self.transport == Some(Transport::NetClone);

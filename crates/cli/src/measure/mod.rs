@@ -3,6 +3,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | `flags` | what is measured: flags and experiment files |
+//! | `url` | what a URL says of it |
 //! | `plan` | from there to the experiment |
 //! | `progress`, `live` | how far it is: a bar, or a screen |
 //! | `text`, `page`, `charts` | the result for people |
@@ -17,6 +18,7 @@ mod progress;
 #[path = "../../../instrument/src/tests/sample.rs"]
 pub(crate) mod sample;
 pub(crate) mod text;
+mod url;
 mod written;
 
 use std::env;
@@ -53,6 +55,11 @@ use crate::{output, signals};
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
+    /// What to measure: redis://HOST or redis://USER:PASSWORD@HOST, rediss://, memcached://,
+    /// http://HOST/PATH, https://, or a transport such as r2p2://HOST:PORT with --app; several spread
+    /// connections
+    #[arg(value_name = "URL")]
+    urls: Vec<String>,
     #[command(flatten)]
     experiment: Flags,
     /// Show the run while it is made: rate, percentiles over time, verdict so far; in lines where
@@ -92,14 +99,23 @@ pub(crate) struct Args {
 
 /// Runs the command; the status says what the verdict is.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let file = args.file.as_deref().map(Flags::read).transpose()?.unwrap_or_default();
-    let flags = args.experiment.over(&file)?;
+    let mut own = args.experiment.clone();
+    let login = match url::apply(&args.urls, &mut own) {
+        Ok(login) => login,
+        Err(error) => return Ok(refused(&error)),
+    };
+    let mut file = args.file.as_deref().map(Flags::read).transpose()?.unwrap_or_default();
+    if !args.urls.is_empty() {
+        // Another target may be spoken to otherwise.
+        file.transport = None;
+    }
+    let flags = own.over(&file)?;
     if let Err(error) = flags.check() {
-        eprintln!("error: {error:#}\n\nFor more information, try 'tailcut measure --help'.");
-        return Ok(ExitCode::from(STATUS_USAGE));
+        return Ok(refused(&error));
     }
     flags.check_load()?;
     let mut experiment = plan::experiment(&flags)?;
+    experiment.job.login = login;
     if let Some(path) = &args.save_experiment {
         std::fs::write(path, flags.to_toml()?)
             .with_context(|| format!("cannot write {}", path.display()))?;
@@ -131,6 +147,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         Some(failed) => bail!("{failed}"),
         None => Ok(status(&result)),
     }
+}
+
+/// Says what is wrong with the command line.
+fn refused(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}\n\nFor more information, try 'tailcut measure --help'.");
+    ExitCode::from(STATUS_USAGE)
 }
 
 /// Writes the result wherever it is wanted.
@@ -196,18 +218,17 @@ fn check_traced(experiment: &Experiment) -> Result<()> {
 
 /// The view of the run that the flags ask for.
 fn view(args: &Args, experiment: &Experiment) -> Box<dyn View> {
+    let title = output::printable(&text::measured(&experiment.config));
     if !args.live {
-        return progress();
+        return progress(title);
     }
     let job = &experiment.job;
-    let title =
-        format!("{} at {} over {}", job.app, job.targets.join(", "), job.transport.as_ref());
     Box::new(Live::new(&title, experiment.settings.p, job.slice_ns))
 }
 
 /// The command line as a shell takes it, without the path of the binary.
 fn command_line() -> String {
-    let words = env::args_os().skip(1).map(|word| quote(&word.to_string_lossy()));
+    let words = env::args_os().skip(1).map(|word| quote(&url::masked(&word.to_string_lossy())));
     std::iter::once("tailcut".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
@@ -226,14 +247,14 @@ const STATUS_ASSERTION: u8 = 4;
 
 const AFTER_HELP: &str = "\
 Examples:
-  tailcut measure --transport tcp --target localhost:6379 --app redis --preload --rate 10k
-  tailcut measure --transport tcp --target localhost:11211 --app memcached-binary:etc,keys=100k --preload --rate 50k --connections 16
-  tailcut measure --transport tcp --target localhost:80 --app http:/ --rate 5k --connections 64 --assert 'p99<1ms'
-  tailcut measure --transport tcp --target 10.0.0.1:6379 --app redis --pattern find:1k:500k --slo 'p99<200us'
+  tailcut measure redis://localhost:6379 --preload --rate 10k
+  tailcut measure memcached://localhost --app memcached-binary:etc,keys=100k --preload --rate 50k --connections 16
+  tailcut measure http://localhost/index.html --rate 5k --connections 64 --assert 'p99<1ms'
+  tailcut measure redis://10.0.0.1 --pattern find:1k:500k --slo 'p99<200us'
   tailcut measure --target 127.0.0.1:8000 --app synthetic:bimodal:10us:1ms:0.99 --rate 20k
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --outstanding 8 --duration 5s --busy-poll
   tailcut measure --transport homa --target 127.0.0.1:50146 --app echo:100 --rate 10k
-  tailcut measure --transport tcp --target localhost:6379 --app redis --rate 50k --live
+  tailcut measure redis://localhost --preload --rate 50k --live
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --rate 5k --samples samples.csv
   tailcut measure --experiment redis.toml --check
 

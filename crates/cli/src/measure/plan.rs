@@ -17,7 +17,7 @@ use super::flags::{Flags, Precision};
 /// A flag that is missing, and a file of certificates or of a key that cannot be read.
 pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     let app = flags.app.as_ref().context("say what to ask: --app")?;
-    let transport = flags.transport.unwrap_or(Transport::R2p2);
+    let transport = flags.carried_by();
     let rate = flags.rate.as_deref().map(|&rate_per_s| Load::Rate(rate_per_s));
     let load = match (flags.pattern, flags.outstanding) {
         (Some(pattern), _) => Load::Pattern(pattern),
@@ -37,7 +37,7 @@ pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     experiment.settings = settings(flags, experiment.job.connections);
     experiment.objective = flags.slo.as_deref().copied();
     experiment.assertions = flags.assert.iter().map(|assertion| **assertion).collect();
-    experiment.config = flags.to_json()?;
+    experiment.config = Flags { transport: Some(transport), ..flags.clone() }.to_json()?;
     Ok(experiment)
 }
 

@@ -9,18 +9,20 @@ use tailcut_measure::control::Leg;
 
 use super::text;
 
-/// The view of a run on standard error: a bar, or lines.
-pub(super) fn progress() -> Box<dyn View> {
+/// The view of a run of `title` on standard error: a bar, or lines.
+pub(super) fn progress(title: String) -> Box<dyn View> {
     if stderr().is_terminal() {
-        Box::new(Bar::new())
+        Box::new(Bar::new(title))
     } else {
-        Box::new(Lines::new(|line| eprintln!("{line}")))
+        Box::new(Lines { title: Some(title), ..Lines::new(|line| eprintln!("{line}")) })
     }
 }
 
 /// A line for each leg of the run, and one for every ten seconds of it.
 struct Lines<F> {
     print: F,
+    /// Said before the first leg: by then the target has answered.
+    title: Option<String>,
     phase: Phase,
     leg_ns: u64,
     next_ns: u64,
@@ -28,13 +30,16 @@ struct Lines<F> {
 
 impl<F: FnMut(&str)> Lines<F> {
     fn new(print: F) -> Self {
-        Self { print, phase: Phase::Preparing, leg_ns: 0, next_ns: LINE_EVERY_NS }
+        Self { print, title: None, phase: Phase::Preparing, leg_ns: 0, next_ns: LINE_EVERY_NS }
     }
 }
 
 impl<F: FnMut(&str)> View for Lines<F> {
     fn begin(&mut self, phase: Phase, leg: Option<&Leg>) {
         let Some(leg) = leg else { return };
+        if let Some(title) = self.title.take() {
+            (self.print)(&title);
+        }
         let is_new = phase != self.phase;
         (self.phase, self.leg_ns, self.next_ns) = (phase, leg.for_ns, LINE_EVERY_NS);
         if is_new || leg.for_ns >= LINE_EVERY_NS {
@@ -66,15 +71,17 @@ const LINE_EVERY_NS: u64 = 10_000_000_000;
 /// A bar with what is going on beside it.
 struct Bar {
     bar: ProgressBar,
+    /// Said before the first leg.
+    title: Option<String>,
 }
 
 impl Bar {
-    fn new() -> Self {
+    fn new(title: String) -> Self {
         let bar = ProgressBar::new(1);
         let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {msg}")
             .expect("the template is a valid constant");
         bar.set_style(style);
-        Self { bar }
+        Self { bar, title: Some(title) }
     }
 }
 
@@ -82,6 +89,9 @@ impl View for Bar {
     fn begin(&mut self, phase: Phase, leg: Option<&Leg>) {
         match leg {
             Some(leg) => {
+                if let Some(title) = self.title.take() {
+                    self.bar.suspend(|| eprintln!("{title}"));
+                }
                 self.bar.set_length(leg.for_ns.max(1));
                 self.bar.set_position(0);
                 self.bar.set_message(format!("{}{}", phase.as_ref(), forecast(leg)));

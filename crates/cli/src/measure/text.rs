@@ -6,6 +6,8 @@
 use std::env;
 use std::io::{IsTerminal as _, stderr, stdout};
 
+use serde_json::Value;
+
 use crate::output::{four_digits, printable, table};
 use tailcut_instrument::percentile::{self, PERCENTILES};
 use tailcut_instrument::result::{
@@ -55,7 +57,12 @@ impl Style {
 pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
     let point = &result.point;
     let parts = [
-        format!("{}{}", verdict(&point.verdict, style), relied_on(point)),
+        format!(
+            "{}\n{}{}",
+            printable(&measured(&result.config)),
+            verdict(&point.verdict, style),
+            relied_on(point)
+        ),
         rates(point),
         latencies(point),
         timestamps(&point.timestamps),
@@ -67,6 +74,15 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
     ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     parts.join("\n")
+}
+
+/// What was measured over what, by the settings.
+pub(crate) fn measured(config: &Value) -> String {
+    let title = super::page::title(config);
+    match config.get("transport").and_then(Value::as_str) {
+        Some(transport) => format!("{title} over {transport}"),
+        None => title,
+    }
 }
 
 /// One load of several, in a line.
@@ -362,7 +378,12 @@ mod tests {
     #[test]
     fn colour_changes_no_letter() {
         let coloured = describe(&sample::full(), Style::Coloured);
-        assert!(coloured.starts_with("\u{1b}[1;31mnot trustworthy\u{1b}[0m\n"));
+        assert!(
+            coloured.starts_with(
+                "echo:64 at <b>host</b>:8000 over udp\n\u{1b}[1;31mnot trustworthy\u{1b}[0m\n"
+            ),
+            "{coloured}"
+        );
         let bare = ["\u{1b}[1;31m", "\u{1b}[1;32m", "\u{1b}[0m"]
             .iter()
             .fold(coloured, |text, code| text.replace(code, ""));
@@ -381,6 +402,6 @@ mod tests {
         let mut result = sample::single();
         result.point = Point::default();
         let text = describe(&result, Style::Plain);
-        assert!(text.starts_with("not trustworthy\n") && text.contains("mean"), "{text}");
+        assert!(text.contains("over r2p2\nnot trustworthy\n") && text.contains("mean"), "{text}");
     }
 }

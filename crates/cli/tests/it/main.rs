@@ -13,11 +13,15 @@ mod log;
 mod netclone;
 #[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
+#[path = "../../../measure/tests/it/servers/process.rs"]
+mod process;
 mod prometheus;
 mod route;
 mod serve_and_measure;
+mod servers;
 mod several;
 mod stalls;
 mod systemd;
 mod threads;
 mod trace;
+mod urls;

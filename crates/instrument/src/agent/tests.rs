@@ -31,6 +31,7 @@ pub(super) fn job() -> Job {
         slice_ns: 10_000_000,
         stamp_every: 0,
         tls: None,
+        login: None,
         r2p2: R2p2::default(),
         netclone_servers: 2,
         preload: false,

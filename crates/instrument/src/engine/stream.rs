@@ -28,7 +28,7 @@ use super::connections::{Connections, Expiries, Pace};
 use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
-use crate::job::ClientCounts;
+use crate::job::{ClientCounts, Credentials};
 
 /// What is waited for on a connection.
 struct Pending {
@@ -95,6 +95,7 @@ pub(super) struct StreamLanes {
     timeout_ns: u64,
     expiries: Expiries,
     preload: Option<Preload>,
+    login: Option<Credentials>,
     pace: Pace,
     clock: Clock,
     counts: ClientCounts,
@@ -132,6 +133,7 @@ impl StreamLanes {
             timeout_ns: plan.job.timeout_ns,
             expiries: Expiries::default(),
             preload: plan.preload.clone(),
+            login: plan.job.login.clone(),
             pace: Pace::new(plan.gap_ns()),
             clock: Clock,
             counts: ClientCounts::default(),
@@ -195,6 +197,7 @@ impl StreamLanes {
             counts,
             clock,
             preload,
+            login,
             pace,
             pipeline,
             last_reason,
@@ -211,7 +214,7 @@ impl StreamLanes {
             match event {
                 Event::Connected => {
                     *is_answered = true;
-                    if !lane.greet(app, connection.output()) {
+                    if !lane.greet(app, login.as_ref(), connection.output()) {
                         lane.fill(connection.output(), preload.as_ref(), &mut *pace, now);
                     }
                 }
@@ -419,8 +422,8 @@ impl Lane {
     }
 
     /// Says what a new connection begins with; whether there is such.
-    fn greet(&mut self, app: &App, out: &mut Vec<u8>) -> bool {
-        let expected = app.write_greeting(None, out);
+    fn greet(&mut self, app: &App, login: Option<&Credentials>, out: &mut Vec<u8>) -> bool {
+        let expected = app.write_greeting(login.map(Credentials::login), out);
         let greeting =
             expected.map(|expected| Pending { what: Asked::Greeting, expected, stamped: None });
         self.queue.extend(greeting);

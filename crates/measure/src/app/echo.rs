@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{Codec, DatagramFramer, Expected, Framer, Loader, Setting, Write};
+use super::codec::{Carrier, Codec, DatagramFramer, Expected, Framer, Loader, Setting, Write};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::payload::{
@@ -12,8 +12,13 @@ use super::payload::{
 use crate::generator::Generator;
 use crate::quantity::parse_size_bytes;
 
-pub(super) const ENTRIES: &[Entry] =
-    &[Entry { name: "echo", form: "echo:BYTES", parse, serves: Serves::Echo }];
+pub(super) const ENTRIES: &[Entry] = &[Entry {
+    name: "echo",
+    form: "echo:BYTES",
+    parse,
+    carrier: Carrier::Message,
+    serves: Serves::Echo,
+}];
 
 #[derive(Debug)]
 struct Echo {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::codec::{Codec, Loader};
+use super::codec::{Carrier, Codec, Loader};
 use super::error::AppError;
 use super::serving::TaskForm;
 
@@ -15,6 +15,8 @@ pub struct Entry {
     pub form: &'static str,
     /// Reads what stands behind the colon; `load` gives the samples of files.
     pub parse: Parse,
+    /// What carries it where nobody says: a stream for what others speak over TCP.
+    pub carrier: Carrier,
     /// The server's side, where `tailcut serve` has it.
     pub serves: Serves,
 }

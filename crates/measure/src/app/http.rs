@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{Codec, Expected, Framer, Loader, Setting, Write};
+use super::codec::{Carrier, Codec, Expected, Framer, Loader, Setting, Write};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::lines::{Line, Lines, decimal, skip};
@@ -21,8 +21,13 @@ use super::options::{Options, quoted};
 use super::reply::{After, BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
 use crate::generator::Generator;
 
-pub(super) const ENTRIES: &[Entry] =
-    &[Entry { name: "http", form: "http:METHOD:/PATH", parse, serves: Serves::Nothing }];
+pub(super) const ENTRIES: &[Entry] = &[Entry {
+    name: "http",
+    form: "http:METHOD:/PATH",
+    parse,
+    carrier: Carrier::Stream,
+    serves: Serves::Nothing,
+}];
 
 #[derive(Debug, PartialEq)]
 struct Http {

@@ -74,6 +74,11 @@ impl App {
         self.entry.serves
     }
 
+    /// What carries it where nobody says otherwise.
+    pub fn carrier(&self) -> Carrier {
+        self.entry.carrier
+    }
+
     /// The framer of one socket's replies, which may be lost, late, twice and out of order.
     ///
     /// For each datagram ask for its key, find the request that it names, and take it. One that

@@ -26,6 +26,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "stss",
     form: "stss:time=DIST,request=DIST,reply=DIST",
     parse,
+    carrier: Carrier::Message,
     serves: Serves::Tasks(&StssTasks),
 }];
 

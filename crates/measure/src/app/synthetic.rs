@@ -21,6 +21,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "synthetic",
     form: "synthetic:DIST",
     parse,
+    carrier: Carrier::Message,
     serves: Serves::Tasks(&SyntheticTasks),
 }];
 

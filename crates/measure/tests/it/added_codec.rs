@@ -15,8 +15,13 @@ use tailcut_measure::generator::{Generator, generator};
 
 // The file: the codec, and its entry.
 
-const ENTRIES: &[Entry] =
-    &[Entry { name: "counter", form: "counter:STEP", parse, serves: Serves::Nothing }];
+const ENTRIES: &[Entry] = &[Entry {
+    name: "counter",
+    form: "counter:STEP",
+    parse,
+    carrier: Carrier::Stream,
+    serves: Serves::Nothing,
+}];
 
 #[derive(Debug)]
 struct Counter {

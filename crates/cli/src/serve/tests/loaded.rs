@@ -58,6 +58,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         slice_ns: 20 * MS,
         stamp_every: 0,
         tls: None,
+        login: None,
         r2p2: R2p2::default(),
         netclone_servers: 2,
         preload: false,

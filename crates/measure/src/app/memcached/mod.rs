@@ -26,12 +26,14 @@ pub(super) const ENTRIES: &[Entry] = &[
         name: BINARY,
         form: BINARY,
         parse: |text, load| parse(BINARY, Dialect::Binary, text, load),
+        carrier: Carrier::Stream,
         serves: Serves::Nothing,
     },
     Entry {
         name: ASCII,
         form: ASCII,
         parse: |text, load| parse(ASCII, Dialect::Ascii, text, load),
+        carrier: Carrier::Stream,
         serves: Serves::Nothing,
     },
 ];

@@ -15,8 +15,13 @@ use super::payload::MESSAGE_BYTES_MAX;
 use super::store::{Keys, Store, Traffic};
 use crate::generator::Generator;
 
-pub(super) const ENTRIES: &[Entry] =
-    &[Entry { name: "redis", form: "redis", parse, serves: Serves::Nothing }];
+pub(super) const ENTRIES: &[Entry] = &[Entry {
+    name: "redis",
+    form: "redis",
+    parse,
+    carrier: Carrier::Stream,
+    serves: Serves::Nothing,
+}];
 
 #[derive(Debug)]
 struct Redis {
