@@ -353,7 +353,10 @@ impl<'a> Coordinator<'a> {
                 return Ok(false);
             }
             if let Some(text) = self.sessions.iter().find_map(lost_text) {
-                bail!("{text}");
+                // Of this process alone there is no need to say who.
+                let own = format!("{}: ", LOCAL);
+                let is_alone = self.sessions.len() == 1;
+                bail!("{}", text.strip_prefix(&own).filter(|_| is_alone).unwrap_or(&text));
             }
             if Clock.now() > deadline {
                 bail!("the agents are not ready after {} s", PREPARE_NS_MAX / 1_000_000_000);
@@ -504,6 +507,9 @@ fn asked(job: &Job) -> Result<Option<Asked>> {
     let process = Process::parse(arrivals)?;
     Ok(Some(Asked::new(&process, rate_per_s / f64::from(job.threads))?))
 }
+
+/// The name of the agent of this process.
+const LOCAL: &str = "local";
 
 /// From the order to start to the start: longer than it takes to reach any agent.
 const HEAD_START_NS: u64 = 300_000_000;

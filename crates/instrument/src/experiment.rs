@@ -91,6 +91,7 @@ impl Experiment {
             r2p2: R2p2::default(),
             netclone_servers: 2,
             preload: false,
+            no_probe: false,
             busy_poll: false,
             spin_ns: SPIN_NS,
             trace: None,

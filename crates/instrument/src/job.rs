@@ -62,6 +62,9 @@ pub struct Job {
     pub netclone_servers: u32,
     /// Fill the store with every key before the load begins.
     pub preload: bool,
+    /// Load whatever a request before the load is answered.
+    #[serde(default)]
+    pub no_probe: bool,
     /// Spin instead of sleeping between requests.
     pub busy_poll: bool,
     /// How long to spin after the last traffic before sleeping, ns; where it does not spin for
@@ -168,6 +171,11 @@ impl Transport {
             Carrier::Datagram => Self::Udp,
             Carrier::Message => Self::R2p2,
         }
+    }
+
+    /// Whether it is a stream of bytes.
+    pub fn is_stream(self) -> bool {
+        self.carrier() == Carrier::Stream
     }
 
     /// Whether endpoints of R2P2 or Homa run at its ends.

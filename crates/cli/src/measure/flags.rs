@@ -38,6 +38,10 @@ pub(crate) struct Flags {
     /// Fill the target's store with every key before the load
     #[arg(long)]
     pub(crate) preload: bool,
+    /// Load the target although a request before the load is refused, is not answered, or finds an
+    /// empty store
+    #[arg(long)]
+    pub(crate) no_probe: bool,
     /// Requests per second on average
     #[arg(long, value_name = "R")]
     pub(crate) rate: Option<Written<Rate>>,

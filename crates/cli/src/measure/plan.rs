@@ -49,6 +49,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.seed = flags.seed.unwrap_or(job.seed);
     job.stamp_every = flags.stamp_every.unwrap_or(job.stamp_every);
     job.preload = flags.preload;
+    job.no_probe = flags.no_probe;
     job.busy_poll = flags.busy_poll;
     job.spin_ns = flags.spin_ns.unwrap_or(job.spin_ns);
     (job.r2p2.idempotent, job.r2p2.v1) = (flags.idempotent, flags.v1);

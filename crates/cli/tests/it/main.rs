@@ -25,3 +25,4 @@ mod systemd;
 mod threads;
 mod trace;
 mod urls;
+mod wrong_uses;

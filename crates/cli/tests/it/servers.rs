@@ -69,7 +69,7 @@ pub(crate) fn certificate(directory: &Path) {
             "ec_paramgen_curve:prime256v1",
             "-nodes",
         ])
-        .args(["-days", "2", "-subj", "/CN=localhost"])
+        .args(["-days", "2", "-subj", "/CN=tailcut test"])
         .args(["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE"])
         .args(["-keyout", "key.pem", "-out", "cert.pem"])

@@ -35,6 +35,7 @@ pub(super) fn job() -> Job {
         r2p2: R2p2::default(),
         netclone_servers: 2,
         preload: false,
+        no_probe: false,
         busy_poll: false,
         spin_ns: 20_000,
         trace: None,

@@ -236,6 +236,60 @@ pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
     }
 }
 
+/// How a call before the load has ended.
+pub(super) enum CallEnd {
+    /// By a reply, or by a refusal: the peer speaks the protocol.
+    Answered,
+    /// The peer's host says that nobody listens there.
+    Undeliverable,
+    /// Nothing came back.
+    Silent,
+}
+
+/// Makes one call, and waits for its end for so long.
+pub(super) fn ask(plan: &Plan, target: SocketAddr, request: &[u8], ns: u64) -> Result<CallEnd> {
+    let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
+    add_endpoint(&mut driver, &opening(plan.job.transport, StampConfig::default()), target)?;
+    let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
+    let start = driver.clock().now();
+    let (deadline, payload) = (start.saturating_add(ns), request.to_vec());
+    let call = Call { target, payload, deadline, context: 0, options };
+    driver.node_mut(0).call(start, call).context("cannot make a call")?;
+    driver.flush_all(start);
+    let mut end = None;
+    while end.is_none() {
+        let turn = driver.turn_with(|_, endpoint, now| {
+            while let Some(event) = endpoint.poll_event() {
+                end = match event {
+                    Event::Failed { failure: CallFailure::Deadline, .. } => Some(CallEnd::Silent),
+                    Event::Failed { failure: CallFailure::Unreachable, .. } => {
+                        Some(CallEnd::Undeliverable)
+                    }
+                    _ => Some(CallEnd::Answered),
+                };
+            }
+            if now >= deadline {
+                end.get_or_insert(CallEnd::Silent);
+            }
+        })?;
+        if end.is_none() && driver.port(0).metrics().icmp_errors > 0 {
+            end = Some(CallEnd::Undeliverable);
+        }
+        if end.is_none() && turn.is_idle() {
+            driver.wait(None, Some(deadline.min(turn.now + ASK_LOOK_NS)))?;
+        }
+    }
+    let now = driver.clock().now();
+    driver.node_mut(0).say_farewell();
+    driver.flush_all(now);
+    // What the peer still says to a port that is closed would come back to it as an error.
+    while driver.clock().now() < now + ASK_LOOK_NS {
+        driver.turn()?;
+        driver.wait(None, Some(now + ASK_LOOK_NS))?;
+    }
+    Ok(end.unwrap_or(CallEnd::Silent))
+}
+
 /// Marks every transmit of a probe, and notes which stamps come.
 #[derive(Default)]
 struct Seeing(Arrived);
@@ -440,6 +494,9 @@ impl Lane {
         self.pending.try_remove(context as usize)
     }
 }
+
+/// How often a call before the load looks for the network's word.
+const ASK_LOOK_NS: u64 = 20_000_000;
 
 /// Ports of a thread: each costs a look in every turn.
 const ENDPOINTS_MAX: usize = 64;

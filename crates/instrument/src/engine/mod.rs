@@ -8,6 +8,7 @@
 //! | `netclone` | what NetClone's format puts before requests on them |
 //! | `calls` | its endpoints of R2P2 or Homa, and the packets of their calls |
 //! | `plan`, `connections` | what a thread is to do, and by what |
+//! | `probe_call`, `identify` | a request before the load, and which protocol is spoken instead |
 //! | `watch` | which packets belong to calls that are stamped |
 //! | `probing`, `stamped` | which timestamps there are, and what they say |
 //! | `thread` | the loop over any of them |
@@ -18,8 +19,10 @@
 mod calls;
 mod connections;
 mod datagram;
+mod identify;
 mod netclone;
 mod plan;
+mod probe_call;
 mod probing;
 mod ready_queue;
 mod stamped;

@@ -22,6 +22,8 @@ pub(super) struct Plan {
     /// Targets that stand for each other, or none.
     pub(super) alternates: Vec<SocketAddr>,
     pub(super) preload: Option<Preload>,
+    /// Targets that this thread asks before the load: all, or none.
+    pub(super) probed: Vec<SocketAddr>,
     pub(super) job: Job,
     /// Where timestamps come from.
     pub(super) source: StampSource,
@@ -65,10 +67,22 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
             .collect(),
         alternates: if job.r2p2.failover { targets.clone() } else { Vec::new() },
         preload: preload.clone(),
+        probed: if thread == 0 && !job.no_probe { distinct(&targets) } else { Vec::new() },
         job: job.clone(),
         source,
     };
     Ok((0..job.threads).map(plan).collect())
+}
+
+/// Each address once, in the order of their first places.
+fn distinct(targets: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut distinct: Vec<SocketAddr> = Vec::new();
+    for &target in targets {
+        if !distinct.contains(&target) {
+            distinct.push(target);
+        }
+    }
+    distinct
 }
 
 impl Plan {

@@ -18,9 +18,9 @@ use super::calls::Endpoints;
 use super::connections::Connections;
 use super::datagram::Flows;
 use super::plan::Plan;
-use super::probing;
 use super::stamped::{Found, Sampler};
 use super::stream::StreamLanes;
+use super::{probe_call, probing};
 use crate::job::{AgentEvent, ClientCounts, Transport};
 use crate::result::Host;
 
@@ -31,6 +31,7 @@ pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<AgentEvent>) ->
     let wait =
         if plan.job.busy_poll { Wait::BusyPoll } else { Wait::Block { spin_ns: plan.job.spin_ns } };
     let tls = (plan.job.transport == Transport::Tls).then(|| tls(&plan)).transpose()?;
+    probe_call::run(&plan, tls.as_ref())?;
     let (found, held) = probing::find(&plan, tls.as_ref(), &controls.found);
     let sampler = Sampler::new(plan.job.stamp_every, found);
     let mut connections: Box<dyn Connections> = match plan.job.transport {

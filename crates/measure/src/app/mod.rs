@@ -45,6 +45,7 @@ mod redis;
 mod registry;
 mod reply;
 pub mod serving;
+mod spoken;
 mod store;
 mod stss;
 mod synthetic;
@@ -58,6 +59,7 @@ pub use self::error::AppError;
 pub use self::exchange::{Replies, Requests};
 pub use self::registry::{App, CODECS};
 pub use self::reply::{After, ErrorKind, Malformed, Outcome, Reply, Tally};
+pub use self::spoken::Spoken;
 
 #[cfg(test)]
 mod tests;

@@ -62,6 +62,8 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         r2p2: R2p2::default(),
         netclone_servers: 2,
         preload: false,
+        // What is wrong with a target shows in the load, which is what is tested.
+        no_probe: true,
         busy_poll: false,
         spin_ns: 20_000,
         trace: None,

@@ -326,7 +326,8 @@ fn a_store_is_filled_at_the_rate_of_the_agent() {
     let app = "redis:keys=100,get=0".to_owned();
     let load = LoadShare::Closed { outstanding: 1 };
     let (targets, preload) = (vec![target], true);
-    let job = Job { app, targets, load, preload, threads: 1, connections: 1, ..job() };
+    let job =
+        Job { app, targets, load, preload, threads: 1, connections: 1, no_probe: true, ..job() };
     let began = Clock.now();
     let agent = loading(500.0, &job);
     let took_ns = Clock.now() - began;
@@ -343,7 +344,7 @@ fn the_address_that_was_checked_is_the_one_that_is_loaded() {
     let app = "redis:keys=10".to_owned();
     let (targets, preload) = (vec!["changed.invalid:6379".to_owned()], true);
     let (threads, connections) = (1, 1);
-    let job = Job { app, targets, preload, threads, connections, granted, ..job() };
+    let job = Job { app, targets, preload, threads, connections, granted, no_probe: true, ..job() };
     let mut agent = engine::local();
     agent.prepare(&job).unwrap();
     assert!(matches!(next(&mut *agent), AgentEvent::Ready { .. }));

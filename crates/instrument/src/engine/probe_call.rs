@@ -1,0 +1,557 @@
+//! A request to each target before the load: whoever asks the wrong port, or in the wrong protocol,
+//! hears at once which.
+//!
+//! | the target | then |
+//! |---|---|
+//! | answers, though it may be busy or have failed | the load begins |
+//! | says with an error that it will not, or knows none of the keys | that is said, with its words |
+//! | says what is no reply | the protocol is named by its first bytes |
+//! | ends the connection, or is silent | it is asked what it speaks, by [`identify`](super::identify) |
+//! | cannot be reached | why |
+//!
+//! Invariant: nobody is told of a wrong target but by what it said, or because it was silent for as
+//! long as any request of the load might wait.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use tailcut_measure::app::{After, App, ErrorKind, Expected, Outcome, Replies, Requests, Spoken};
+use tailcut_measure::generator::generator;
+use tailcut_net::clock::Clock;
+use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams};
+use tailcut_net::driver::Wait;
+use tailcut_net::stream::{Connection, Event, Reason, StreamConfig, Streams, TlsClient};
+use tailcut_proto::node::Time;
+
+use super::calls::{self, CallEnd};
+use super::identify::{accepts_tcp, identify, refine};
+use super::plan::Plan;
+use crate::job::{Job, Transport};
+
+/// What is wrong with a target, and what would help: a line each.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+struct Complaint {
+    cause: String,
+    advice: String,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\nWhat would help: {}", self.cause, self.advice)
+    }
+}
+
+fn complain<T>(cause: String, advice: impl Into<String>) -> Result<T, Complaint> {
+    Err(Complaint { cause, advice: advice.into() })
+}
+
+/// Asks each target that the plan names for that.
+///
+/// # Errors
+///
+/// What is wrong with one.
+pub(super) fn run(plan: &Plan, tls: Option<&TlsClient>) -> Result<()> {
+    for &target in &plan.probed {
+        let asked = Asked::new(plan, target, tls)?;
+        match plan.job.transport {
+            Transport::Tcp | Transport::Tls => asked.stream()?,
+            Transport::Udp => asked.datagrams()?,
+            Transport::R2p2 | Transport::Homa | Transport::HomaIp | Transport::HomaTcp => {
+                asked.calls(plan)?;
+            }
+            // A switch would place it as any request.
+            Transport::NetClone => {}
+        }
+    }
+    Ok(())
+}
+
+/// A target that is asked.
+struct Asked<'a> {
+    target: SocketAddr,
+    app: &'a App,
+    job: &'a Job,
+    tls: Option<&'a TlsClient>,
+    /// Requests, and the replies that are due for them.
+    requests: VecDeque<(Vec<u8>, Expected)>,
+    /// When it was begun.
+    start: Time,
+}
+
+impl<'a> Asked<'a> {
+    fn new(plan: &'a Plan, target: SocketAddr, tls: Option<&'a TlsClient>) -> Result<Self> {
+        let mut drawn = Requests::new(
+            &plan.app,
+            plan.setting(),
+            generator(plan.job.seed, plan.request_stream()),
+        )?;
+        // Where a store may be empty, one key that is missing says nothing.
+        let may_miss =
+            !plan.job.preload && plan.app.preload(plan.job.transport.carrier())?.is_some();
+        let paced = 1 + (PACED_NS / plan.gap_ns().max(1)).min(KEYS_ASKED as u64 - 1) as usize;
+        let count = if may_miss && plan.job.transport.is_stream() { paced } else { 1 };
+        let requests = (0..count).map(|_| {
+            let mut request = Vec::new();
+            let expected = drawn.write(&mut request);
+            (request, expected)
+        });
+        let (app, job, start) = (&plan.app, &plan.job, Clock.now());
+        Ok(Self { target, app, job, tls, requests: requests.collect(), start })
+    }
+
+    /// How long a silent target is waited for, ns: as long as a request of the load might wait.
+    fn patience_ns(&self) -> u64 {
+        self.job.timeout_ns.max(SILENT_NS)
+    }
+
+    fn stream(&self) -> Result<()> {
+        let mut dialogue = self.converse()?;
+        // A server that is being started may not listen yet.
+        while dialogue.end == Some(End::Closed(Reason::Refused))
+            && Clock.now() < self.start + STARTING_NS
+        {
+            std::thread::park_timeout(std::time::Duration::from_millis(50));
+            dialogue = self.converse()?;
+        }
+        Ok(self.judge_stream(&dialogue)?)
+    }
+
+    /// Speaks with the target until the outcome is known.
+    fn converse(&self) -> Result<Dialogue> {
+        let config = StreamConfig { connect_timeout_ns: SILENT_NS, ..StreamConfig::default() };
+        let mut streams = Streams::new(WAIT, config)?;
+        let id = streams.connect(self.target, self.tls)?;
+        let mut dialogue = Dialogue::new(self.app);
+        let until = self.start + self.patience_ns();
+        let mut identify_at = Some(self.start + IDENTIFY_NS);
+        while dialogue.end.is_none() {
+            let now = Clock.now();
+            if now >= until {
+                dialogue.end = Some(End::Silent(None));
+                break;
+            }
+            // It may be slow, or understand nothing.
+            if identify_at.is_some_and(|at| at <= now) && dialogue.heard.is_empty() {
+                identify_at = None;
+                match identify(self.target) {
+                    Some(spoken) if !self.expects(spoken) => {
+                        dialogue.end = Some(End::Silent(Some(spoken)));
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+            let next = identify_at.filter(|_| dialogue.heard.is_empty()).unwrap_or(until);
+            streams.poll(Some(next.min(until)), |connection, event| {
+                dialogue.handle(self, connection, event);
+            })?;
+        }
+        streams.close(id);
+        Ok(dialogue)
+    }
+
+    /// Whether the target may well speak this.
+    fn expects(&self, spoken: Spoken) -> bool {
+        let over_tls = self.job.transport == Transport::Tls;
+        if spoken == Spoken::Tls { over_tls } else { spoken.is_of(self.app.name()) && !over_tls }
+    }
+
+    fn judge_stream(&self, dialogue: &Dialogue) -> Result<(), Complaint> {
+        let (target, app) = (self.target, self.app.name());
+        match dialogue.end.as_ref() {
+            Some(End::Answered) | None => self.judge_outcomes(dialogue),
+            Some(End::Malformed) => match self.spoken(dialogue) {
+                Some(spoken) if !spoken.is_of(app) => self.speaks(spoken),
+                _ => complain(
+                    format!(
+                        "{target} answers with what is no reply of {app}: {:?}",
+                        shown(&dialogue.heard)
+                    ),
+                    "Look which protocol the server speaks there, and correct the port or --app.",
+                ),
+            },
+            Some(End::Silent(Some(spoken))) => self.speaks(*spoken),
+            Some(End::Silent(None)) => self.silent(""),
+            Some(End::Closed(reason)) => self.judge_closed(reason),
+        }
+    }
+
+    /// The protocol in which the target has answered.
+    fn spoken(&self, dialogue: &Dialogue) -> Option<Spoken> {
+        let spoken = Spoken::of(&dialogue.heard)?;
+        Some(if self.tls.is_some() { spoken } else { refine(self.target, spoken) })
+    }
+
+    /// The target has answered every request.
+    fn judge_outcomes(&self, dialogue: &Dialogue) -> Result<(), Complaint> {
+        let target = self.target;
+        if let Some(Outcome::Error(_)) = dialogue.greeted {
+            return complain(
+                format!("{target} refuses the login: {}", shown_line(&dialogue.heard)),
+                "Correct the user or the password in redis://USER:PASSWORD@HOST.",
+            );
+        }
+        if let Some(error) = dialogue.outcomes.iter().find(|outcome| is_fatal(**outcome)) {
+            let said = shown_line(&dialogue.heard);
+            if Spoken::of(&dialogue.heard) == Some(Spoken::Tls) {
+                return self.speaks(Spoken::Tls);
+            }
+            if *error == Outcome::Error(ErrorKind::Unauthorised) {
+                let advice = match self.app.name() {
+                    "redis" => "Log in: redis://USER:PASSWORD@HOST or redis://:PASSWORD@HOST.",
+                    _ => "Send credentials: --app 'http:/PATH,header=Authorization: ...'.",
+                };
+                return complain(format!("{target} asks for credentials: {said}"), advice);
+            }
+            return complain(
+                format!("{target} answers {} with an error: {said}", self.app.name()),
+                "Correct what is asked for; --no-probe loads it all the same.",
+            );
+        }
+        let (misses, all) = (dialogue.misses(), dialogue.outcomes.len());
+        if 2 * misses > all && all >= KEYS_ASKED {
+            return complain(
+                format!("the store at {target} is empty: {misses} of {all} keys are not there"),
+                "Fill it first, with --preload (in a store for tests); --no-probe loads it all the same.",
+            );
+        }
+        Ok(())
+    }
+
+    fn judge_closed(&self, reason: &Reason) -> Result<(), Complaint> {
+        let target = self.target;
+        match reason {
+            Reason::Refused => complain(
+                format!("nobody listens there: {target} over TCP"),
+                "Start the server or correct host and port; `ss -ltn` lists what listens on a host.",
+            ),
+            Reason::TimedOut => complain(
+                format!("{target} lets no connection be opened: nothing came back"),
+                "Correct host and port, or see whether a firewall drops packets on the way.",
+            ),
+            Reason::Unreachable => complain(
+                format!("{target} cannot be reached: there is no way to it"),
+                "Correct the host, or see to the routes of this one.",
+            ),
+            Reason::Other(number) => complain(
+                format!("{target}: {}", std::io::Error::from_raw_os_error(*number)),
+                "Correct host and port.",
+            ),
+            Reason::Tls(why) => self.judge_tls(why),
+            Reason::Reset | Reason::Ended => match identify(target) {
+                Some(spoken) if !self.expects(spoken) => self.speaks(spoken),
+                _ => complain(
+                    format!(
+                        "{target} ends the connection when it is asked for {}",
+                        self.app.name()
+                    ),
+                    "Look which protocol the server speaks there, and into its log.",
+                ),
+            },
+        }
+    }
+
+    fn judge_tls(&self, why: &str) -> Result<(), Complaint> {
+        let target = self.target;
+        if !why.contains("certificate") {
+            return match identify(target) {
+                Some(spoken) if spoken != Spoken::Tls => self.speaks(spoken),
+                _ => complain(
+                    format!("{target} speaks no TLS that fits: {why}"),
+                    "Measure it without TLS, or look into the server's log.",
+                ),
+            };
+        }
+        let (fault, advice) = match why {
+            _ if why.contains("CaUsedAsEndEntity") => (
+                "it is one for signing others, as `openssl req -x509` makes them",
+                "Make one for a server (openssl req -x509 -addext basicConstraints=CA:FALSE), or trust it: --insecure.",
+            ),
+            _ if ["UnknownIssuer", "BadSignature", "UnsupportedSignature"]
+                .iter()
+                .any(|kind| why.contains(kind)) =>
+            {
+                (
+                    "nobody that is trusted has signed it",
+                    "Say whom to trust: --ca FILE; or trust whatever it shows: --insecure.",
+                )
+            }
+            _ if why.contains("not valid for name") || why.contains("NotValidForName") => {
+                ("it is for another name", "Say which name to ask for: --server-name NAME.")
+            }
+            _ if why.contains("expired") || why.contains("Expired") => {
+                ("it has expired", "Renew it, or trust it: --insecure.")
+            }
+            why => (why, "Say whom to trust: --ca FILE; or trust whatever it shows: --insecure."),
+        };
+        complain(format!("the certificate of {target} cannot be relied on: {fault}"), advice)
+    }
+
+    /// The target speaks another protocol.
+    fn speaks(&self, spoken: Spoken) -> Result<(), Complaint> {
+        let (target, app, name) = (self.target, self.app.name(), spoken.as_ref());
+        let over_tls = self.job.transport == Transport::Tls;
+        let cause = match spoken {
+            Spoken::Tls => format!("{target} speaks TLS, and was asked for {app} without it"),
+            _ if spoken.is_of(app) && over_tls => {
+                format!("{target} speaks {name} without TLS, and was asked over TLS")
+            }
+            _ => format!("{target} speaks {name}, and was asked for {app}"),
+        };
+        let advice = match (spoken, spoken.scheme()) {
+            (Spoken::Tls, _) => match app {
+                "http" => format!("Measure https://{target}, or take --transport tls."),
+                "redis" => format!("Measure rediss://{target}, or take --transport tls."),
+                _ => "Take --transport tls.".to_owned(),
+            },
+            (_, Some(scheme)) => format!("Measure {scheme}://{target}, or correct the port."),
+            (_, None) => "Correct the port: this protocol is not measured.".to_owned(),
+        };
+        complain(cause, advice)
+    }
+
+    fn silent(&self, why: &str) -> Result<(), Complaint> {
+        let seconds = self.patience_ns() as f64 / 1e9;
+        complain(
+            format!(
+                "{} does not answer {}: nothing within {seconds:.1} s{why}",
+                self.target,
+                self.app.name()
+            ),
+            "See whether the server runs, is stopped, or speaks something else; --timeout waits for longer.",
+        )
+    }
+
+    fn datagrams(&self) -> Result<()> {
+        let mut framer = self.app.datagrams()?;
+        let mut datagrams = Datagrams::new(WAIT, DatagramConfig::default())?;
+        let flow = datagrams.open(self.target)?;
+        let Some((request, expected)) = self.requests.front() else { return Ok(()) };
+        let (mut end, mut heard) = (None, Vec::new());
+        let until = self.start + self.patience_ns();
+        while end.is_none() && Clock.now() < until {
+            datagrams.queue(flow, request);
+            datagrams.flush();
+            let again = (Clock.now() + AGAIN_NS).min(until);
+            while end.is_none() && Clock.now() < again {
+                datagrams.poll(Some(again), |_, event| match event {
+                    DatagramEvent::Bytes(bytes, _) => {
+                        heard = bytes[..bytes.len().min(HEARD_LEN_MAX)].to_vec();
+                        end = match framer.take(bytes, *expected) {
+                            Ok(_) => Some(End::Answered),
+                            Err(_) => Some(End::Malformed),
+                        };
+                    }
+                    DatagramEvent::Refused => end = Some(End::Closed(Reason::Refused)),
+                    DatagramEvent::Unreachable => end = Some(End::Closed(Reason::Unreachable)),
+                    DatagramEvent::Sent(_) => {}
+                })?;
+            }
+        }
+        match end {
+            Some(End::Answered) => Ok(()),
+            Some(End::Closed(Reason::Refused)) => Ok(self.closed_port()?),
+            None => Ok(self.silent("; UDP tells nobody that it was dropped")?),
+            end => Ok(self.judge_stream(&Dialogue { end, heard, ..Dialogue::new(self.app) })?),
+        }
+    }
+
+    fn calls(&self, plan: &Plan) -> Result<()> {
+        let Some((request, _)) = self.requests.front() else { return Ok(()) };
+        let name = self.job.transport.as_ref();
+        match calls::ask(plan, self.target, request, self.patience_ns())? {
+            CallEnd::Answered => Ok(()),
+            CallEnd::Undeliverable => Ok(self.closed_port()?),
+            CallEnd::Silent if accepts_tcp(self.target) => Ok(self.closed_port()?),
+            CallEnd::Silent => Ok(self.silent(&format!(" over {name}"))?),
+        }
+    }
+
+    /// Nothing listens at the port over UDP; perhaps something does over TCP.
+    fn closed_port(&self) -> Result<(), Complaint> {
+        let (target, transport) = (self.target, self.job.transport.as_ref());
+        if !accepts_tcp(target) {
+            return complain(
+                format!("nobody listens there: {target} over UDP, which {transport} goes by"),
+                "Start the server or correct host and port; `ss -lun` lists what listens on a host.",
+            );
+        }
+        match identify(target) {
+            Some(spoken) => {
+                let name = spoken.as_ref();
+                let advice = spoken.scheme().map_or_else(
+                    || "Correct the port, or take --transport tls.".to_owned(),
+                    |scheme| format!("Measure {scheme}://{target}, or take --transport tcp."),
+                );
+                complain(
+                    format!("{target} speaks {name} over TCP, and was asked over {transport}"),
+                    advice,
+                )
+            }
+            None => complain(
+                format!(
+                    "{target} listens over TCP, and was asked over {transport}, which goes over UDP"
+                ),
+                "Take --transport tcp, or correct the port.",
+            ),
+        }
+    }
+}
+
+/// Requests and replies on a connection.
+struct Dialogue {
+    replies: Replies,
+    due: VecDeque<Expected>,
+    /// The next request.
+    next: usize,
+    /// The answer to the greeting is due.
+    is_greeting: bool,
+    greeted: Option<Outcome>,
+    outcomes: Vec<Outcome>,
+    /// The first bytes that came.
+    heard: Vec<u8>,
+    end: Option<End>,
+}
+
+/// How a dialogue has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum End {
+    Answered,
+    Malformed,
+    Closed(Reason),
+    /// With the protocol that was found to be spoken instead.
+    Silent(Option<Spoken>),
+}
+
+impl Dialogue {
+    fn new(app: &App) -> Self {
+        Self {
+            replies: Replies::new(app),
+            due: VecDeque::new(),
+            next: 0,
+            is_greeting: false,
+            greeted: None,
+            outcomes: Vec::new(),
+            heard: Vec::new(),
+            end: None,
+        }
+    }
+
+    fn misses(&self) -> usize {
+        self.outcomes.iter().filter(|&&outcome| outcome == Outcome::Miss).count()
+    }
+
+    fn handle(&mut self, asked: &Asked<'_>, connection: &mut Connection<'_>, event: Event<'_>) {
+        match event {
+            Event::Connected => {
+                let login = asked.job.login.as_ref().map(|login| login.login());
+                let greeting = asked.app.write_greeting(login, connection.output());
+                self.is_greeting = greeting.is_some();
+                self.due.extend(greeting);
+                if !self.is_greeting {
+                    self.ask(asked, connection.output());
+                }
+            }
+            Event::Bytes(bytes) => {
+                let room = HEARD_LEN_MAX.saturating_sub(self.heard.len());
+                self.heard.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                self.take(bytes);
+                if self.end.is_none() && self.due.is_empty() {
+                    self.ask(asked, connection.output());
+                }
+            }
+            Event::Finished => {
+                self.end = Some(match self.replies.finish() {
+                    Ok(Some(reply)) => {
+                        self.outcomes.push(reply.outcome);
+                        End::Answered
+                    }
+                    _ => End::Closed(Reason::Ended),
+                });
+            }
+            Event::Closed(reason) => self.end = Some(End::Closed(reason)),
+            Event::Sent(_) | Event::Accepted(_) => {}
+        }
+    }
+
+    /// Sends the next request; where there is none, everything is answered.
+    fn ask(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) {
+        match asked.requests.get(self.next) {
+            Some((request, expected)) => {
+                self.next += 1;
+                out.extend_from_slice(request);
+                self.due.push_back(*expected);
+            }
+            None => self.end = Some(End::Answered),
+        }
+    }
+
+    fn take(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.end.is_none() {
+            match self.replies.take(&mut bytes, self.due.front().copied()) {
+                Ok(None) => return,
+                Err(_) => self.end = Some(End::Malformed),
+                Ok(Some(reply)) => {
+                    self.due.pop_front();
+                    if std::mem::take(&mut self.is_greeting) {
+                        self.greeted = Some(reply.outcome);
+                        // What was heard of it is what is told of a login that is refused.
+                        if reply.outcome == Outcome::Ok {
+                            self.heard.clear();
+                        }
+                    } else {
+                        self.outcomes.push(reply.outcome);
+                    }
+                    let is_over =
+                        reply.after == After::Close || matches!(reply.outcome, Outcome::Error(_));
+                    if is_over {
+                        self.end = Some(End::Answered);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Whether a load of such answers would be none.
+fn is_fatal(outcome: Outcome) -> bool {
+    matches!(outcome, Outcome::Error(ErrorKind::Refused | ErrorKind::Unauthorised))
+}
+
+/// The first line of what came, without control characters.
+fn shown_line(heard: &[u8]) -> String {
+    let line = heard.split(|&byte| byte == b'\r' || byte == b'\n').next().unwrap_or_default();
+    shown(line)
+}
+
+fn shown(heard: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&heard[..heard.len().min(SHOWN_LEN_MAX)]);
+    text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+}
+
+const WAIT: Wait = Wait::Block { spin_ns: 0 };
+
+/// A target is silent after that long at least: less than a person waits.
+const SILENT_NS: u64 = 1_000_000_000;
+
+/// When a silent target is asked what it speaks.
+const IDENTIFY_NS: u64 = 300_000_000;
+
+/// How long a port may take to be listened at.
+const STARTING_NS: u64 = 500_000_000;
+
+/// From a datagram to the next.
+const AGAIN_NS: u64 = 100_000_000;
+
+/// Keys that are asked for: most of them are missing of a store that has nine in ten less than once in
+/// ten million times.
+const KEYS_ASKED: usize = 20;
+
+/// How long asking may take where requests are paced.
+const PACED_NS: u64 = 200_000_000;
+
+/// Of what comes, enough to know a protocol and an error page by.
+const HEARD_LEN_MAX: usize = 1_024;
+const SHOWN_LEN_MAX: usize = 80;
