@@ -5,17 +5,20 @@ use std::collections::BTreeMap;
 use strum::VariantArray;
 use tailcut_measure::app::ErrorKind;
 use tailcut_measure::control::{Known, Report};
+use tailcut_measure::objective::percentile_name;
+use tailcut_measure::quantity::duration;
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
 use tailcut_measure::verdict;
 
 use super::coordinator::{AgentSession, Measured};
 use super::hdr;
+use super::host_load::CpuCounts;
 use super::job::{ClientCounts, StampKind};
 use super::percentile;
 use super::record::{Kept, MOMENTS_MAX, Record};
 use super::result::{
-    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point,
-    Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
+    Agent, ArrivalTest, Client, Counts, Cpu, Histograms, Interval, Latencies, Latency, Moment,
+    Point, Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
 };
 
 /// The point of a load.
@@ -25,7 +28,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     sessions.iter().for_each(|session| client.add(&session.client));
     let rates = record.rates();
     Point {
-        verdict: verdict_of(report),
+        verdict: verdict_of(measured, cpu(sessions)),
         rate_per_s: Rates {
             offered: rates.offered_per_s,
             sent: rates.sent_per_s,
@@ -51,6 +54,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
             sleeps: client.sleeps,
             icmp_errors: client.icmp_errors,
             kernel_drops: client.kernel_drops,
+            cpu: cpu(sessions),
             clones: client.clones.any(),
         },
         agents: sessions.iter().map(agent).collect(),
@@ -72,11 +76,75 @@ fn reason(reason: &verdict::Reason) -> Reason {
     Reason { name: reason.as_ref().to_owned(), what: reason.to_string(), advice: reason.advice() }
 }
 
-fn verdict_of(report: &Report) -> Verdict {
+/// How busy the hosts were, where their kernels say.
+fn cpu(sessions: &[AgentSession]) -> Option<Cpu> {
+    let mut counts = CpuCounts::default();
+    sessions.iter().for_each(|session| counts.add(&session.cpu));
+    Some(Cpu {
+        waited_share: counts.waited_share()?,
+        stolen_share: counts.stolen_share().unwrap_or(0.0),
+        pressed_share: counts.pressed_share().filter(|&share| share > 0.0),
+    })
+}
+
+/// That a host was busy, where it was and something may come of it.
+fn busy(report: &Report, cpu: Option<Cpu>) -> Option<verdict::Reason> {
+    use verdict::Reason as R;
+    let Cpu { waited_share, stolen_share, .. } = cpu?;
+    let may_come_of_it = |reason: &R| {
+        matches!(
+            reason,
+            R::RateNotReached { .. }
+                | R::Overloaded { .. }
+                | R::ClientLate { .. }
+                | R::ArrivalsWrong { .. }
+                | R::NotStationary { .. }
+                | R::FewEpisodes { .. }
+                | R::IntervalWide { .. }
+        )
+    };
+    let is_busy = waited_share >= WAITED_SHARE_MAX || stolen_share >= STOLEN_SHARE_MAX;
+    (is_busy && report.verdict.reasons().iter().any(may_come_of_it))
+        .then_some(R::HostBusy { waited_share, stolen_share })
+}
+
+fn verdict_of(measured: &Measured, cpu: Option<Cpu>) -> Verdict {
+    let report = &measured.report;
+    let busy = busy(report, cpu);
+    let is_busy = busy.is_some();
+    let all = report.verdict.reasons().iter().cloned().chain(busy).collect();
+    let verdict = verdict::Verdict::from_reasons(all);
+    // More threads would not help where there is no CPU for those that there are.
+    let reason = |found: &verdict::Reason| match found {
+        verdict::Reason::RateNotReached { .. }
+        | verdict::Reason::ClientLate { .. }
+        | verdict::Reason::ArrivalsWrong { .. }
+            if is_busy =>
+        {
+            Reason { advice: "First see to this host's CPUs.".to_owned(), ..reason(found) }
+        }
+        found => reason(found),
+    };
     Verdict {
-        trustworthy: report.verdict.is_ok(),
-        reasons: report.verdict.reasons().iter().map(reason).collect(),
+        trustworthy: verdict.is_ok(),
+        in_short: in_short(measured, &verdict),
+        reasons: verdict.reasons().iter().map(reason).collect(),
         tried: report.tried.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// What was found, in a sentence.
+fn in_short(measured: &Measured, verdict: &verdict::Verdict) -> String {
+    let rate = measured.record.rates().replied_per_s;
+    let known = measured.report.intended.map(|known| {
+        let [value, low, high] = [known.value_ns, known.low_ns, known.high_ns].map(duration);
+        let name = percentile_name(known.p);
+        format!("{name} is {value} ({low} to {high}) at {rate:.0} replies/s")
+    });
+    match (verdict.reasons().first(), known) {
+        (None, Some(known)) => format!("{known}."),
+        (None, None) => "nothing speaks against it.".to_owned(),
+        (Some(reason), _) => format!("the figures cannot be relied on: {}.", reason.in_short()),
     }
 }
 
@@ -92,6 +160,7 @@ fn counts(record: &Record, client: &ClientCounts) -> Counts {
         timeout,
         misses: record.tally.misses,
         errors: errors.map(|(kind, count)| (kind.as_ref().to_owned(), count)).collect(),
+        error_codes: record.errors.named().into_iter().collect(),
         reconnects: client.reconnects,
     }
 }
@@ -245,6 +314,11 @@ fn agent(session: &AgentSession) -> Agent {
         lost: session.lost().map(str::to_owned),
     }
 }
+
+/// Of the time that load threads wanted to run: from here on their wait is a part of what is measured.
+const WAITED_SHARE_MAX: f64 = 0.1;
+/// Of the CPUs' time.
+const STOLEN_SHARE_MAX: f64 = 0.05;
 
 /// Correlations up to so many requests apart.
 const LAG_MAX: usize = 1_000;

@@ -25,6 +25,7 @@ use tailcut_measure::statistics::departures::{Departures, Gaps};
 use tailcut_net::clock::Clock;
 
 use super::clocks::Clocks;
+use super::host_load::CpuCounts;
 use super::job::{Agent, AgentEvent, ClientCounts, Job, LoadShare, Role, StampKind};
 use super::record::{Keep, Kept, Record};
 use super::result::Host;
@@ -46,6 +47,8 @@ pub(super) struct AgentSession {
     pub(super) kept: Kept,
     /// Over the whole run.
     pub(super) client: ClientCounts,
+    /// Of the measurement.
+    pub(super) cpu: CpuCounts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +96,7 @@ impl AgentSession {
             counts: Counts::default(),
             kept: Kept::new(),
             client: ClientCounts::default(),
+            cpu: CpuCounts::default(),
         })
     }
 
@@ -160,6 +164,7 @@ impl AgentSession {
             }
             AgentEvent::Client { client, stamps, stamped } => {
                 self.client.add(&client);
+                self.cpu.add(&client.cpu);
                 clocks.take(&stamps, &stamped);
             }
             AgentEvent::Done => self.state = State::Done,
@@ -308,7 +313,8 @@ impl<'a> Coordinator<'a> {
                     samples.forget();
                 }
                 self.sessions.iter_mut().for_each(|session| {
-                    (session.counts, session.kept) = (Counts::default(), Kept::new())
+                    (session.counts, session.kept) = (Counts::default(), Kept::new());
+                    session.cpu = CpuCounts::default();
                 });
             }
             if leg.setup.connections != place.connections {

@@ -18,6 +18,7 @@ use tailcut_net::trace::TraceConfig;
 use tailcut_proto::r2p2::{Cloning, Copies, Hedge, Loser};
 
 use super::clones::CloneCounts;
+use super::host_load::CpuCounts;
 use super::result::Host;
 
 /// A share of a load.
@@ -391,6 +392,8 @@ pub struct ClientCounts {
     pub kernel_drops: u64,
     /// Of requests with two copies.
     pub clones: CloneCounts,
+    /// Of the CPUs that it ran on.
+    pub cpu: CpuCounts,
 }
 
 impl ClientCounts {
@@ -405,6 +408,7 @@ impl ClientCounts {
             icmp_errors: self.icmp_errors - earlier.icmp_errors,
             kernel_drops: self.kernel_drops - earlier.kernel_drops,
             clones: self.clones.since(&earlier.clones),
+            cpu: self.cpu.since(&earlier.cpu),
         }
     }
 
@@ -418,6 +422,7 @@ impl ClientCounts {
         self.icmp_errors += other.icmp_errors;
         self.kernel_drops += other.kernel_drops;
         self.clones.add(&other.clones);
+        self.cpu.add(&other.cpu);
     }
 }
 

@@ -44,6 +44,7 @@ pub mod engine;
 mod environment;
 pub mod experiment;
 pub mod hdr;
+pub mod host_load;
 pub mod job;
 mod measure;
 pub mod network;

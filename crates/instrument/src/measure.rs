@@ -87,6 +87,7 @@ struct Answer {
 fn measure_one(runner: &mut Runner<'_>, rate_per_s: Option<f64>) -> Result<Answer> {
     let measured = runner.run(rate_per_s)?.context(INTERRUPTED)?;
     let point = assemble::point(&measured, &runner.experiment.arrivals);
+    runner.view.handle_verdict(&point.verdict);
     let assertions = assertions(&runner.experiment.assertions, &measured);
     Ok(Answer { hosts: hosts_of(&measured), point, assertions, points: Vec::new(), search: None })
 }
@@ -177,10 +178,14 @@ fn advance(
 fn found(schedule: &RateSchedule, objective: Option<String>) -> Option<SearchResult> {
     let RateSchedule::Find(search) = schedule else { return None };
     let found = search.found();
+    let not_met = |is_it: fn(Outcome) -> bool| {
+        found.not_met.filter(|&(_, outcome)| is_it(outcome)).map(|(rate_per_s, _)| rate_per_s)
+    };
     Some(SearchResult {
         objective: objective.unwrap_or_default(),
         met_per_s: found.met_per_s,
-        missed_per_s: found.not_met.map(|(rate_per_s, _)| rate_per_s),
+        missed_per_s: not_met(|outcome| outcome == Outcome::Missed),
+        not_judged_per_s: not_met(|outcome| outcome != Outcome::Missed),
     })
 }
 

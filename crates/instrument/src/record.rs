@@ -8,7 +8,7 @@
 use std::ops::Range;
 
 use hdrhistogram::Histogram;
-use tailcut_measure::app::Tally;
+use tailcut_measure::app::{ErrorCounts, Tally};
 use tailcut_measure::load::Rates;
 use tailcut_measure::outcome::{Counts, LATENCY_MAX_NS};
 use tailcut_measure::slices::Slice;
@@ -43,6 +43,8 @@ pub(super) struct Record {
     pub(super) series: Series,
     pub(super) counts: Counts,
     pub(super) tally: Tally,
+    /// Errors by what they say.
+    pub(super) errors: ErrorCounts,
     /// The run over time, in order, `MOMENTS_MAX` at most.
     moments: Vec<Moment>,
     /// Slices of a moment; a power of two.
@@ -120,6 +122,7 @@ impl Record {
             series: Series::new(SERIES_MAX),
             counts: Counts::default(),
             tally: Tally::default(),
+            errors: ErrorCounts::default(),
             moments: Vec::new(),
             width: 1,
             slice_ns,
@@ -138,6 +141,7 @@ impl Record {
         moment.counts.merge(&slice.counts);
         self.counts.merge(&slice.counts);
         self.tally.merge(&slice.tally);
+        slice.errors().for_each(|(kind, code)| self.errors.add(kind, code, 1));
         if !is_counted {
             return;
         }

@@ -113,6 +113,9 @@ pub struct Point {
 pub struct Verdict {
     /// Whether there is no reason against it.
     pub trustworthy: bool,
+    /// What was found, in a sentence for people.
+    #[serde(default)]
+    pub in_short: String,
     /// Reasons against it, the gravest first.
     pub reasons: Vec<Reason>,
     /// What the run corrected by itself, in order.
@@ -159,6 +162,9 @@ pub struct Counts {
     /// Replies that say that the server did not do what was asked, by kind.
     #[serde(default)]
     pub errors: BTreeMap<String, u64>,
+    /// The same replies by what they say: a status of HTTP, the first word of an error of Redis.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub error_codes: BTreeMap<String, u64>,
     /// Connections that ended and were opened again.
     pub reconnects: u64,
 }
@@ -326,9 +332,23 @@ pub struct Client {
     pub icmp_errors: u64,
     /// Datagrams that the kernel dropped before the client read them.
     pub kernel_drops: u64,
+    /// How busy the CPUs of the hosts were that loaded, as far as their kernels say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
     /// Of requests with two copies, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<CloneCounts>,
+}
+
+/// How busy the CPUs of the hosts were while measuring; shares.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Of the time that load threads wanted to run, what they waited for a CPU.
+    pub waited_share: f64,
+    /// Of the CPUs' time, what the hypervisor gave to others.
+    pub stolen_share: f64,
+    /// Of the time, when anything on the hosts waited for a CPU; absent where the kernel does not say.
+    pub pressed_share: Option<f64>,
 }
 
 /// One agent's share.
@@ -362,8 +382,12 @@ pub struct SearchResult {
     pub objective: String,
     /// The highest load that met the objective; absent where none did, as the next.
     pub met_per_s: Option<f64>,
-    /// The lowest load that did not meet it.
+    /// The lowest load that missed it.
     pub missed_per_s: Option<f64>,
+    /// The lowest load that was not met and of which nobody knows whether it missed: this host was at
+    /// its end, or the figure too near the limit.
+    #[serde(default)]
+    pub not_judged_per_s: Option<f64>,
 }
 
 /// What `--assert` asked.

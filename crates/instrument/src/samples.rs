@@ -196,7 +196,7 @@ const BUFFER_LEN: usize = 1 << 20;
 mod tests {
     use std::fs;
 
-    use tailcut_measure::app::ErrorKind;
+    use tailcut_measure::app::{ErrorCode, ErrorKind};
     use tailcut_measure::outcome::Failure;
     use tailcut_measure::slices::{Unanswered, Unusual};
     use tailcut_measure::statistics::series::Timed;
@@ -233,11 +233,17 @@ mod tests {
                 sample(30, 800, 0),
             ],
             unusual: vec![
-                Unusual { intended_ns: 20, latency_ns: 700, outcome: Outcome::Miss },
+                Unusual {
+                    intended_ns: 20,
+                    latency_ns: 700,
+                    outcome: Outcome::Miss,
+                    code: ErrorCode::default(),
+                },
                 Unusual {
                     intended_ns: 30,
                     latency_ns: 800,
                     outcome: Outcome::Error(ErrorKind::Busy),
+                    code: ErrorCode::default(),
                 },
             ],
             unanswered: vec![Unanswered {

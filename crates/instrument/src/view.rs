@@ -12,7 +12,7 @@ use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
 
 use super::job::Role;
-use super::result::Point;
+use super::result::{Point, Verdict};
 
 /// What goes on, which as text is said as people say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr)]
@@ -58,6 +58,9 @@ pub trait View {
     /// The run is given up: nothing more is shown of it, and the terminal is the user's again while
     /// agents still end.
     fn close(&mut self) {}
+
+    /// The only load was measured, and this is what the result says of it.
+    fn handle_verdict(&mut self, _verdict: &Verdict) {}
 
     /// A load of several was measured.
     fn handle_point(&mut self, point: &Point);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use strum::EnumCount;
 use thiserror::Error;
 
-use crate::app::{ErrorKind, Outcome};
+use crate::app::{ErrorCode, ErrorKind, Outcome};
 use crate::outcome::Failure;
 use crate::slices::{Slice, Unanswered, Unusual};
 use crate::stamps::{Latencies, MatchCounts};
@@ -147,7 +147,7 @@ pub fn put_slice(slice: &Slice, bytes: &mut Vec<u8>) {
     let samples = slice.samples.iter().map(|sample| (sample.intended_ns, sample));
     put_list(samples, |sample| (sample.latency_ns, sample.late_ns), bytes);
     let unusual = slice.unusual.iter().map(|unusual| (unusual.intended_ns, unusual));
-    put_list(unusual, |unusual| (unusual.latency_ns, unusual.outcome), bytes);
+    put_list(unusual, |unusual| (unusual.latency_ns, unusual.outcome, unusual.code), bytes);
     let unanswered = slice.unanswered.iter().map(|unanswered| (unanswered.intended_ns, unanswered));
     let late_ns = |unanswered: &Unanswered| distance(unanswered.intended_ns, unanswered.sent_ns);
     put_list(unanswered, |unanswered| (late_ns(unanswered), unanswered.failure), bytes);
@@ -167,9 +167,10 @@ pub fn read_slice(reader: &mut Reader<'_>) -> Result<Slice, Malformed> {
         let latency_ns = within(latency_ns, TIME_NS_MAX)?;
         Ok(Timed { intended_ns, latency_ns, late_ns: within(late_ns, TIME_NS_MAX)? })
     })?;
-    let unusual = reader.list(|intended_ns, (latency_ns, outcome): (_, Outcome)| {
-        Ok(Unusual { intended_ns, latency_ns: within(latency_ns, TIME_NS_MAX)?, outcome })
-    })?;
+    let unusual =
+        reader.list(|intended_ns, (latency_ns, outcome, code): (_, Outcome, ErrorCode)| {
+            Ok(Unusual { intended_ns, latency_ns: within(latency_ns, TIME_NS_MAX)?, outcome, code })
+        })?;
     let unanswered = reader.list(|intended_ns, (late_ns, failure): (_, Failure)| {
         Ok(Unanswered { intended_ns, sent_ns: time_after(intended_ns, late_ns)?, failure })
     })?;
@@ -341,7 +342,12 @@ mod tests {
             let of = |value: u64| {
                 let mut slice = Slice {
                     samples: vec![Timed { intended_ns: 0, latency_ns: 0, late_ns: 0 }],
-                    unusual: vec![Unusual { intended_ns: 0, latency_ns: 0, outcome: Outcome::Ok }],
+                    unusual: vec![Unusual {
+                        intended_ns: 0,
+                        latency_ns: 0,
+                        outcome: Outcome::Ok,
+                        code: ErrorCode::default(),
+                    }],
                     unanswered: vec![Unanswered {
                         intended_ns: 0,
                         sent_ns: 0,
@@ -433,6 +439,7 @@ mod tests {
                     1 => Outcome::Miss,
                     _ => Outcome::Error(ErrorKind::VARIANTS[code as usize - 2]),
                 },
+                code: ErrorCode::of(&code.to_string().into_bytes()),
             },
         );
         let unanswered = (0..=TIME_NS_MAX, 0..=TIME_NS_MAX, 0..3_usize).prop_map(

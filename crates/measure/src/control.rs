@@ -63,6 +63,7 @@ pub use self::glance::Glance;
 
 use thiserror::Error;
 
+use crate::app::ErrorCounts;
 use crate::load::Rates;
 use crate::objective::Objective;
 use crate::outcome::Counts;
@@ -216,6 +217,10 @@ pub struct Window {
     pub counts: Counts,
     /// Requests of this window that ended in an error other than those of `counts`.
     pub errors: u64,
+    /// These errors by what they say, as far as that is known.
+    pub error_counts: ErrorCounts,
+    /// Replies of this window that a key is not there.
+    pub misses: u64,
     /// Over this window.
     pub rates: Rates,
     /// How the gaps between the sends of each agent fit.

@@ -1,6 +1,6 @@
 //! A leg of a run, gathered from the slices of load threads.
 
-use crate::app::Tally;
+use crate::app::{ErrorCounts, Tally};
 use crate::control::Window;
 use crate::load::Rates;
 use crate::outcome::Counts;
@@ -14,6 +14,8 @@ pub struct LegRecord {
     parts: Vec<Vec<Timed>>,
     counts: Counts,
     tally: Tally,
+    /// Errors by what they say.
+    error_counts: ErrorCounts,
     /// Requests that left, and replies that came, while the leg lasted.
     sent: u64,
     replied: u64,
@@ -25,6 +27,7 @@ impl LegRecord {
     pub fn take(&mut self, slice: Slice, is_counted: bool) {
         self.counts.merge(&slice.counts);
         self.tally.merge(&slice.tally);
+        slice.errors().for_each(|(kind, code)| self.error_counts.add(kind, code, 1));
         self.sent += slice.sent_meanwhile;
         self.replied += slice.replied_meanwhile;
         if is_counted {
@@ -51,6 +54,8 @@ impl LegRecord {
             duration_ns,
             samples: merge(self.parts),
             errors: self.tally.errors.iter().sum(),
+            error_counts: self.error_counts,
+            misses: self.tally.misses,
             rates: Rates {
                 offered_per_s: per_s(self.counts.sent),
                 sent_per_s: per_s(self.sent),

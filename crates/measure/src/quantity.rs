@@ -237,11 +237,47 @@ const SIZE_SCALES: &[Scale] = &[
 const PLAIN_SCALES: &[Scale] = &[decimal("k", 3), decimal("M", 6), decimal("G", 9)];
 const TIME_DIVISORS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "us")];
 
+/// A time as people say it: three digits and the unit that needs the fewest, such as `278 ms`.
+pub fn duration(ns: f64) -> String {
+    let (value, unit) = DURATION_UNITS
+        .iter()
+        .map(|&(unit_ns, unit)| (ns / unit_ns, unit))
+        .find(|(value, _)| value.abs() >= 0.9995)
+        .unwrap_or((ns, "ns"));
+    let decimals = match value.abs() {
+        value if value >= 99.95 || unit == "ns" => 0,
+        value if value >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// From the longest on; people take a minute for sixty seconds.
+const DURATION_UNITS: [(f64, &str); 4] = [(1e9, "s"), (1e6, "ms"), (1e3, "us"), (1.0, "ns")];
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn a_time_is_said_as_people_say_it() {
+        for (ns, expected) in [
+            (277_610_000.0, "278 ms"),
+            (19_200.0, "19.2 us"),
+            (1_234_000_000.0, "1.23 s"),
+            (999_960.0, "1.00 ms"),
+            (999.4, "999 ns"),
+            (9_999.0, "10.0 us"),
+            (99_960.0, "100 us"),
+            (0.0, "0 ns"),
+            (-1_500.0, "-1.50 us"),
+            (250e9, "250 s"),
+        ] {
+            assert_eq!(duration(ns), expected);
+        }
+    }
 
     #[test]
     fn counts_are_whole_and_above_zero() {

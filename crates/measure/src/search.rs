@@ -30,6 +30,8 @@ impl Outcome {
             matches!(
                 reason,
                 Reason::AgentLost { .. }
+                    | Reason::Misses { .. }
+                    | Reason::HostBusy { .. }
                     | Reason::RateNotReached { .. }
                     | Reason::ArrivalsWrong { .. }
             )
@@ -38,6 +40,7 @@ impl Outcome {
             matches!(
                 reason,
                 Reason::Overloaded { .. }
+                    | Reason::Errors { .. }
                     | Reason::Unanswered { .. }
                     | Reason::NotStationary { .. }
             )

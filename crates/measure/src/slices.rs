@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use crate::app::{Outcome, Tally};
+use crate::app::{ErrorCode, ErrorKind, Outcome, Tally};
 use crate::load::{Load, Sample};
 use crate::outcome::{Counts, Failure};
 use crate::statistics::series::Timed;
@@ -45,6 +45,14 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// The errors among its replies.
+    pub fn errors(&self) -> impl Iterator<Item = (ErrorKind, ErrorCode)> + '_ {
+        self.unusual.iter().filter_map(|unusual| match unusual.outcome {
+            Outcome::Error(kind) => Some((kind, unusual.code)),
+            Outcome::Ok | Outcome::Miss => None,
+        })
+    }
+
     /// When its requests should have left, and when they did, replied to or not.
     pub fn departures(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let replied = self.samples.iter();
@@ -64,6 +72,8 @@ pub struct Unusual {
     pub latency_ns: u64,
     /// A miss or an error.
     pub outcome: Outcome,
+    /// The protocol's own name of the error.
+    pub code: ErrorCode,
 }
 
 /// A request without a reply.
@@ -142,9 +152,28 @@ impl Slices {
         let late_ns = sample.sent_ns.saturating_sub(sample.intended_ns);
         slice.samples.push(Timed { intended_ns, latency_ns, late_ns });
         if outcome != Outcome::Ok {
-            slice.unusual.push(Unusual { intended_ns, latency_ns, outcome });
+            let code = ErrorCode::default();
+            slice.unusual.push(Unusual { intended_ns, latency_ns, outcome, code });
         }
         self.slice_of(now_ns).0.replied_meanwhile += 1;
+    }
+
+    /// As [`Slices::handle_reply`], of an error that its protocol has a name for.
+    ///
+    /// # Panics
+    ///
+    /// As [`Slices::handle_reply`].
+    pub fn handle_error(
+        &mut self,
+        sample: Sample,
+        (kind, code): (ErrorKind, ErrorCode),
+        now_ns: u64,
+    ) {
+        let intended_ns = sample.intended_ns;
+        self.handle_reply(sample, Outcome::Error(kind), now_ns);
+        if let Some(unusual) = self.slice_of(intended_ns).0.unusual.last_mut() {
+            unusual.code = code;
+        }
     }
 
     /// `sample`'s request ended at `now_ns` without a reply.
@@ -356,7 +385,12 @@ mod tests {
         let slice = slices.poll_slice(1010 * MS).unwrap();
         assert_eq!(
             slice.unusual,
-            [Unusual { intended_ns: 4 * MS, latency_ns: 5 * MS, outcome: Outcome::Miss }]
+            [Unusual {
+                intended_ns: 4 * MS,
+                latency_ns: 5 * MS,
+                outcome: Outcome::Miss,
+                code: ErrorCode::default()
+            }]
         );
     }
 

@@ -76,6 +76,30 @@ pub enum Reason {
     /// stops at a lucky moment.
     #[error("the run was interrupted")]
     Interrupted,
+    /// Requests that the server answered with an error, whose latency is no latency of an answer.
+    #[error("{:.3} % of the requests were answered with an error: {}", share * 100.0, times(errors))]
+    Errors {
+        /// What the errors say, each with its count, the most frequent first.
+        errors: Vec<(String, u64)>,
+        /// Of the requests sent; a share.
+        share: f64,
+    },
+    /// Most replies say that a key is not there: the store was not filled.
+    #[error("{misses} of {replied} replies say that the key is not there")]
+    Misses {
+        /// Replies that say so.
+        misses: u64,
+        /// All replies.
+        replied: u64,
+    },
+    /// The load threads had to wait for a CPU, or the hypervisor gave theirs away.
+    #[error("this host was busy: load threads waited {:.0} % of the time for a CPU{}", waited_share * 100.0, stolen(*stolen_share))]
+    HostBusy {
+        /// Of the time that load threads wanted to run, what they waited for a CPU; a share.
+        waited_share: f64,
+        /// Of the time of the host's CPUs, what the hypervisor gave to others; a share.
+        stolen_share: f64,
+    },
     /// The load that left was not the one asked for.
     #[error("{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")]
     RateNotReached {
@@ -162,11 +186,38 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// What it means to somebody who wants the number, as one clause for people.
+    pub fn in_short(&self) -> String {
+        match self {
+            Self::AgentLost { .. } => "an agent went away, so the load was not what was asked for",
+            Self::Interrupted => "it was ended early",
+            Self::Errors { .. } => "the server answers with errors",
+            Self::Misses { .. } => "the store has not the keys that are asked for",
+            Self::HostBusy { .. } => "this host was too busy to measure from",
+            Self::RateNotReached { .. } => "this client could not send as fast as was asked for",
+            Self::Overloaded { .. } => "the server cannot answer so many requests",
+            Self::ClientLate { .. } => "this client sent late, and its own delay is in the figures",
+            Self::ArrivalsWrong { .. } => "this client could not keep to its schedule",
+            Self::Unanswered { .. } => "too many requests have no reply",
+            Self::NotStationary { .. } => "the latency was not the same throughout",
+            Self::FewEpisodes { .. } => "a few slow moments decide the tail; it takes a longer run",
+            Self::IntervalWide { .. } => "the run was too short to know the figure well enough",
+            Self::Undecided { .. } => "the figure is too near the limit to tell",
+            Self::SamplesFew { .. } => "there are too few requests",
+        }
+        .to_owned()
+    }
+
     /// What would help, as one sentence for people.
     pub fn advice(&self) -> String {
         match self {
             Self::AgentLost { .. } => "Find out why the agent went away, and measure again.".to_owned(),
             Self::Interrupted => "Let it run to its end, or ask for a shorter one.".to_owned(),
+            Self::Errors { .. } => "Correct what is asked for, or look into the server's log: an error often takes less time than an answer.".to_owned(),
+            Self::Misses { .. } => "Fill the store first: --preload; or name keys that are there.".to_owned(),
+            Self::HostBusy { .. } => {
+                "End what else computes on this host, give client and server cores of their own, or load from another host (--agent). More threads make it worse.".to_owned()
+            }
             Self::RateNotReached { .. } => "Offer less, or use more threads, connections or agents.".to_owned(),
             Self::Overloaded { .. } => "Offer less: beyond its capacity a server has no steady latency.".to_owned(),
             Self::ClientLate { .. } => {
@@ -190,6 +241,23 @@ impl Reason {
     }
 }
 
+/// What the hypervisor took, where that is worth a word.
+fn stolen(share: f64) -> String {
+    if share < STOLEN_SHARE_TOLD {
+        return String::new();
+    }
+    format!(", and the hypervisor took {:.0} % of the CPUs' time", share * 100.0)
+}
+
+/// The most frequent with their counts, and how many more there are.
+fn times(errors: &[(String, u64)]) -> String {
+    let told: Vec<_> =
+        errors.iter().take(ERRORS_TOLD).map(|(name, count)| format!("{count} x {name}")).collect();
+    let more = errors.len().saturating_sub(ERRORS_TOLD);
+    let more = if more > 0 { format!(", {more} kinds more") } else { String::new() };
+    format!("{}{more}", told.join(", "))
+}
+
 /// Counts with their names.
 fn listed(outcomes: &[(&str, u64)]) -> String {
     let listed: Vec<_> = outcomes.iter().map(|(name, count)| format!("{count} {name}")).collect();
@@ -209,6 +277,11 @@ fn moved(change: Option<f64>) -> String {
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
+
+/// Kinds of errors in a sentence.
+const ERRORS_TOLD: usize = 4;
+/// A hypervisor always takes a little.
+const STOLEN_SHARE_TOLD: f64 = 0.01;
 
 #[cfg(test)]
 mod tests {
@@ -230,6 +303,34 @@ mod tests {
     fn no_reason_is_ok() {
         assert_eq!(Verdict::from_reasons(Vec::new()), Verdict::Ok);
         assert_eq!(Verdict::Ok.to_string(), "ok");
+    }
+
+    #[test]
+    fn what_was_answered_with_errors_is_listed() {
+        let named = |name: &str, count| (name.to_owned(), count);
+        let mut errors = vec![named("404 Not Found", 201), named("500 Internal Server Error", 3)];
+        let text = |errors: &[(String, u64)]| {
+            Reason::Errors { errors: errors.to_vec(), share: 1.0 }.to_string()
+        };
+        assert_eq!(
+            text(&errors),
+            "100.000 % of the requests were answered with an error: 201 x 404 Not Found, 3 x 500 Internal Server Error"
+        );
+        errors.extend(["A", "B", "C"].map(|name| named(name, 1)));
+        assert!(text(&errors).ends_with(", 1 x A, 1 x B, 1 kinds more"), "{}", text(&errors));
+    }
+
+    #[test]
+    fn a_busy_host_comes_before_what_it_causes() {
+        let late = Reason::RateNotReached { offered_per_s: 10.0, sent_per_s: 5.0 };
+        let busy = Reason::HostBusy { waited_share: 0.46, stolen_share: 0.12 };
+        let verdict = Verdict::from_reasons(vec![late, busy]);
+        assert!(
+            verdict.to_string().starts_with(
+                "not trustworthy: this host was busy: load threads waited 46 % of the time for a CPU, and the hypervisor took 12 % of the CPUs' time; 5 requests/s"
+            ),
+            "{verdict}"
+        );
     }
 
     #[test]

@@ -5,7 +5,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::charts::{self, Curve};
-use super::text::{AGENT_HEAD, LOAD_HEAD, agent_rows, figure, latency_rows, load_rows, range};
+use super::text::{
+    AGENT_HEAD, agent_rows, errors, figure, latency_rows, load_head, load_rows, range,
+};
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Section, Tile};
 use tailcut_instrument::hdr;
@@ -22,6 +24,8 @@ use tailcut_instrument::result::{
 pub(crate) fn render(result: &MeasureResult) -> Result<String> {
     let point = &result.point;
     let json = serde_json::to_string_pretty(result).context("the result is no JSON")?;
+    let heads = load_head(result);
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let mut sections = vec![latency_table(point)];
     sections.extend(curves(point)?);
     if result.points.len() > 1 {
@@ -34,7 +38,7 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
     sections.extend(
         [
             table_of("Agents", &AGENT_HEAD, agent_rows(point)),
-            table_of("Loads", &LOAD_HEAD, load_rows(&result.points)),
+            table_of("Loads", &heads, load_rows(result)),
             assertion_table(result),
         ]
         .into_iter()
@@ -62,11 +66,13 @@ pub(crate) fn judgement(point: &Point) -> Judgement {
     let titles = percentile::trustworthy(point);
     let relied_on =
         (!titles.is_empty()).then(|| format!("Can be relied on: {}.", titles.join(", ")));
+    let in_short =
+        (!verdict.in_short.is_empty()).then(|| format!("In short: {}", verdict.in_short));
     Judgement {
         is_good: verdict.trustworthy,
         headline: headline.to_owned(),
         reasons: verdict.reasons.clone(),
-        notes: tried.into_iter().chain(relied_on).collect(),
+        notes: in_short.into_iter().chain(tried).chain(relied_on).collect(),
     }
 }
 
@@ -92,7 +98,7 @@ fn lead(result: &MeasureResult) -> String {
         Some(rate) => {
             format!(" The highest load that met {} is {}/s.", search.objective, four_digits(rate))
         }
-        None => format!(" No load met {}.", search.objective),
+        None => format!(" No load is known to meet {}.", search.objective),
     });
     let seconds = [point.measured_s, point.warmup_s].map(four_digits);
     format!(
@@ -269,7 +275,8 @@ fn count_table(point: &Point) -> Section {
         ]
     });
     rows.extend(clones.map(|(name, count)| (name.to_owned(), count)));
-    rows.extend(counts.errors.iter().map(|(kind, &count)| (format!("errors: {kind}"), count)));
+    let error = |(name, count)| (format!("answered with an error: {name}"), count);
+    rows.extend(errors(point).into_iter().map(error));
     let rows = rows.into_iter().map(|(name, count)| vec![name, count.to_string()]).collect();
     Section::table(
         "Counts",

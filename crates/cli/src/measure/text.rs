@@ -9,7 +9,7 @@ use std::io::{IsTerminal as _, stderr, stdout};
 use serde_json::Value;
 
 use crate::output::{four_digits, printable, table};
-use tailcut_instrument::percentile::{self, PERCENTILES};
+use tailcut_instrument::percentile::{self, PERCENTILES, Percentile};
 use tailcut_instrument::result::{
     Agent, Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict,
 };
@@ -58,8 +58,9 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
     let point = &result.point;
     let parts = [
         format!(
-            "{}\n{}{}",
+            "{}\n{}{}{}",
             printable(&measured(&result.config)),
+            in_short(&point.verdict),
             verdict(&point.verdict, style),
             relied_on(point)
         ),
@@ -67,7 +68,7 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
         latencies(point),
         timestamps(&point.timestamps),
         agents(point),
-        points(&result.points),
+        points(result),
         search(result),
         assertions(result, style),
         samples_file(result),
@@ -100,6 +101,14 @@ pub(crate) fn line(point: &Point) -> String {
         figure(latency.p99),
         short_verdict(&point.verdict)
     )
+}
+
+/// What was found in a sentence; nothing in results that have none.
+fn in_short(verdict: &Verdict) -> String {
+    if verdict.in_short.is_empty() {
+        return String::new();
+    }
+    format!("In short: {}\n", printable(&verdict.in_short))
 }
 
 /// The verdict with its reasons, what would help, and what was tried.
@@ -153,12 +162,22 @@ fn rates(point: &Point) -> String {
     let (names, values): (Vec<_>, Vec<_>) =
         cells.map(|(name, value)| (name.to_owned(), value)).unzip();
     let mut text = table(&[names, values], 0);
-    for (kind, count) in &counts.errors {
-        text.push_str(&format!("errors: {count} of {}\n", printable(kind)));
+    for (name, count) in errors(point) {
+        text.push_str(&format!("answered with an error: {count} x {}\n", printable(name)));
     }
     let seconds = [point.measured_s, point.warmup_s].map(four_digits);
     text.push_str(&format!("measured for {} s after {} s of warm-up\n", seconds[0], seconds[1]));
     text
+}
+
+/// Replies that were errors by what they say, or of results that do not know that by their kinds; the
+/// most frequent first.
+pub(crate) fn errors(point: &Point) -> Vec<(&str, u64)> {
+    let counts = &point.counts;
+    let known = if counts.error_codes.is_empty() { &counts.errors } else { &counts.error_codes };
+    let mut errors: Vec<_> = known.iter().map(|(name, &count)| (name.as_str(), count)).collect();
+    errors.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
+    errors
 }
 
 fn latencies(point: &Point) -> String {
@@ -265,15 +284,34 @@ pub(crate) fn agent_rows(point: &Point) -> Vec<Vec<String>> {
     point.agents.iter().map(row).collect()
 }
 
-fn points(points: &[Point]) -> String {
-    if points.is_empty() {
+fn points(result: &MeasureResult) -> String {
+    if result.points.is_empty() {
         return String::new();
     }
-    table(&[vec![LOAD_HEAD.map(str::to_owned).to_vec()], load_rows(points)].concat(), 0)
+    table(&[vec![load_head(result)], load_rows(result)].concat(), 0)
 }
 
-/// A row for each load, under [`LOAD_HEAD`].
-pub(crate) fn load_rows(points: &[Point]) -> Vec<Vec<String>> {
+/// The percentile that loads are compared by: of the objective, or that was asked for.
+fn asked(result: &MeasureResult) -> Percentile {
+    let objective = result.search.as_ref().map(|search| search.objective.as_str());
+    let percentile = || result.config.get("percentile").and_then(Value::as_str);
+    let text = objective.or_else(percentile).unwrap_or_default();
+    let name = text.split(['<', '=']).next().unwrap_or_default().trim().replace('.', "");
+    let known = PERCENTILES.iter().find(|percentile| percentile.name == name);
+    known.copied().unwrap_or(PERCENTILES[3])
+}
+
+/// The head of [`load_rows`].
+pub(crate) fn load_head(result: &MeasureResult) -> Vec<String> {
+    let interval = format!("{} interval", asked(result).title);
+    ["offered/s", "achieved/s", "p50, us", "p99, us", &interval, "verdict"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+/// A row for each load, under [`load_head`].
+pub(crate) fn load_rows(result: &MeasureResult) -> Vec<Vec<String>> {
+    let name = asked(result).name;
     let row = |point: &Point| {
         let latency = &point.latency_us.intended;
         vec![
@@ -281,11 +319,11 @@ pub(crate) fn load_rows(points: &[Point]) -> Vec<Vec<String>> {
             four_digits(point.rate_per_s.achieved),
             figure(latency.p50),
             figure(latency.p99),
-            point.intervals_us.get("p99").map_or_else(|| "-".to_owned(), range),
+            point.intervals_us.get(name).map_or_else(|| "-".to_owned(), range),
             short_verdict(&point.verdict),
         ]
     };
-    points.iter().map(row).collect()
+    result.points.iter().map(row).collect()
 }
 
 fn search(result: &MeasureResult) -> String {
@@ -293,13 +331,20 @@ fn search(result: &MeasureResult) -> String {
     let objective = printable(&search.objective);
     let met = match search.met_per_s {
         Some(rate) => format!("the highest load that met {objective} is {}/s", four_digits(rate)),
-        None => format!("no load met {objective}"),
+        None => format!("no load is known to meet {objective}"),
     };
-    let missed = match search.missed_per_s {
-        Some(rate) => format!("the lowest that missed it is {}/s", four_digits(rate)),
-        None => "none missed it".to_owned(),
-    };
-    format!("{met}; {missed}\n")
+    let mut all = vec![met];
+    match (search.missed_per_s, search.not_judged_per_s) {
+        (Some(rate), _) => {
+            all.push(format!("the lowest that missed it is {}/s", four_digits(rate)))
+        }
+        (None, None) => all.push("none missed it".to_owned()),
+        (None, Some(_)) => {}
+    }
+    if let Some(rate) = search.not_judged_per_s {
+        all.push(format!("{}/s could not be judged: see its verdict", four_digits(rate)));
+    }
+    format!("{}\n", all.join("; "))
 }
 
 fn assertions(result: &MeasureResult, style: Style) -> String {
@@ -342,8 +387,6 @@ pub(crate) fn figure(value: Option<f64>) -> String {
 
 pub(crate) const AGENT_HEAD: [&str; 8] =
     ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
-pub(crate) const LOAD_HEAD: [&str; 6] =
-    ["offered/s", "achieved/s", "p50, us", "p99, us", "p99 interval", "verdict"];
 
 #[cfg(test)]
 mod tests {
@@ -380,7 +423,7 @@ mod tests {
         let coloured = describe(&sample::full(), Style::Coloured);
         assert!(
             coloured.starts_with(
-                "echo:64 at <b>host</b>:8000 over udp\n\u{1b}[1;31mnot trustworthy\u{1b}[0m\n"
+                "echo:64 at <b>host</b>:8000 over udp\nIn short: the figures cannot be relied on: too many <got> no reply.\n\u{1b}[1;31mnot trustworthy\u{1b}[0m\n"
             ),
             "{coloured}"
         );
@@ -393,8 +436,36 @@ mod tests {
     #[test]
     fn nothing_from_elsewhere_drives_the_terminal() {
         let text = describe(&sample::full(), Style::Plain);
-        assert!(text.contains("errors: 2 of ERR <unknown>\u{fffd}[31m command"), "{text}");
+        assert!(
+            text.contains("answered with an error: 2 x ERR <unknown>\u{fffd}[31m command\n"),
+            "{text}"
+        );
         assert!(!text.contains('\u{1b}'));
+        let mut result = sample::full();
+        result.point.counts.error_codes.clear();
+        let text = describe(&result, Style::Plain);
+        assert!(text.contains("2 x ERR <unknown>\u{fffd}[31m command") && !text.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn loads_are_compared_by_the_percentile_of_the_objective() {
+        let mut result = sample::full();
+        assert_eq!(load_head(&result)[4], "p99 interval");
+        result.search.as_mut().unwrap().objective = "p50<1ms".to_owned();
+        assert_eq!(load_head(&result)[4], "p50 interval");
+        let interval = result.points[0].intervals_us["p50"];
+        assert_eq!(load_rows(&result)[0][4], range(&interval));
+    }
+
+    #[test]
+    fn a_load_that_could_not_be_judged_has_not_missed() {
+        let mut result = sample::full();
+        let found = result.search.as_mut().unwrap();
+        (found.met_per_s, found.missed_per_s, found.not_judged_per_s) = (None, None, Some(1_000.0));
+        assert_eq!(
+            search(&result),
+            "no load is known to meet p99<100us; 1000/s could not be judged: see its verdict\n"
+        );
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Report {
                 AgentEvent::Slice { thread, slice: read_slice(&mut reader)? }
             }
             CLIENT => {
-                let client = reader.counts::<_, 13>()?;
+                let client = reader.counts::<_, 19>()?;
                 let (stamps, stamped) = read_stamps(&mut reader)?;
                 AgentEvent::Client { client, stamps, stamped }
             }
@@ -151,6 +151,7 @@ mod tests {
     use super::*;
     use crate::agent::tests::job;
     use crate::clones::CloneCounts;
+    use crate::host_load::CpuCounts;
     use crate::job::{ClientCounts, StampKind};
 
     fn check_order(order: &Order) {
@@ -199,6 +200,7 @@ mod tests {
             icmp_errors: 6,
             kernel_drops: 7,
             clones: CloneCounts { sent: 8, won: 9, ..CloneCounts::default() },
+            cpu: CpuCounts { ran_us: 10, pressed_us: 15, ..CpuCounts::default() },
         };
         let counts = MatchCounts { requests: 9, ..MatchCounts::default() };
         let stamped =

@@ -45,6 +45,7 @@ use tailcut_net::stamps::StampSource;
 use self::plan::plans;
 use self::thread::{Controls, NOT_YET};
 use super::environment;
+use super::host_load::{CpuWatch, THREAD_NAME};
 use super::job::{Agent, AgentEvent, Job};
 
 /// The agent of this process.
@@ -58,6 +59,8 @@ pub struct LocalAgent {
     target: Option<SocketAddr>,
     /// Where timestamps come from.
     source: StampSource,
+    /// How busy the CPUs are, from when all threads are ready.
+    cpu: Option<CpuWatch>,
 }
 
 impl LocalAgent {
@@ -77,6 +80,7 @@ impl LocalAgent {
             undone: 0,
             target: None,
             source,
+            cpu: None,
         }
     }
 
@@ -85,12 +89,19 @@ impl LocalAgent {
         match told {
             AgentEvent::Ready { stamps, .. } => {
                 self.unready -= 1;
+                if self.unready == 0 {
+                    self.cpu = Some(CpuWatch::new());
+                }
                 (self.unready == 0)
                     .then(|| AgentEvent::Ready { host: environment::host(self.target), stamps })
             }
             AgentEvent::Done => {
                 self.undone -= 1;
                 (self.undone == 0).then_some(AgentEvent::Done)
+            }
+            AgentEvent::Client { mut client, stamps, stamped } => {
+                client.cpu = self.cpu.as_mut().map(CpuWatch::take).unwrap_or_default();
+                Some(AgentEvent::Client { client, stamps, stamped })
             }
             told => Some(told),
         }
@@ -116,7 +127,7 @@ impl Agent for LocalAgent {
         (self.unready, self.undone) = (job.threads, job.threads);
         for plan in plans {
             let (controls, tell) = (Arc::clone(&self.controls), tell.clone());
-            let builder = std::thread::Builder::new().name(format!("load-{}", plan.index));
+            let builder = std::thread::Builder::new().name(format!("{THREAD_NAME}{}", plan.index));
             let handle = builder.spawn(move || {
                 if let Err(error) = thread::run(plan, &controls, &tell) {
                     // Nobody listens once the agent is gone.

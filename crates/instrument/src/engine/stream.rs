@@ -478,7 +478,13 @@ impl Lane {
             accounting.sampler.handle_reply(accounting.index, key, seen, accounting.now);
         }
         if let (Asked::Load(sample), Some(slices)) = (what, &mut accounting.slices) {
-            slices.handle_reply(sample, outcome, accounting.now);
+            match outcome {
+                Outcome::Error(kind) => {
+                    let error = (kind, self.replies.error_code());
+                    slices.handle_error(sample, error, accounting.now);
+                }
+                outcome => slices.handle_reply(sample, outcome, accounting.now),
+            }
         }
     }
 

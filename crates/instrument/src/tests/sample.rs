@@ -8,7 +8,7 @@ use serde_json::json;
 use super::hdr;
 use super::percentile::PERCENTILES;
 use super::result::{
-    Agent, ArrivalTest, Assertion, Client, Counts, Environment, Histograms, Host, Interval,
+    Agent, ArrivalTest, Assertion, Client, Counts, Cpu, Environment, Histograms, Host, Interval,
     Latencies, Latency, MeasureResult, Moment, Point, Rates, Reason, SCHEMA, SamplesFile,
     SearchResult, StationarityTest, Tests, Timestamps, Verdict,
 };
@@ -35,6 +35,7 @@ pub(crate) fn full() -> MeasureResult {
     let advice = "lower --rate, or look at the server's \"queue\"".to_owned();
     points[2].verdict = Verdict {
         trustworthy: false,
+        in_short: "the figures cannot be relied on: too many <got> no reply.".to_owned(),
         reasons: vec![Reason { name: "losses".to_owned(), what, advice }],
         tried: vec!["warm-up 1 s, then 2 s".to_owned(), "100 k samples, then 200 k".to_owned()],
     };
@@ -43,6 +44,7 @@ pub(crate) fn full() -> MeasureResult {
         objective: "p99<100us".to_owned(),
         met_per_s: Some(50_000.0),
         missed_per_s: Some(80_000.0),
+        not_judged_per_s: Some(120_000.0),
     };
     let asked = "p99<200us".to_owned();
     let samples_file = SamplesFile {
@@ -78,7 +80,12 @@ fn point(rate: f64, mean_ns: f64) -> Point {
     let latency_us =
         Latencies { intended: latency(20.0, mean_ns / 1e3), actual: latency(19.0, mean_ns / 1e3) };
     Point {
-        verdict: Verdict { trustworthy: true, reasons: vec![], tried: vec![] },
+        verdict: Verdict {
+            trustworthy: true,
+            in_short: "p99 is 89.1 us (87.1 us to 92.1 us) at 49796 replies/s.".to_owned(),
+            reasons: vec![],
+            tried: vec![],
+        },
         rate_per_s: Rates { offered: rate, sent: rate - 3.5, achieved: rate - 204.25 },
         counts: Counts {
             sent: SAMPLES + 414,
@@ -88,6 +95,7 @@ fn point(rate: f64, mean_ns: f64) -> Point {
             timeout: 3,
             misses: 7,
             errors: BTreeMap::from([("ERR <unknown>\u{1b}[31m command".to_owned(), 2)]),
+            error_codes: BTreeMap::from([("ERR <unknown>\u{1b}[31m command".to_owned(), 2)]),
             reconnects: 1,
         },
         intervals_us: intervals(&latency_us.intended, mean_ns / 15_000.0),
@@ -103,6 +111,7 @@ fn point(rate: f64, mean_ns: f64) -> Point {
             sleeps: 4,
             icmp_errors: 5,
             kernel_drops: 6,
+            cpu: Some(Cpu { waited_share: 0.07, stolen_share: 0.01, pressed_share: Some(0.2) }),
             clones: None,
         },
         agents: vec![agent("load-1", None), agent("<load-2>", Some("no word for 3 s"))],

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::AppError;
-use super::reply::{Malformed, Outcome, Reply};
+use super::reply::{ErrorCode, Malformed, Outcome, Reply};
 use crate::distribution::Distribution;
 use crate::generator::Generator;
 use crate::quantity::Unit;
@@ -104,6 +104,11 @@ pub trait Framer: fmt::Debug + Send {
 
     /// Whether a reply has begun.
     fn is_within(&self) -> bool;
+
+    /// The protocol's own name of the error that the last reply was; none where it has none.
+    fn error_code(&self) -> ErrorCode {
+        ErrorCode::default()
+    }
 
     /// The reply that the end of the connection ends, if it does.
     fn finish(&mut self) -> Option<Reply> {

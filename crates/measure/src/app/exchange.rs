@@ -10,7 +10,7 @@ use rand::RngExt;
 use super::codec::{Expected, Framer, Setting, Write};
 use super::error::AppError;
 use super::registry::App;
-use super::reply::{Malformed, Reply};
+use super::reply::{ErrorCode, Malformed, Reply};
 use crate::generator::Generator;
 
 /// The requests of one load thread.
@@ -90,6 +90,11 @@ impl Replies {
         };
         self.malformed = taken.err();
         taken
+    }
+
+    /// The protocol's own name of the error that the last reply was.
+    pub fn error_code(&self) -> ErrorCode {
+        self.framer.error_code()
     }
 
     /// The server has closed the connection: the reply that ended so, if one did. All that is

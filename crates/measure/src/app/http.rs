@@ -18,7 +18,7 @@ use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::lines::{Line, Lines, decimal, skip};
 use super::options::{Options, quoted};
-use super::reply::{After, BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use super::reply::{After, BODY_BYTES_MAX, ErrorCode, ErrorKind, Malformed, Outcome, Reply};
 use crate::generator::Generator;
 
 pub(super) const ENTRIES: &[Entry] = &[Entry {
@@ -265,6 +265,10 @@ impl Framer for Replies {
 
     fn is_within(&self) -> bool {
         self.at != At::Status || self.lines.is_within()
+    }
+
+    fn error_code(&self) -> ErrorCode {
+        ErrorCode::of(itoa::Buffer::new().format(self.head.status).as_bytes())
     }
 
     fn finish(&mut self) -> Option<Reply> {

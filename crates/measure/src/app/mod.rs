@@ -58,7 +58,9 @@ pub use self::entry::{Entry, Parse, Serves};
 pub use self::error::AppError;
 pub use self::exchange::{Replies, Requests};
 pub use self::registry::{App, CODECS};
-pub use self::reply::{After, ErrorKind, Malformed, Outcome, Reply, Tally};
+pub use self::reply::{
+    After, ERRORS_MAX, ErrorCode, ErrorCounts, ErrorKind, Malformed, Outcome, Reply, Tally,
+};
 pub use self::spoken::Spoken;
 
 #[cfg(test)]

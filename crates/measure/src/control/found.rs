@@ -60,7 +60,8 @@ impl Found {
             .chain(totals.load_fault())
             .chain(totals.arrival_fault())
             .collect();
-        reasons.extend(totals.unanswered_of_tail(self.p));
+        reasons.extend(totals.failures_of_tail(self.p));
+        reasons.extend(totals.missing());
         if !self.is_stationary() {
             let moved = self.stationarity.drift.filter(|drift| drift.is_beyond(self.tolerance()));
             reasons.push(Reason::NotStationary { change: moved.map(|drift| drift.largest()) });

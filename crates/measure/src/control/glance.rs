@@ -19,6 +19,8 @@ pub struct Glance {
     pub counts: Counts,
     /// Of the replies, those that say that the server did not do what was asked.
     pub errors: u64,
+    /// Of the replies, those that say that a key is not there.
+    pub misses: u64,
     /// Requests that left meanwhile, of whichever time.
     pub sent: u64,
     /// Replies that came meanwhile, to requests of whichever time.
@@ -37,13 +39,15 @@ impl Glance {
             measured_ns: self.measured_ns,
             counts: self.counts,
             errors: self.errors,
+            misses: self.misses,
             offered: self.counts.sent as f64,
             sent: self.sent as f64,
             replied: self.replied as f64,
             ..Totals::default()
         };
         let mut reasons: Vec<Reason> =
-            totals.load_fault().into_iter().chain(totals.unanswered_of_tail(p)).collect();
+            totals.load_fault().into_iter().chain(totals.failures_of_tail(p)).collect();
+        reasons.extend(totals.missing());
         reasons.extend(
             self.intended_ns
                 .zip(self.actual_ns)
@@ -62,6 +66,7 @@ mod tests {
         measured_ns: 1_000_000_000,
         counts: Counts { sent: 1_000, replied: 1_000, lost: 0, refused: 0, timeout: 0 },
         errors: 0,
+        misses: 0,
         sent: 1_000,
         replied: 1_000,
         intended_ns: Some(100_000.0),
@@ -104,7 +109,15 @@ mod tests {
             |lost| Glance { counts: Counts { replied: 1_000 - lost, lost, ..GOOD.counts }, ..GOOD };
         check(losing(1), &[]);
         check(losing(2), &["unanswered"]);
-        check(Glance { errors: 2, ..GOOD }, &["unanswered"]);
+        check(Glance { errors: 2, ..GOOD }, &["errors"]);
+        let both = Counts { replied: 999, lost: 1, ..GOOD.counts };
+        check(Glance { counts: both, errors: 1, ..GOOD }, &["errors", "unanswered"]);
+    }
+
+    #[test]
+    fn a_store_that_has_not_what_is_asked_for_is_seen() {
+        check(Glance { misses: 500, ..GOOD }, &[]);
+        check(Glance { misses: 501, ..GOOD }, &["misses"]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Sums over the windows of a measurement, and the faults of the load that show in them.
 
 use super::Window;
+use crate::app::ErrorCounts;
 use crate::load::Rates;
 use crate::outcome::Counts;
 use crate::statistics::arrival_fit::ArrivalFit;
@@ -12,6 +13,10 @@ pub(super) struct Totals {
     pub(super) measured_ns: u64,
     pub(super) counts: Counts,
     pub(super) errors: u64,
+    /// Errors by what they say.
+    pub(super) error_counts: ErrorCounts,
+    /// Replies that a key is not there.
+    pub(super) misses: u64,
     /// Requests offered, sent and replied to, from the rates.
     pub(super) offered: f64,
     pub(super) sent: f64,
@@ -27,6 +32,8 @@ impl Totals {
         self.measured_ns += window.duration_ns;
         self.counts.merge(&window.counts);
         self.errors += window.errors;
+        self.error_counts.merge(&window.error_counts);
+        self.misses += window.misses;
         self.offered += offered_per_s * seconds;
         self.sent += sent_per_s * seconds;
         self.replied += replied_per_s * seconds;
@@ -60,22 +67,43 @@ impl Totals {
             .then(|| Reason::Overloaded { sent_per_s: per_s(sent), replied_per_s: per_s(replied) })
     }
 
-    /// Requests without a reply, where they may move the percentile `p`.
-    pub(super) fn unanswered_of_tail(&self, p: f64) -> Option<Reason> {
-        self.unanswered().filter(|_| self.unanswered_share() > (1.0 - p) * UNANSWERED_OF_TAIL)
+    /// Requests without a reply and those that were answered with an error, where they may move the
+    /// percentile `p`.
+    pub(super) fn failures_of_tail(&self, p: f64) -> Vec<Reason> {
+        if self.share(self.failures()) <= (1.0 - p) * FAILED_OF_TAIL {
+            return Vec::new();
+        }
+        self.answered_with_errors().into_iter().chain(self.unanswered()).collect()
     }
 
-    fn unanswered_share(&self) -> f64 {
-        self.failures() as f64 / self.counts.sent.max(1) as f64
+    /// Whether most replies say that a key is not there.
+    pub(super) fn missing(&self) -> Option<Reason> {
+        let (misses, replied) = (self.misses, self.counts.replied);
+        let are_most = misses as f64 > replied as f64 * MISSES_SHARE_MAX;
+        are_most.then_some(Reason::Misses { misses, replied })
+    }
+
+    fn share(&self, count: u64) -> f64 {
+        count as f64 / self.counts.sent.max(1) as f64
     }
 
     pub(super) fn unanswered(&self) -> Option<Reason> {
         let Counts { lost, refused, timeout, .. } = self.counts;
-        let named =
-            [("lost", lost), ("timed out", timeout), ("refused", refused), ("failed", self.errors)];
+        let named = [("lost", lost), ("timed out", timeout), ("refused", refused)];
         let outcomes: Vec<_> = named.into_iter().filter(|&(_, count)| count > 0).collect();
-        (!outcomes.is_empty())
-            .then(|| Reason::Unanswered { outcomes, share: self.unanswered_share() })
+        let share = self.share(lost + refused + timeout);
+        (!outcomes.is_empty()).then_some(Reason::Unanswered { outcomes, share })
+    }
+
+    fn answered_with_errors(&self) -> Option<Reason> {
+        if self.errors == 0 {
+            return None;
+        }
+        let mut errors = self.error_counts.named();
+        if errors.is_empty() {
+            errors.push(("error".to_owned(), self.errors));
+        }
+        Some(Reason::Errors { errors, share: self.share(self.errors) })
     }
 }
 
@@ -95,6 +123,8 @@ const RATE_SHARE_MIN: f64 = 0.99;
 /// Of those, so many must be answered in time; a queue that is long at the end of a run leaves some
 /// out.
 const ANSWERED_SHARE_MIN: f64 = 0.95;
-/// Requests without a reply have no latency. Up to this share of those beyond the percentile they
-/// do not move it.
-const UNANSWERED_OF_TAIL: f64 = 0.1;
+/// Requests without a reply have no latency, and an error is no answer. Up to this share of those
+/// beyond the percentile they do not move it.
+const FAILED_OF_TAIL: f64 = 0.1;
+/// A cache misses some; a store of which most keys are missing was not filled.
+const MISSES_SHARE_MAX: f64 = 0.5;

@@ -246,7 +246,7 @@ impl Board {
     pub(super) fn verdict_text(&self) -> String {
         match self.verdict() {
             None => "nothing is measured yet".to_owned(),
-            Some(Verdict::Ok) => "nothing speaks against it".to_owned(),
+            Some(Verdict::Ok) => "nothing speaks against it so far".to_owned(),
             Some(verdict) => verdict
                 .reasons()
                 .iter()
@@ -341,6 +341,7 @@ impl Measured {
     fn take(&mut self, slice: &Slice, role: Role) {
         self.glance.counts.merge(&slice.counts);
         self.glance.errors += slice.tally.errors.iter().sum::<u64>();
+        self.glance.misses += slice.tally.misses;
         self.glance.sent += slice.sent_meanwhile;
         self.glance.replied += slice.replied_meanwhile;
         if role != Role::Throughput {
@@ -477,7 +478,7 @@ pub(super) mod tests {
             line.starts_with("measuring, 1.5 of 10.0 s: 1000/s sent, 1000/s replied, p50 "),
             "{line}"
         );
-        assert!(line.ends_with("us, max 109 us; nothing speaks against it"), "{line}");
+        assert!(line.ends_with("us, max 109 us; nothing speaks against it so far"), "{line}");
         assert_eq!(Board::new("", 0.99, SLICE_NS).line(), None);
     }
 

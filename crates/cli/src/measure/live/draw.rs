@@ -159,7 +159,7 @@ fn draw_figures(board: &Board, frame: &mut Frame<'_>, area: Rect) {
 fn draw_verdict(board: &Board, paint: Paint, frame: &mut Frame<'_>, area: Rect) {
     let (word, style) = match board.verdict() {
         None => ("so far: ", paint.faint()),
-        Some(Verdict::Ok) => ("so far: ", paint.good()),
+        Some(Verdict::Ok) => ("", paint.good()),
         Some(Verdict::NotTrustworthy(_)) => ("not trustworthy so far: ", paint.bad()),
     };
     let said = Line::from(vec![Span::from(word), Span::from(board.verdict_text())]).style(style);

@@ -14,7 +14,7 @@ mod board;
 mod draw;
 
 use tailcut_instrument::job::Role;
-use tailcut_instrument::result::Point;
+use tailcut_instrument::result::{Point, Verdict};
 use tailcut_instrument::view::{AgentStatus, Phase, View};
 use tailcut_measure::control::Leg;
 use tailcut_measure::slices::Slice;
@@ -130,6 +130,15 @@ impl View for Live {
     fn close(&mut self) {
         if self.screen.take().is_some() {
             self.board.said.iter().for_each(|line| eprintln!("{line}"));
+        }
+    }
+
+    /// The last line says what the result does: a glance cannot know what all samples tell.
+    fn handle_verdict(&mut self, verdict: &Verdict) {
+        let line = format!("verdict: {}", text::short_verdict(verdict));
+        match self.screen {
+            Some(_) => self.board.said.push(line),
+            None => eprintln!("{line}"),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use super::super::codec::{Expected, Framer};
 use super::super::lines::{Line, Lines, decimal, skip};
-use super::super::reply::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use super::super::reply::{BODY_BYTES_MAX, ErrorCode, ErrorKind, Malformed, Outcome, Reply};
 use super::GET;
 
 /// The replies of one connection.
@@ -16,6 +16,8 @@ use super::GET;
 pub(super) struct Replies {
     lines: Lines,
     at: At,
+    /// The first word of the last reply that was one line.
+    code: ErrorCode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +43,7 @@ enum First {
 
 impl Replies {
     pub(super) fn new() -> Self {
-        Self { lines: Lines::new(), at: At::First }
+        Self { lines: Lines::new(), at: At::First, code: ErrorCode::default() }
     }
 }
 
@@ -63,7 +65,12 @@ impl Framer for Replies {
             }
             self.at = match self.at {
                 At::First => match first(line, expected)? {
-                    First::Whole(outcome) => return Ok(Some(Reply::keep(outcome))),
+                    First::Whole(outcome) => {
+                        if matches!(outcome, Outcome::Error(_)) {
+                            self.code = ErrorCode::of(line.text);
+                        }
+                        return Ok(Some(Reply::keep(outcome)));
+                    }
                     First::Value(len) => At::Data(len),
                 },
                 At::DataEnd if line.text.is_empty() => At::End,
@@ -74,6 +81,10 @@ impl Framer for Replies {
                 _ => return Err(Malformed::Syntax("the end of memcached's data")),
             };
         }
+    }
+
+    fn error_code(&self) -> ErrorCode {
+        self.code
     }
 
     fn is_within(&self) -> bool {

@@ -18,7 +18,7 @@
 
 use super::super::codec::{Expected, Framer};
 use super::super::lines::{Line, Lines, decimal, skip};
-use super::super::reply::{BODY_BYTES_MAX, ErrorKind, Malformed, Outcome, Reply};
+use super::super::reply::{BODY_BYTES_MAX, ErrorCode, ErrorKind, Malformed, Outcome, Reply};
 
 /// The replies of one connection.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Replies {
     depth: usize,
     /// What the reply says, from its first value on.
     outcome: Option<Outcome>,
+    /// The first word of the last error.
+    code: ErrorCode,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,10 @@ impl Framer for Replies {
         self.find(bytes, Due::Nothing).map(drop)
     }
 
+    fn error_code(&self) -> ErrorCode {
+        self.code
+    }
+
     fn is_within(&self) -> bool {
         self.at != At::Head || self.depth > 0 || self.lines.is_within()
     }
@@ -90,7 +96,14 @@ impl Framer for Replies {
 impl Replies {
     pub(super) fn new() -> Self {
         let open = [Aggregate { left: Some(0), role: Role::Value }; DEPTH_MAX];
-        Self { lines: Lines::new(), at: At::Head, open, depth: 0, outcome: None }
+        Self {
+            lines: Lines::new(),
+            at: At::Head,
+            open,
+            depth: 0,
+            outcome: None,
+            code: ErrorCode::default(),
+        }
     }
 
     /// Finds the end of a reply. Where none is due, only what is no reply may come.
@@ -104,7 +117,7 @@ impl Replies {
                 }
                 self.at = At::BytesEnd(then);
             }
-            let Self { lines, at, .. } = self;
+            let Self { lines, at, code, .. } = self;
             let Some(line) = lines.take(bytes, REPLY_LINE_BYTES_MAX)? else {
                 return Ok(None);
             };
@@ -113,6 +126,9 @@ impl Replies {
             }
             let ended = match *at {
                 At::Head => {
+                    if let Some(words) = line.text.strip_prefix(b"-") {
+                        *code = ErrorCode::of(words);
+                    }
                     let read = Read::of(line)?;
                     if due == Due::Nothing
                         && self.depth == 0
