@@ -6,6 +6,7 @@
 
 mod admin;
 mod agent;
+mod apps;
 mod chart;
 mod compare;
 mod control;
@@ -56,6 +57,7 @@ enum Command {
     Route(route::Args),
     Control(control::Args),
     Measure(measure::Args),
+    Apps(apps::Args),
     Agent(agent::Args),
     Compare(compare::Args),
     Dissect(DissectArgs),
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Command::Route(args) => route::run(args).map(done),
         Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
+        Command::Apps(args) => apps::run(&args).map(done),
         Command::Agent(args) => agent::run(&args).map(done),
         Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => {

@@ -6,7 +6,6 @@ use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tailcut_instrument::agent::spec::AgentSpec;
-use tailcut_instrument::distribution_file::read as read_samples;
 use tailcut_instrument::job::{Clones, Role, Transport};
 use tailcut_instrument::pattern::Pattern;
 use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
@@ -17,6 +16,7 @@ use tailcut_measure::objective::{Objective, parse_percentile};
 use tailcut_measure::quantity::{parse_duration_ns, parse_rate_per_s};
 
 use super::written::{Read, Written};
+use crate::apps;
 use crate::distribution_file::parse_positive_ns;
 
 /// Everything that repeats a measurement. What is absent has the default that its help says.
@@ -31,8 +31,8 @@ pub(crate) struct Flags {
     /// What carries requests [default: tcp for memcached, redis and http, else r2p2]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<Transport>,
-    /// What to ask: echo:BYTES, synthetic:DIST, memcached-binary, memcached-ascii, redis,
-    /// http:/PATH; with options, see below
+    /// What to ask: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis or
+    /// http:/PATH, with options such as redis:keys=1M,get=1; `tailcut help apps` lists them
     #[arg(long, value_name = "APP")]
     pub(crate) app: Option<Written<AppText>>,
     /// Fill the target's store with every key before the load
@@ -337,7 +337,7 @@ macro_rules! kinds {
 
 kinds! {
     /// `--app`.
-    AppText: App = |text| App::parse_with(text, &mut read_samples);
+    AppText: App = |text| apps::parse(text).map(|(app, _)| app);
     /// `--agent`.
     AgentText: AgentSpec = str::parse::<AgentSpec>;
     /// Requests a second.

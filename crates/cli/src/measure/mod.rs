@@ -44,7 +44,7 @@ use self::flags::Flags;
 use self::live::Live;
 use self::progress::progress;
 use crate::trace::TraceFlags;
-use crate::{output, signals};
+use crate::{apps, output, signals};
 
 /// Load a server or a router, and report its latency with a verdict on it
 ///
@@ -53,7 +53,7 @@ use crate::{output, signals};
 /// for as long as it takes to know the percentile; where that cannot be, the verdict says why and
 /// what would help, and the exit status is 3.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = format!("{AFTER_HELP}\n\n{}", apps::describe()))]
 pub(crate) struct Args {
     /// What to measure: redis://HOST or redis://USER:PASSWORD@HOST, rediss://, memcached://,
     /// http://HOST/PATH, https://, or a transport such as r2p2://HOST:PORT with --app; several spread

@@ -9,6 +9,7 @@ use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::control::{Limits, Settings, Setup, Target};
 
 use super::flags::{Flags, Precision};
+use crate::apps;
 
 /// The experiment, which loads nothing yet.
 ///
@@ -17,6 +18,8 @@ use super::flags::{Flags, Precision};
 /// A flag that is missing, and a file of certificates or of a key that cannot be read.
 pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     let app = flags.app.as_ref().context("say what to ask: --app")?;
+    // The settings keep what was typed; agents elsewhere read no file.
+    let (_, app_text) = apps::parse(app.text()).map_err(anyhow::Error::msg)?;
     let transport = flags.carried_by();
     let rate = flags.rate.as_deref().map(|&rate_per_s| Load::Rate(rate_per_s));
     let load = match (flags.pattern, flags.outstanding) {
@@ -24,7 +27,7 @@ pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
         (None, Some(outstanding)) => Load::Outstanding(outstanding),
         (None, None) => rate.context("say how much to load: --rate")?,
     };
-    let mut experiment = Experiment::new(transport, app.text(), flags.target.clone(), load)?;
+    let mut experiment = Experiment::new(transport, &app_text, flags.target.clone(), load)?;
     set_job(&mut experiment.job, flags)?;
     if let Some(arrivals) = &flags.arrivals {
         experiment.arrivals = arrivals.text().to_owned();

@@ -134,6 +134,7 @@ fn every_command_has_a_manual_page() {
         "tailcut-route.1",
         "tailcut-control.1",
         "tailcut-measure.1",
+        "tailcut-apps.1",
         "tailcut-compare.1",
         "tailcut-dissect.1",
         "tailcut-sim-queue.1",
@@ -141,6 +142,24 @@ fn every_command_has_a_manual_page() {
         let text = std::fs::read_to_string(format!("{dir}/{page}")).expect(page);
         assert!(text.contains(".SH"), "{page}");
     }
+    let page = std::fs::read_to_string(format!("{dir}/tailcut-measure.1")).expect("the page");
+    let page = page.replace("\\-", "-");
+    for entry in tailcut_measure::app::CODECS.iter().copied().flatten() {
+        for option in entry.options.iter().copied().flatten() {
+            assert!(page.contains(option.form), "the page does not name {}", option.form);
+        }
+    }
+}
+
+#[test]
+fn help_lists_what_applications_take() {
+    for args in [["help", "apps"], ["help", "measure"], ["apps", "--help"], ["measure", "--help"]] {
+        let text = succeed(&args);
+        for part in ["pick=uniform|rr|zipf:S", "body=TEXT|@FILE", "command=COMMAND"] {
+            assert!(text.contains(part), "{args:?}: {part}");
+        }
+    }
+    assert!(succeed(&["apps"]).contains("get=SHARE"));
 }
 
 fn check(args: &[&str], code: i32, part: &str) {

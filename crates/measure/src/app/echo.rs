@@ -15,6 +15,8 @@ use crate::quantity::parse_size_bytes;
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "echo",
     form: "echo:BYTES",
+    about: "requests of so many bytes, which come back as they are",
+    options: &[],
     parse,
     carrier: Carrier::Message,
     serves: Serves::Echo,

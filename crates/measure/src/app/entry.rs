@@ -15,10 +15,28 @@ pub struct Entry {
     pub form: &'static str,
     /// Reads what stands behind the colon; `load` gives the samples of files.
     pub parse: Parse,
+    /// What it is, in a sentence for people.
+    pub about: &'static str,
+    /// Options behind the colon, in tables that several may share.
+    pub options: &'static [&'static [AppOption]],
     /// What carries it where nobody says: a stream for what others speak over TCP.
     pub carrier: Carrier,
     /// The server's side, where `tailcut serve` has it.
     pub serves: Serves,
+}
+
+/// An option of an application's text form. Whoever adds one to a parser adds it here: a parser that
+/// takes another one panics in debug builds, and help, manual and docs are made from this, or held to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AppOption {
+    /// Its name, in front of `=` where it has a value.
+    pub name: &'static str,
+    /// How it is written: `keys=N`.
+    pub form: &'static str,
+    /// What it does and its default, in a sentence for people.
+    pub about: &'static str,
+    /// A whole application that has it.
+    pub example: &'static str,
 }
 
 /// A reader of an application's text form.

@@ -25,7 +25,7 @@ pub enum AppError {
         /// What was given.
         option: String,
         /// What there is.
-        known: &'static str,
+        known: String,
     },
     /// An option given twice.
     #[error("{app}: {option} is given twice")]
@@ -117,6 +117,14 @@ pub enum AppError {
     /// A request that is none.
     #[error("http: {0}")]
     Http(&'static str),
+    /// A file that was to hold a body or requests.
+    #[error("{path}: {reason}")]
+    File {
+        /// The file as it was named.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// An application that needs a connection.
     #[error("{app} is not spoken over UDP")]
     Datagrams {

@@ -13,8 +13,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use rand::RngExt;
+
 use super::codec::{Carrier, Codec, Expected, Framer, Loader, Setting, Write};
-use super::entry::{Entry, Serves};
+use super::entry::{AppOption, Entry, Serves};
 use super::error::AppError;
 use super::lines::{Line, Lines, decimal, skip};
 use super::options::{Options, quoted};
@@ -24,13 +26,22 @@ use crate::generator::Generator;
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "http",
     form: "http:METHOD:/PATH",
+    about: "requests of HTTP/1.1: http:/PATH, http:METHOD:/PATH, each with options behind a comma, or http:@FILE with a request a line and its weight in front",
+    options: &[OPTIONS],
     parse,
     carrier: Carrier::Stream,
     serves: Serves::Nothing,
 }];
 
+/// Requests with their weights.
 #[derive(Debug, PartialEq)]
 struct Http {
+    requests: Vec<(u32, Request)>,
+}
+
+/// A request.
+#[derive(Debug, PartialEq)]
+struct Request {
     /// A token, such as `GET`.
     method: String,
     /// Path and query, from the slash on.
@@ -44,29 +55,80 @@ struct Http {
 }
 
 fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
-    let mut http = Http::default();
-    let (method, path) = text.split_once(':').unwrap_or(("", ""));
-    if text.starts_with('/') {
-        text.clone_into(&mut http.path);
-    } else if path.starts_with('/')
-        && !method.is_empty()
-        && method.bytes().all(|c| c.is_ascii_alphabetic())
-    {
-        (http.method, http.path) = (method.to_owned(), path.to_owned());
-    } else {
-        let mut options = Options::parse("http", text)?;
-        http.method = options.take("method")?.unwrap_or(http.method);
-        http.path = options.take("path")?.unwrap_or(http.path);
-        http.host = options.take("host")?;
-        http.headers = options.take_all("header")?;
-        http.body = options.take("body")?.unwrap_or_default();
-        options.finish("METHOD:/PATH, or method=, path=, host=, header= (often) and body=")?;
+    if text.starts_with('@') {
+        return Err(AppError::Http("a file of requests is read where the command is given"));
     }
-    http.check()?;
-    Ok(Arc::new(http))
+    let listed = text.starts_with("requests=").then(|| Options::parse("http", text)).transpose()?;
+    let Some(mut options) = listed else {
+        return Ok(Arc::new(Http { requests: vec![(1, Request::parse(text)?)] }));
+    };
+    let lines = options.take("requests")?.unwrap_or_default();
+    options.finish(&[OPTIONS])?;
+    let requests = request_lines(&lines).map(|(weight, text)| Ok((weight?, Request::parse(text)?)));
+    let requests = requests.collect::<Result<Vec<_>, AppError>>()?;
+    if requests.is_empty() {
+        return Err(AppError::Http("there is no request in the list"));
+    }
+    Ok(Arc::new(Http { requests }))
 }
 
-impl Default for Http {
+/// The requests of a list with their weights, but for empty lines and remarks.
+fn request_lines(text: &str) -> impl Iterator<Item = (Result<u32, AppError>, &str)> {
+    let lines = text.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|line| match line.split_once(char::is_whitespace) {
+        Some((weight, request)) if weight.bytes().all(|c| c.is_ascii_digit()) => {
+            let weight = weight.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
+            let refused = AppError::Http("a weight is a whole number from 1 to 1,000,000");
+            (weight.ok_or(refused), request.trim())
+        }
+        _ => (Ok(1), line),
+    })
+}
+
+/// Replaces the files that an application names by what they hold: `body=@FILE`, and `http:@FILE`, a
+/// list of requests. This crate does no IO: `read` gives a file's text.
+pub(super) fn with_files(text: &str, read: &mut ReadText<'_>) -> Result<String, AppError> {
+    let mut read =
+        |path: &str| read(path).map_err(|reason| AppError::File { path: path.to_owned(), reason });
+    let Some(path) = text.strip_prefix('@') else { return with_body(text, &mut read) };
+    let list = read(path)?;
+    let mut lines = Vec::new();
+    for (weight, request) in request_lines(&list) {
+        lines.push(format!("{} {}", weight?, with_body(request, &mut read)?));
+    }
+    Ok(format!("requests={}", quoted(&lines.join("\n"))))
+}
+
+/// Gives the text of a file.
+pub type ReadText<'a> = dyn FnMut(&str) -> Result<String, String> + 'a;
+
+fn with_body(
+    text: &str,
+    read: &mut dyn FnMut(&str) -> Result<String, AppError>,
+) -> Result<String, AppError> {
+    let (short, rest) = split_short(text);
+    let mut options = Options::parse("http", rest)?;
+    let file = options.look("body").and_then(|body| body.strip_prefix('@')).map(str::to_owned);
+    let Some(path) = file else { return Ok(text.to_owned()) };
+    options.replace("body", ("data", read(&path)?));
+    let short = Some(short.to_owned()).filter(|short| !short.is_empty());
+    Ok(short.into_iter().chain(options.written()).collect::<Vec<_>>().join(","))
+}
+
+/// `/PATH` or `METHOD:/PATH` in front, which may be missing, and the options behind it.
+fn split_short(text: &str) -> (&str, &str) {
+    let (first, rest) = text.split_once(',').unwrap_or((text, ""));
+    let (method, path) = first.split_once(':').unwrap_or(("", ""));
+    let is_method = !method.is_empty() && method.bytes().all(|c| c.is_ascii_alphabetic());
+    if first.starts_with('/') || (is_method && path.starts_with('/')) {
+        (first, rest)
+    } else {
+        ("", text)
+    }
+}
+
+impl Default for Request {
     fn default() -> Self {
         Self {
             method: "GET".to_owned(),
@@ -78,7 +140,38 @@ impl Default for Http {
     }
 }
 
-impl Http {
+impl Request {
+    fn parse(text: &str) -> Result<Self, AppError> {
+        let mut request = Self::default();
+        let (short, rest) = split_short(text);
+        let mut options = Options::parse("http", rest)?;
+        if let Some((method, path)) = short.split_once(':').filter(|_| !short.starts_with('/')) {
+            (request.method, request.path) = (method.to_owned(), path.to_owned());
+        } else if !short.is_empty() {
+            short.clone_into(&mut request.path);
+        }
+        request.method = options.take("method")?.unwrap_or(request.method);
+        let path = options.take("path")?;
+        if path.is_some() && !short.is_empty() {
+            return Err(AppError::Together("http: a path in front and path="));
+        }
+        request.path = path.unwrap_or(request.path);
+        request.host = options.take("host")?;
+        request.headers = options.take_all("header")?;
+        let (body, data) = (options.take("body")?, options.take("data")?);
+        match (&body, &data) {
+            (Some(_), Some(_)) => return Err(AppError::Together("http: body and data")),
+            (Some(body), None) if body.starts_with('@') => {
+                return Err(AppError::Http("a body's file is read where the command is given"));
+            }
+            _ => {}
+        }
+        request.body = body.or(data).unwrap_or_default();
+        options.finish(&[OPTIONS])?;
+        request.check()?;
+        Ok(request)
+    }
+
     /// Refuses what would be no request, or another one than is meant.
     fn check(&self) -> Result<(), AppError> {
         let refuse = |reason: &'static str| Err(AppError::Http(reason));
@@ -133,11 +226,24 @@ impl Http {
 
 impl Codec for Http {
     fn requests(&self, setting: Setting<'_>, _: &mut Generator) -> Result<Write, AppError> {
-        let request = self.encode(setting.authority);
-        let due = if self.method == "HEAD" { NO_BODY } else { BODY };
-        Ok(Box::new(move |tag, _, out| {
-            out.extend_from_slice(&request);
-            Expected { tag, due }
+        let mut bound = 0;
+        let encode = |(weight, request): &(u32, Request)| {
+            bound += weight;
+            let due = if request.method == "HEAD" { NO_BODY } else { BODY };
+            (bound, request.encode(setting.authority), due)
+        };
+        let encoded: Vec<(u32, Vec<u8>, u32)> = self.requests.iter().map(encode).collect();
+        Ok(Box::new(move |tag, rng, out| {
+            let place = match encoded.len() {
+                1 => 0,
+                _ => {
+                    let drawn = rng.random_range(0..bound);
+                    encoded.partition_point(|&(below, ..)| below <= drawn)
+                }
+            };
+            let (_, request, due) = &encoded[place];
+            out.extend_from_slice(request);
+            Expected { tag, due: *due }
         }))
     }
 
@@ -153,16 +259,28 @@ impl Codec for Http {
 
 impl fmt::Display for Http {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let [(1, request)] = self.requests.as_slice() {
+            return request.fmt(f);
+        }
+        let lines = self.requests.iter().map(|(weight, request)| format!("{weight} {request}"));
+        write!(f, "requests={}", quoted(&lines.collect::<Vec<_>>().join("\n")))
+    }
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { method, path, host, headers, body } = self;
         let short = Self { method: method.clone(), path: path.clone(), ..Self::default() };
-        if *self == short && method.bytes().all(|c| c.is_ascii_alphabetic()) {
+        let is_plain = method.bytes().all(|c| c.is_ascii_alphabetic()) && !path.contains(',');
+        if *self == short && is_plain {
             return write!(f, "{method}:{path}");
         }
         write!(f, "method={method},path={}", quoted(path))?;
+        let name = if body.starts_with('@') { "data" } else { "body" };
         let body = Some(body).filter(|body| !body.is_empty());
         let host = host.iter().map(|host| ("host", host));
         let headers = headers.iter().map(|header| ("header", header));
-        let mut options = host.chain(headers).chain(body.map(|body| ("body", body)));
+        let mut options = host.chain(headers).chain(body.map(|body| (name, body)));
         options.try_for_each(|(name, value)| write!(f, ",{name}={}", quoted(value)))
     }
 }
@@ -412,6 +530,53 @@ fn is_token(c: u8) -> bool {
     c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c)
 }
 
+const OPTIONS: &[AppOption] = &[
+    AppOption {
+        name: "method",
+        form: "method=METHOD",
+        about: "the method; GET by default",
+        example: "http:method=POST,path=/items",
+    },
+    AppOption {
+        name: "path",
+        form: "path=PATH",
+        about: "path and query, in quotes where they hold a comma; / by default",
+        example: "http:path=\"/items?ids=1,2\"",
+    },
+    AppOption {
+        name: "host",
+        form: "host=NAME",
+        about: "the Host; the target's by default",
+        example: "http:/,host=example.com",
+    },
+    AppOption {
+        name: "header",
+        form: "header=LINE",
+        about: "a line of the head, such as \"Accept: */*\"; may be repeated",
+        example: "http:/,header=Accept: */*,header=Authorization: Bearer x",
+    },
+    AppOption {
+        name: "body",
+        form: "body=TEXT|@FILE",
+        about: "what the request carries: a text, or what a file holds",
+        example: "http:POST:/items,body=\"{}\"",
+    },
+    AppOption {
+        name: "data",
+        form: "data=TEXT",
+        about: "as body, of a text that may begin with @",
+        example: "http:POST:/items,data=@literal",
+    },
+    AppOption {
+        name: "requests",
+        form: "requests=LIST",
+        about: "several requests, a line each with its weight in front; what http:@FILE reads from a file",
+        example: "http:requests=\"9 /a\\n1 POST:/b,body=x\"",
+    },
+];
+
+/// Of a request among several.
+const WEIGHT_MAX: u32 = 1_000_000;
 /// What the request says itself.
 const FRAMING_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "expect"];
 /// Of a reply's head, or of its trailers.

@@ -54,9 +54,10 @@ pub use self::codec::{
     Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Setting, Write,
     WriteKey,
 };
-pub use self::entry::{Entry, Parse, Serves};
+pub use self::entry::{AppOption, Entry, Parse, Serves};
 pub use self::error::AppError;
 pub use self::exchange::{Replies, Requests};
+pub use self::http::ReadText;
 pub use self::registry::{App, CODECS};
 pub use self::reply::{
     After, ERRORS_MAX, ErrorCode, ErrorCounts, ErrorKind, Malformed, Outcome, Reply, Tally,

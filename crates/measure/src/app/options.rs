@@ -10,6 +10,7 @@
 use std::iter::Peekable;
 use std::str::Chars;
 
+use super::entry::AppOption;
 use super::error::AppError;
 
 /// What is left to take.
@@ -18,6 +19,8 @@ pub(super) struct Options {
     app: &'static str,
     /// Names, with their values; a word has none.
     items: Vec<(String, Option<String>)>,
+    /// What was asked for, there or not.
+    asked: Vec<&'static str>,
 }
 
 impl Options {
@@ -28,7 +31,7 @@ impl Options {
         while chars.peek().is_some() {
             items.push(item(app, &mut chars)?);
         }
-        Ok(Self { app, items })
+        Ok(Self { app, items, asked: Vec::new() })
     }
 
     /// The value of an option that may be given once.
@@ -42,6 +45,7 @@ impl Options {
 
     /// The values of an option that may be given often.
     pub(super) fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, AppError> {
+        self.asked.push(name);
         let taken = self.items.extract_if(.., |(given, _)| given == name);
         taken
             .map(|(_, value)| value.ok_or(AppError::ValueMissing { app: self.app, option: name }))
@@ -50,6 +54,7 @@ impl Options {
 
     /// Whether a word is given.
     pub(super) fn take_word(&mut self, name: &'static str) -> bool {
+        self.asked.push(name);
         let before = self.items.len();
         self.items.retain(|(given, value)| given != name || value.is_some());
         before != self.items.len()
@@ -60,12 +65,40 @@ impl Options {
         self.items.iter().any(|(given, _)| given == name)
     }
 
-    /// Refuses what nobody took; `known` lists what there is.
-    pub(super) fn finish(self, known: &'static str) -> Result<(), AppError> {
-        match self.items.into_iter().next() {
-            Some((option, _)) => Err(AppError::OptionUnknown { app: self.app, option, known }),
-            None => Ok(()),
+    /// Refuses what nobody took; `known` has all that there is.
+    pub(super) fn finish(self, known: &[&[AppOption]]) -> Result<(), AppError> {
+        let known = || known.iter().copied().flatten();
+        debug_assert!(
+            self.asked.iter().all(|name| known().any(|option| option.name == *name)),
+            "{:?} are not all in the table of {}",
+            self.asked,
+            self.app
+        );
+        let Some((option, _)) = self.items.into_iter().next() else { return Ok(()) };
+        let known: Vec<&str> = known().map(|option| option.form).collect();
+        Err(AppError::OptionUnknown { app: self.app, option, known: known.join(", ") })
+    }
+
+    /// All that is left, as it is written.
+    pub(super) fn written(self) -> Vec<String> {
+        let item = |(name, value): (String, Option<String>)| match value {
+            Some(value) => format!("{name}={}", quoted(&value)),
+            None => name,
+        };
+        self.items.into_iter().map(item).collect()
+    }
+
+    /// Replaces the value of an option that is given.
+    pub(super) fn replace(&mut self, name: &str, with: (&str, String)) {
+        for item in self.items.iter_mut().filter(|(given, _)| given == name) {
+            *item = (with.0.to_owned(), Some(with.1.clone()));
         }
+    }
+
+    /// The value of an option, which stays.
+    pub(super) fn look(&self, name: &str) -> Option<&str> {
+        let mut values = self.items.iter().filter(|(given, _)| given == name);
+        values.next().and_then(|(_, value)| value.as_deref())
     }
 }
 
@@ -140,19 +173,35 @@ mod tests {
 
     use super::*;
 
+    const fn option(name: &'static str, form: &'static str) -> AppOption {
+        AppOption { name, form, about: "", example: "" }
+    }
+    const B: AppOption = option("b", "b=N");
+    const TABLE: &[&[AppOption]] = &[&[option("a", "a=N"), option("word", "word")], &[B]];
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "not all in the table of x")]
+    fn an_option_that_no_table_has_is_seen() {
+        let mut options = Options::parse("x", "").unwrap();
+        options.take("c").unwrap();
+        let _ = options.finish(TABLE);
+    }
+
     #[test]
     fn a_quoted_value_may_hold_anything() {
         let mut options = Options::parse("x", r#"a="1,2=\"\\\r\n",word,b=c:d=e"#).unwrap();
         assert_eq!(options.take("a"), Ok(Some("1,2=\"\\\r\n".to_owned())));
         assert_eq!(options.take("b"), Ok(Some("c:d=e".to_owned())));
         assert!(options.take_word("word"));
-        assert_eq!(options.finish(""), Ok(()));
+        assert_eq!(options.finish(TABLE), Ok(()));
     }
 
     #[test]
     fn what_nobody_takes_is_refused() {
         let options = Options::parse("x", "a=1").unwrap();
-        assert!(matches!(options.finish("b"), Err(AppError::OptionUnknown { .. })));
+        let error = options.finish(&[&[B]]).unwrap_err();
+        assert_eq!(error.to_string(), "x has no option \"a\"; it has b=N");
     }
 
     #[test]

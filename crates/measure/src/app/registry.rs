@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::codec::{Carrier, Codec, DatagramFramer, Expected, Loader, Login, Preload};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
+use super::http::ReadText;
 use super::{echo, http, memcached, redis, stss, synthetic};
 use crate::distribution::Distribution;
 
@@ -43,6 +44,19 @@ impl App {
     /// What is wrong with the text, or what `load` says.
     pub fn parse_with(text: &str, load: &mut Loader<'_>) -> Result<Self, AppError> {
         Self::parse_among(CODECS, text, load)
+    }
+
+    /// The text form with what the files hold that it names, so that whoever reads it needs none:
+    /// `http:@FILE` and `body=@FILE`. Distributions keep theirs.
+    ///
+    /// # Errors
+    ///
+    /// A file that `read` cannot give, and what is wrong with the text.
+    pub fn with_files(text: &str, read: &mut ReadText<'_>) -> Result<String, AppError> {
+        match text.split_once(':') {
+            Some(("http", rest)) => Ok(format!("http:{}", http::with_files(rest, read)?)),
+            _ => Ok(text.to_owned()),
+        }
     }
 
     /// Reads one of these applications.

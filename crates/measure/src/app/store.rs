@@ -9,6 +9,7 @@ use std::fmt;
 use rand::{Rng, RngExt};
 
 use super::codec::{Loader, distribution};
+use super::entry::AppOption;
 use super::error::AppError;
 use super::options::{Options, quoted};
 use super::payload::FILL;
@@ -321,9 +322,45 @@ fn size_of_all(value: f64) -> Distribution {
     Distribution::new(Form::Fixed { value }, Unit::Size).expect("a size is no less than zero")
 }
 
-/// Options of a store, for people.
-pub(super) const OPTIONS: &str =
-    "etc, keys=N, pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE";
+/// Options of a store.
+pub(super) const OPTIONS: &[AppOption] = &[
+    AppOption {
+        name: "keys",
+        form: "keys=N",
+        about: "keys of the store; 10,000 by default",
+        example: "redis:keys=1M",
+    },
+    AppOption {
+        name: "pick",
+        form: "pick=uniform|rr|zipf:S",
+        about: "which key a request names: each equally likely (the default), one after the other, or some far more often than others",
+        example: "redis:pick=zipf:0.99",
+    },
+    AppOption {
+        name: "key",
+        form: "key=DIST",
+        about: "bytes of a key; fixed:30 by default",
+        example: "redis:key=fixed:40",
+    },
+    AppOption {
+        name: "value",
+        form: "value=DIST",
+        about: "bytes of a value; fixed:200 by default",
+        example: "redis:value=exp:2kB",
+    },
+    AppOption {
+        name: "get",
+        form: "get=SHARE",
+        about: "share of requests that read, the others write; 0.9 by default",
+        example: "redis:get=1",
+    },
+    AppOption {
+        name: "etc",
+        form: "etc",
+        about: "sizes and shares of Facebook's ETC pool, before other options",
+        example: "memcached-binary:etc,keys=100k",
+    },
+];
 
 /// The most keys of a store.
 const KEYS_MAX: u64 = 1 << 40;

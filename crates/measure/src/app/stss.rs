@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::codec::{
     Carrier, Codec, DatagramFramer, Expected, Framer, Loader, Setting, Write, distribution,
 };
-use super::entry::{Entry, Serves};
+use super::entry::{AppOption, Entry, Serves};
 use super::error::AppError;
 use super::options::{Options, quoted};
 use super::payload::{Counted, TAG_BYTES, Tagged, payload_bounds, write_payload};
@@ -25,6 +25,8 @@ use crate::quantity::Unit;
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "stss",
     form: "stss:time=DIST,request=DIST,reply=DIST",
+    about: "requests that carry their service time and the size of their reply, for `tailcut serve --app stss`",
+    options: &[OPTIONS],
     parse,
     carrier: Carrier::Message,
     serves: Serves::Tasks(&StssTasks),
@@ -51,7 +53,7 @@ fn parse(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> 
         request: take("request", Unit::Size)?,
         reply: take("reply", Unit::Size)?,
     };
-    options.finish("time=DIST, request=DIST and reply=DIST")?;
+    options.finish(&[OPTIONS])?;
     Ok(Arc::new(stss))
 }
 
@@ -121,4 +123,15 @@ impl TaskForm for StssTasks {
     }
 }
 
+const OPTIONS: &[AppOption] = &[
+    AppOption { name: "time", form: "time=DIST", about: "service time", example: EXAMPLE },
+    AppOption {
+        name: "request",
+        form: "request=DIST",
+        about: "bytes of a request",
+        example: EXAMPLE,
+    },
+    AppOption { name: "reply", form: "reply=DIST", about: "bytes of a reply", example: EXAMPLE },
+];
+const EXAMPLE: &str = "stss:time=exp:10us,request=fixed:64,reply=fixed:1kB";
 const HEAD_LEN: usize = 24;

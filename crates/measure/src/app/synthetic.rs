@@ -20,6 +20,8 @@ use crate::quantity::Unit;
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "synthetic",
     form: "synthetic:DIST",
+    about: "requests that carry their service time, for `tailcut serve --app synthetic` and `spin`",
+    options: &[],
     parse,
     carrier: Carrier::Message,
     serves: Serves::Tasks(&SyntheticTasks),

@@ -18,6 +18,8 @@ use tailcut_measure::generator::{Generator, generator};
 const ENTRIES: &[Entry] = &[Entry {
     name: "counter",
     form: "counter:STEP",
+    about: "the server's next number",
+    options: &[],
     parse,
     carrier: Carrier::Stream,
     serves: Serves::Nothing,

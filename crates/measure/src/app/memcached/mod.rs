@@ -25,6 +25,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         name: BINARY,
         form: BINARY,
+        about: "GET and SET of a store in memcached's binary protocol",
+        options: &[store::OPTIONS],
         parse: |text, load| parse(BINARY, Dialect::Binary, text, load),
         carrier: Carrier::Stream,
         serves: Serves::Nothing,
@@ -32,6 +34,8 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry {
         name: ASCII,
         form: ASCII,
+        about: "GET and SET of a store in memcached's text protocol, which every memcached speaks",
+        options: &[store::OPTIONS],
         parse: |text, load| parse(ASCII, Dialect::Ascii, text, load),
         carrier: Carrier::Stream,
         serves: Serves::Nothing,
@@ -63,7 +67,7 @@ fn parse(
 ) -> Result<Arc<dyn Codec>, AppError> {
     let mut options = Options::parse(name, text)?;
     let store = Store::take(&mut options, load)?;
-    options.finish(store::OPTIONS)?;
+    options.finish(&[store::OPTIONS])?;
     Ok(Arc::new(Memcached { dialect, store }))
 }
 

@@ -8,16 +8,18 @@ use std::sync::Arc;
 
 use self::template::{Filling, Template};
 use super::codec::{Carrier, Codec, Expected, Framer, Loader, Login, Preload, Setting, Write};
-use super::entry::{Entry, Serves};
+use super::entry::{AppOption, Entry, Serves};
 use super::error::AppError;
 use super::options::{Options, quoted};
 use super::payload::MESSAGE_BYTES_MAX;
-use super::store::{Keys, Store, Traffic};
+use super::store::{self, Keys, Store, Traffic};
 use crate::generator::Generator;
 
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "redis",
     form: "redis",
+    about: "GET and SET of a store, SCAN, or any command, in Redis' protocol",
+    options: &[OPTIONS, store::OPTIONS],
     parse,
     carrier: Carrier::Stream,
     serves: Serves::Nothing,
@@ -82,7 +84,7 @@ fn parse(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> 
         }
         store.get = None;
     }
-    options.finish(OPTIONS)?;
+    options.finish(&[OPTIONS, store::OPTIONS])?;
     Ok(Arc::new(Redis { command, version, store }))
 }
 
@@ -164,8 +166,32 @@ impl fmt::Display for Redis {
 }
 
 const SET: &str = "SET {key} {value}";
-const OPTIONS: &str = "scan, command=COMMAND, preload=COMMAND (with command), resp=2|3, etc, keys=N, \
-    pick=uniform|rr|zipf:S, key=DIST, value=DIST and get=SHARE (without command)";
+const OPTIONS: &[AppOption] = &[
+    AppOption {
+        name: "command",
+        form: "command=COMMAND",
+        about: "any command instead of GET and SET; {key}, {value} and {index} stand for those of the request",
+        example: "redis:command=HGET {key} field",
+    },
+    AppOption {
+        name: "preload",
+        form: "preload=COMMAND",
+        about: "with command: what --preload runs once for each key",
+        example: "redis:command=HGET {key} f,preload=HSET {key} f {value}",
+    },
+    AppOption {
+        name: "scan",
+        form: "scan",
+        about: "SCAN of ten keys, from anywhere, instead of GET and SET",
+        example: "redis:scan",
+    },
+    AppOption {
+        name: "resp",
+        form: "resp=2|3",
+        about: "version of the protocol; 2 by default",
+        example: "redis:resp=3",
+    },
+];
 
 /// The longest key, as that of a value: what Redis takes is half a gigabyte, but nothing that is
 /// measured in microseconds is that long.

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 
+use crate::generator::generator;
+
 use super::*;
 
 #[test]
@@ -32,7 +34,14 @@ fn applications_print_in_full() {
             format!("redis:command=\"EVAL 'a,b' 0\",preload=SET {{key}} 1,resp=2,{unread}"),
         ),
         ("http", "http:GET:/".to_owned()),
-        ("http:/a?b=c,d", "http:GET:/a?b=c,d".to_owned()),
+        ("http:path=\"/a?b=c,d\"", "http:method=GET,path=\"/a?b=c,d\"".to_owned()),
+        ("http:/a,host=x", "http:method=GET,path=/a,host=x".to_owned()),
+        ("http:POST:/a,body=x", "http:method=POST,path=/a,body=x".to_owned()),
+        ("http:/a,data=@x", "http:method=GET,path=/a,data=@x".to_owned()),
+        (
+            "http:requests=\"9 /a\\n\\n# b\\nPOST:/b,body=\\\"c,d\\\"\"",
+            "http:requests=\"9 GET:/a\\n1 method=POST,path=/b,body=\\\"c,d\\\"\"".to_owned(),
+        ),
         ("http:HEAD:/x:y", "http:HEAD:/x:y".to_owned()),
         (
             "http:method=POST,path=/x,host=a:80,header=A: b,header=\"B: c,d\",body=\"{\\\"a\\\": 1}\"",
@@ -72,6 +81,16 @@ fn what_is_no_application_is_refused_with_its_reason() {
         ("redis:preload=SET a b", "has no option \"preload\""),
         ("redis:command=GET {x}", "the places are"),
         ("http:path=x", "begins with a slash"),
+        ("http:/post,foo=1", "has no option \"foo\"; it has method=METHOD, path=PATH, host=NAME"),
+        ("http:/post,opt", "has no option \"opt\""),
+        ("http:/a?b=c,d", "has no option \"d\""),
+        ("http:/post,path=/x", "do not go together"),
+        ("http:/,body=@/etc/passwd", "where the command is given"),
+        ("http:@/etc/passwd", "where the command is given"),
+        ("http:/,body=a,data=b", "do not go together"),
+        ("http:requests=\"0 /a\"", "from 1 to 1,000,000"),
+        ("http:requests=\"# nothing\"", "no request in the list"),
+        ("http:requests=\"/a,x\"", "has no option \"x\""),
         ("http:header=Host: x", "not for the headers"),
         ("http:header=x", "is a line such as"),
         ("http:path=/a b", "has no spaces"),
@@ -82,6 +101,71 @@ fn what_is_no_application_is_refused_with_its_reason() {
         let error = App::parse(text).unwrap_err().to_string();
         assert!(error.contains(reason), "{text}: {error}");
     }
+}
+
+/// What the tables say is what parsers take: a parser that takes more panics in a debug build.
+#[test]
+fn every_option_of_the_tables_is_taken() {
+    let mut options = 0;
+    for entry in CODECS.iter().copied().flatten() {
+        assert!(!entry.about.is_empty(), "{}", entry.name);
+        for option in entry.options.iter().copied().flatten() {
+            options += 1;
+            let name = option.example.split(':').next().unwrap_or_default();
+            let takes = App::parse(option.example);
+            assert!(takes.is_ok(), "{}: {takes:?}", option.example);
+            assert!(CODECS.iter().copied().flatten().any(|entry| entry.name == name));
+            assert!(option.form.starts_with(option.name) && !option.about.is_empty(), "{option:?}");
+            // Of a store the example may be another application's.
+            assert!(option.example.contains(option.name), "{option:?}");
+            let unknown = App::parse(&format!("{},nonsense=1", option.example)).unwrap_err();
+            assert!(unknown.to_string().contains(option.form), "{unknown}");
+        }
+    }
+    assert!(options > 20, "{options}");
+}
+
+#[test]
+fn files_are_read_where_the_command_is_given() {
+    let mut read = |path: &str| match path {
+        "body" => Ok("{\"a\": 1,\n\"b\": 2}".to_owned()),
+        "list" => Ok("# weights\n9 /a\n1 method=POST,path=/b,body=@body\n/c,host=x\n".to_owned()),
+        _ => Err("no such file".to_owned()),
+    };
+    let mut printed = |text: &str| {
+        App::with_files(text, &mut read)
+            .and_then(|text| App::parse(&text))
+            .map(|app| app.to_string())
+    };
+    for (text, expected) in [
+        ("http:/a", "http:GET:/a"),
+        ("redis:keys=1", "redis:resp=2,keys=1,pick=uniform,key=fixed:30,value=fixed:200,get=0.9"),
+        (
+            "http:POST:/a,body=@body",
+            "http:method=POST,path=/a,body=\"{\\\"a\\\": 1,\\n\\\"b\\\": 2}\"",
+        ),
+    ] {
+        assert_eq!(printed(text).unwrap(), expected);
+    }
+    let list = printed("http:@list").unwrap();
+    assert!(list.starts_with("http:requests=\"9 GET:/a\\n1 method=POST,path=/b,body="), "{list}");
+    assert!(list.ends_with("\\n1 method=GET,path=/c,host=x\""), "{list}");
+    assert_eq!(printed("http:@nowhere").unwrap_err().to_string(), "nowhere: no such file");
+}
+
+#[test]
+fn requests_come_by_their_weights() {
+    let app = app("http:requests=\"3 /a\\n1 HEAD:/b\"");
+    let setting = Setting { carrier: Carrier::Stream, authority: "x" };
+    let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
+    let mut first = 0;
+    for _ in 0..10_000 {
+        let mut bytes = Vec::new();
+        requests.write(&mut bytes);
+        first += u32::from(bytes.starts_with(b"GET /a "));
+    }
+    // Five standard deviations of a share of 3 in 4 are 217.
+    assert!((7_283..=7_717).contains(&first), "{first}");
 }
 
 #[test]
@@ -112,7 +196,7 @@ proptest! {
     fn any_http_that_is_read_prints_as_equal(path in "/[!-~]{0,20}", header in "[ -~]{0,10}", body in ".{0,20}") {
         let [path, header, body] =
             [path, format!("X: {header}"), body].map(|value| options::quoted(&value));
-        let app = app(&format!("http:path={path},header={header},body={body}"));
+        let app = app(&format!("http:path={path},header={header},data={body}"));
         prop_assert_eq!(App::parse(&app.to_string()), Ok(app));
     }
 }

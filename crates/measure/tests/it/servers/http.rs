@@ -11,7 +11,9 @@ use super::process::Server;
 fn pages_of_any_kind_are_framed() {
     let Some(server) = start() else { return };
     let apps = [
-        "http:GET:/small?query=1,2",
+        "http:path=\"/small?query=1,2\"",
+        "http:GET:/small?query=1,header=Accept: */*",
+        "http:requests=\"3 /small\\n1 HEAD:/large\\n2 POST:/echoless,body=x\"",
         "http:/large",
         "http:HEAD:/large",
         "http:GET:/empty",
