@@ -8,8 +8,9 @@
 //! | done | the dispatcher | empty, when it collects the job |
 //!
 //! Nothing is shared but the slots: each end keeps its own place in the ring. A job does not move
-//! while the worker is at it, so that it crosses the cores twice, there and back, and each time in
-//! the cache lines of its own slot alone.
+//! while the worker is at it, so that it crosses the cores twice, there and back. Four slots stand
+//! together, in one cache line where jobs are words: jobs that one worker gets, or has done, at once
+//! cross together.
 //!
 //! Invariant: one state changes hands at a time, by a store that releases or an exchange that
 //! acquires, and only `full` can be contended for: by the worker that takes the job and the
@@ -29,14 +30,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// When `len` is not a power of two.
 pub(crate) fn lane<T: Send>(len: usize) -> (Sender<T>, Taker<T>) {
     assert!(len.is_power_of_two(), "a lane of {len} slots is not supported");
-    let slots: Arc<[Slot<T>]> = (0..len).map(|_| Slot::default()).collect();
+    let slots =
+        Ring { groups: (0..len.div_ceil(GROUP_LEN)).map(|_| Group::default()).collect(), len };
     (Sender { slots: slots.clone(), head: 0, tail: 0 }, Taker { slots, next: 0 })
 }
 
+/// The slots of a lane.
+struct Ring<T> {
+    /// As many as `len` needs; the last may have slots that nobody uses.
+    groups: Arc<[Group<T>]>,
+    /// Slots in use, a power of two.
+    len: usize,
+}
+
+/// Slots that share cache lines with each other and with nothing else.
+#[repr(align(64))]
+struct Group<T>([Slot<T>; GROUP_LEN]);
+
 /// The dispatcher's end.
 pub(crate) struct Sender<T> {
-    /// The ring, of a power of two.
-    slots: Arc<[Slot<T>]>,
+    /// The ring.
+    slots: Ring<T>,
     /// Jobs pushed and not taken back; the place of the next.
     head: usize,
     /// Jobs collected; the place of the oldest that is at the worker.
@@ -45,8 +59,8 @@ pub(crate) struct Sender<T> {
 
 /// The worker's end.
 pub(crate) struct Taker<T> {
-    /// The ring, of a power of two.
-    slots: Arc<[Slot<T>]>,
+    /// The ring.
+    slots: Ring<T>,
     /// Jobs taken; the place of the next.
     next: usize,
 }
@@ -59,7 +73,7 @@ pub(crate) struct Taken<'a, T> {
     pub(super) job: PhantomData<&'a mut T>,
 }
 
-#[repr(align(64))]
+#[repr(align(16))]
 pub(super) struct Slot<T> {
     /// One of the states of the table.
     pub(super) state: AtomicU32,
@@ -73,16 +87,37 @@ pub(super) struct Slot<T> {
 // and acquire; so threads share a slot as if they sent each other its job.
 unsafe impl<T: Send> Sync for Slot<T> {}
 
+impl<T> Ring<T> {
+    /// The slot at a place, counted from the start.
+    #[inline]
+    fn at(&self, place: usize) -> &Slot<T> {
+        let index = place & (self.len - 1);
+        &self.groups[index / GROUP_LEN].0[index % GROUP_LEN]
+    }
+}
+
+impl<T> Clone for Ring<T> {
+    fn clone(&self) -> Self {
+        Self { groups: self.groups.clone(), len: self.len }
+    }
+}
+
+impl<T> Default for Group<T> {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| Slot::default()))
+    }
+}
+
 impl<T: Send> Sender<T> {
     /// Gives the worker a job, or returns it when the lane is full.
     #[inline]
     pub(crate) fn push(&mut self, job: T, note: u32) -> Result<(), T> {
         // Only this end makes slots full or empty, so that a slot outside of tail..head is empty
         // without a look at it.
-        if self.head - self.tail == self.slots.len() {
+        if self.head - self.tail == self.slots.len {
             return Err(job);
         }
-        let slot = &self.slots[self.head & (self.slots.len() - 1)];
+        let slot = self.slots.at(self.head);
         // SAFETY: the slot is empty, which gives it to this end.
         unsafe {
             (*slot.job.get()).write(job);
@@ -99,7 +134,7 @@ impl<T: Send> Sender<T> {
         if self.head == self.tail {
             return None;
         }
-        let slot = &self.slots[self.tail & (self.slots.len() - 1)];
+        let slot = self.slots.at(self.tail);
         if slot.state.load(Ordering::Acquire) != DONE {
             return None;
         }
@@ -117,7 +152,7 @@ impl<T: Send> Sender<T> {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let slot = &self.slots[self.tail & (self.slots.len() - 1)];
+            let slot = self.slots.at(self.tail);
             // SAFETY: a prefetch touches nothing that a program sees, at whichever address.
             unsafe { _mm_prefetch::<_MM_HINT_T0>((&raw const slot.state).cast()) };
         }
@@ -125,7 +160,7 @@ impl<T: Send> Sender<T> {
 
     /// Whether [`Sender::collect`] would find a job.
     pub(crate) fn is_done(&self) -> bool {
-        let slot = &self.slots[self.tail & (self.slots.len() - 1)];
+        let slot = self.slots.at(self.tail);
         self.head != self.tail && slot.state.load(Ordering::Acquire) == DONE
     }
 
@@ -134,7 +169,7 @@ impl<T: Send> Sender<T> {
         if self.head == self.tail {
             return None;
         }
-        let slot = &self.slots[(self.head - 1) & (self.slots.len() - 1)];
+        let slot = self.slots.at(self.head - 1);
         // Nothing is read that the worker wrote: it has not touched the job.
         slot.state.compare_exchange(FULL, EMPTY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         self.head -= 1;
@@ -148,7 +183,7 @@ impl<T: Send> Taker<T> {
     /// The next job, if there is one.
     #[inline]
     pub(crate) fn take(&mut self) -> Option<Taken<'_, T>> {
-        let slot = &self.slots[self.next & (self.slots.len() - 1)];
+        let slot = self.slots.at(self.next);
         // The line comes to this core once, to be written; a load would fetch it to be read, and
         // the exchange fetch it again.
         prefetch_to_write(slot);
@@ -167,13 +202,13 @@ impl<T: Send> Taker<T> {
     /// Fetches what [`Taker::take`] will look at.
     #[inline]
     pub(crate) fn prefetch(&self) {
-        prefetch_to_write(&self.slots[self.next & (self.slots.len() - 1)]);
+        prefetch_to_write(self.slots.at(self.next));
     }
 
     /// Whether [`Taker::take`] would find a job.
     #[inline]
     pub(crate) fn has_job(&self) -> bool {
-        let slot = &self.slots[self.next & (self.slots.len() - 1)];
+        let slot = self.slots.at(self.next);
         slot.state.load(Ordering::Relaxed) == FULL
     }
 }
@@ -265,6 +300,9 @@ impl<T> std::fmt::Debug for Taker<T> {
     }
 }
 
+/// Slots of 16 bytes in a cache line.
+const GROUP_LEN: usize = 4;
+
 pub(super) const EMPTY: u32 = 0;
 pub(super) const FULL: u32 = 1;
 pub(super) const TAKEN: u32 = 2;
@@ -301,6 +339,20 @@ mod tests {
         drop(taken);
         assert_eq!(sender.collect(), Some((8, 9)));
         assert_eq!(sender.collect(), None);
+    }
+
+    #[test]
+    fn four_jobs_of_a_word_share_a_cache_line_and_no_two_lanes_do() {
+        let (one, other) = (lane::<Box<u64>>(16).0, lane::<Box<u64>>(16).0);
+        let line = |sender: &Sender<Box<u64>>, place| {
+            let slot: *const Slot<Box<u64>> = sender.slots.at(place);
+            slot.addr() / 64
+        };
+        let lines: Vec<usize> = (0..16).map(|place| line(&one, place)).collect();
+        let mut distinct = lines.clone();
+        distinct.dedup();
+        assert_eq!(distinct.len(), 4, "{lines:?}");
+        assert!((0..16).all(|place| !lines.contains(&line(&other, place))));
     }
 
     #[test]

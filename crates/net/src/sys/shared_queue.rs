@@ -28,7 +28,7 @@ use crate::cache_line::Line;
 pub(crate) fn shared_queue<T: Send>(len: usize, workers: usize) -> (Feeder<T>, Vec<Puller<T>>) {
     assert!(len.is_power_of_two() && len < 1 << 31, "a queue of {len} slots is not supported");
     let ring = Arc::new(Ring {
-        slots: (0..len).map(|_| Slot::default()).collect(),
+        slots: (0..len).map(|_| Alone::default()).collect(),
         order: (0..len).map(|_| AtomicU32::new(NOTHING)).collect(),
         next: Line::default(),
         lock: McsLock::new(workers),
@@ -72,7 +72,7 @@ pub(crate) struct Puller<T> {
 /// What both ends share.
 struct Ring<T> {
     /// The jobs, in any order.
-    slots: Box<[Slot<T>]>,
+    slots: Box<[Alone<Slot<T>>]>,
     /// Indices of full slots, in the order in which they were pushed.
     order: Box<[AtomicU32]>,
     /// Place of the next of them; written under the lock.
@@ -98,12 +98,17 @@ struct Node {
     is_waiting: AtomicBool,
 }
 
+/// A cache line of its own: neighbours go to different workers.
+#[derive(Default)]
+#[repr(align(64))]
+struct Alone<T>(T);
+
 impl<T: Send> Feeder<T> {
     /// Gives the workers a job and keeps a token for it, or returns it when all slots are in use.
     #[inline]
     pub(crate) fn push(&mut self, job: T, note: u32, token: u32) -> Result<(), T> {
         let Some(index) = self.free.pop() else { return Err(job) };
-        let slot = &self.ring.slots[index as usize];
+        let slot = &self.ring.slots[index as usize].0;
         // SAFETY: the slot is free, so it is empty, which gives it to this end.
         unsafe {
             (*slot.job.get()).write(job);
@@ -125,13 +130,13 @@ impl<T: Send> Feeder<T> {
     #[inline]
     pub(crate) fn collect(&mut self, at: &mut usize) -> Option<(T, u32, u32)> {
         while let Some(&index) = self.pushed.front()
-            && self.ring.slots[index as usize].state.load(Ordering::Relaxed) != FULL
+            && self.ring.slots[index as usize].0.state.load(Ordering::Relaxed) != FULL
         {
             self.pushed.pop_front();
             self.taken.push(index);
         }
         while let Some(&index) = self.taken.get(*at) {
-            let slot = &self.ring.slots[index as usize];
+            let slot = &self.ring.slots[index as usize].0;
             if slot.state.load(Ordering::Acquire) != DONE {
                 *at += 1;
                 continue;
@@ -150,7 +155,7 @@ impl<T: Send> Feeder<T> {
     /// Whether [`Feeder::collect`] would find a job.
     pub(crate) fn is_done(&self) -> bool {
         let is_done =
-            |&index: &u32| self.ring.slots[index as usize].state.load(Ordering::Acquire) == DONE;
+            |&index: &u32| self.ring.slots[index as usize].0.state.load(Ordering::Acquire) == DONE;
         self.taken.iter().chain(&self.pushed).any(is_done)
     }
 }
@@ -168,7 +173,7 @@ impl<T: Send> Puller<T> {
         let at = next.0.load(Ordering::Relaxed);
         let place = &order[at & (order.len() - 1)];
         let index = place.load(Ordering::Acquire);
-        let slot = slots.get(index as usize).filter(|slot| {
+        let slot = slots.get(index as usize).map(|slot| &slot.0).filter(|slot| {
             // Whoever sees the place emptied sees where the next is.
             next.0.store(at.wrapping_add(1), Ordering::Relaxed);
             place.store(NOTHING, Ordering::Release);
