@@ -77,17 +77,45 @@ impl Jbsq {
         Self { bound: bound.get(), ties, next: 0 }
     }
 
+    /// The first idle worker of the circle of [`Ties::Rotate`].
+    #[inline]
+    pub(super) fn next_idle(&self, loads: &[u32]) -> Option<usize> {
+        self.rotated(loads, 0)
+    }
+
+    /// The first of the circle that has so many.
+    #[inline]
+    fn rotated(&self, loads: &[u32], fewest: u32) -> Option<usize> {
+        let is_fewest = |&load: &u32| load == fewest;
+        let (before, after) = loads.split_at(if self.next < loads.len() { self.next } else { 0 });
+        let ahead = after.iter().position(is_fewest).map(|offset| before.len() + offset);
+        ahead.or_else(|| before.iter().position(is_fewest))
+    }
+
+    /// Places on this worker, which may take one more.
+    #[inline]
+    pub(super) fn place_on(&mut self, index: usize) -> WorkerId {
+        self.next = index + 1;
+        WorkerId::at(index)
+    }
+
+    /// Places where nobody is idle.
+    pub(super) fn place_behind(&mut self, loads: &[u32], random: u64) -> Placement {
+        // Two passes, because each is a loop without branches that the compiler turns into vector
+        // instructions.
+        let Some(fewest) = loads.iter().copied().min().filter(|&fewest| fewest < self.bound) else {
+            return Placement::Hold;
+        };
+        let index = self.tied(loads, fewest, random).expect("the fewest is somewhere");
+        Placement::One(self.place_on(index))
+    }
+
     /// The worker with `fewest` outstanding that the tie rule names.
     #[inline]
     fn tied(&self, loads: &[u32], fewest: u32, random: u64) -> Option<usize> {
         let is_fewest = |&load: &u32| load == fewest;
         match self.ties {
-            Ties::Rotate => {
-                let (before, after) =
-                    loads.split_at(if self.next < loads.len() { self.next } else { 0 });
-                let ahead = after.iter().position(is_fewest).map(|offset| before.len() + offset);
-                ahead.or_else(|| before.iter().position(is_fewest))
-            }
+            Ties::Rotate => self.rotated(loads, fewest),
             Ties::Random => {
                 // Two passes without a branch on who is tied. The tied worker of some rank comes
                 // after as many workers as have not seen it.
@@ -115,17 +143,9 @@ impl Policy for Jbsq {
         let loads = loads.outstanding;
         // Nobody has fewer than an idle worker.
         if let Some(index) = self.tied(loads, 0, random) {
-            self.next = index + 1;
-            return Placement::One(WorkerId::at(index));
+            return Placement::One(self.place_on(index));
         }
-        // Two passes, because each is a loop without branches that the compiler turns into vector
-        // instructions.
-        let Some(fewest) = loads.iter().copied().min().filter(|&fewest| fewest < self.bound) else {
-            return Placement::Hold;
-        };
-        let index = self.tied(loads, fewest, random).expect("the fewest is somewhere");
-        self.next = index + 1;
-        Placement::One(WorkerId::at(index))
+        self.place_behind(loads, random)
     }
 
     fn bound(&self) -> Option<u32> {

@@ -1,6 +1,7 @@
 //! JBSQ with copies: room that nobody needs is given to clones.
 
 use std::num::NonZeroU32;
+use std::ops::Range;
 
 use super::{
     Argument, Entry, Form, Jbsq, Loads, Placement, Policy, PolicySpec, QueueModel, Scope, WorkerId,
@@ -43,35 +44,56 @@ impl JbsqClone {
         Self { jbsq: Jbsq::new(bound), bound: bound.get() }
     }
 
+    /// Places on `idle` and the fewest that follow it; where nobody is idle by [`Jbsq`].
+    #[inline(never)]
+    fn place_behind(&mut self, loads: Loads<'_>, idle: Option<usize>, random: u64) -> Placement {
+        let first = match idle {
+            Some(first) => self.jbsq.place_on(first),
+            None => match self.jbsq.place_behind(loads.outstanding, random) {
+                Placement::One(first) => first,
+                other => return other,
+            },
+        };
+        match self.other(loads, first.index()) {
+            Some(second) => Placement::Two(first, WorkerId::at(second)),
+            None => Placement::One(first),
+        }
+    }
+
     /// Where the copy goes; on a tie to the first after the original, as far as it goes round.
     #[inline]
-    fn other(&self, loads: Loads<'_>, first: WorkerId) -> Option<WorkerId> {
-        let (count, first) = (loads.outstanding.len(), first.index());
+    fn other(&self, loads: Loads<'_>, first: usize) -> Option<usize> {
         // Workers out of service are above any bound.
         let (mut fewest, mut second) = (self.bound, None);
-        for index in (first + 1..count).chain(0..first) {
-            let outstanding = loads.outstanding[index];
-            if outstanding < fewest && loads.waiting[index] == 0 {
-                (fewest, second) = (outstanding, Some(WorkerId::at(index)));
-                // Nobody has fewer than an idle worker.
-                if outstanding == 0 {
-                    break;
+        let mut see = |range: Range<usize>| {
+            let columns = loads.outstanding[range.clone()].iter().zip(&loads.waiting[range.clone()]);
+            for (index, (&outstanding, &waiting)) in range.zip(columns) {
+                if outstanding < fewest && waiting == 0 {
+                    (fewest, second) = (outstanding, Some(index));
                 }
             }
-        }
+        };
+        see(first + 1..loads.outstanding.len());
+        see(0..first);
         second
     }
 }
 
 impl Policy for JbsqClone {
+    #[inline]
     fn place(&mut self, loads: Loads<'_>, random: u64) -> Placement {
-        let Placement::One(first) = self.jbsq.place(loads, random) else {
-            return Placement::Hold;
+        // Nobody has fewer than an idle worker.
+        let Some(first) = self.jbsq.next_idle(loads.outstanding) else {
+            return self.place_behind(loads, None, random);
         };
-        match self.other(loads, first) {
-            Some(second) => Placement::Two(first, second),
-            None => Placement::One(first),
+        let waiting = &loads.waiting[..loads.outstanding.len()];
+        let is_idle = |&index: &usize| loads.outstanding[index] | waiting[index] == 0;
+        let ahead = (first + 1..waiting.len()).find(is_idle);
+        if let Some(second) = ahead.or_else(|| (0..first).find(is_idle)) {
+            // An index of a worker, as that of every load.
+            return Placement::Two(self.jbsq.place_on(first), WorkerId(second as u32));
         }
+        self.place_behind(loads, Some(first), random)
     }
 
     fn bound(&self) -> Option<u32> {

@@ -73,6 +73,9 @@ registry! {
 /// Pairs that are drawn of all workers before those that may take a request are counted.
 const PAIRS_TRIED: u32 = 3;
 
+/// The index of no worker.
+const NOBODY: u32 = u32::MAX;
+
 /// The outstanding count of a worker that takes nothing: removed, drained or silent.
 pub const OUT_OF_SERVICE: u32 = u32::MAX;
 
@@ -152,14 +155,37 @@ impl Loads<'_> {
     #[inline]
     fn draw_pair(&self, limit: u32, random: u64) -> Placement {
         let loads = self.outstanding;
-        let mut draws = Draws::new(random);
+        let mut known = NOBODY;
+        // Where most may take it, two of all are found sooner than those that may are counted; of
+        // these, all pairs are as likely either way.
         if loads.len() >= 2 {
-            // Where most may take it, two of all are found sooner than those that may are counted;
-            // of these, all pairs are as likely either way.
-            for _ in 0..PAIRS_TRIED {
-                let (first, second) = draws.distinct_below(loads.len() as u32);
-                if loads[first as usize].max(loads[second as usize]) < limit {
-                    return Placement::Two(WorkerId(first), WorkerId(second));
+            let (first, second) = draws::distinct_of(random, loads.len() as u32);
+            match (loads[first as usize] < limit, loads[second as usize] < limit) {
+                (true, true) => return Placement::Two(WorkerId(first), WorkerId(second)),
+                (true, false) => known = first,
+                (false, true) => known = second,
+                (false, false) => {}
+            }
+        }
+        self.draw_pair_again(limit, known, random)
+    }
+
+    /// The same where `known` may take it, and whoever was drawn with it may not; or neither may, and
+    /// `known` is nobody.
+    #[inline(never)]
+    fn draw_pair_again(&self, limit: u32, mut known: u32, random: u64) -> Placement {
+        let loads = self.outstanding;
+        let mut draws = Draws::new(random);
+        // One that may take it, drawn of all, is as likely as any other that may, and so is one more
+        // that is drawn of all the rest.
+        for _ in 1..if loads.len() >= 2 { PAIRS_TRIED } else { 0 } {
+            let (first, second) = draws.distinct_below(loads.len() as u32);
+            for index in [first, second] {
+                if loads[index as usize] < limit && index != known {
+                    if known != NOBODY {
+                        return Placement::Two(WorkerId(known), WorkerId(index));
+                    }
+                    known = index;
                 }
             }
         }
@@ -167,6 +193,7 @@ impl Loads<'_> {
     }
 
     /// The same where few may take it.
+    #[inline(never)]
     fn draw_counted_pair(&self, limit: u32, mut draws: Draws) -> Placement {
         let loads = self.outstanding;
         let count = draws::count_below(loads, limit);

@@ -623,8 +623,11 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     #[inline]
     fn count_placed(&mut self, worker: WorkerId) {
         let load = &mut self.loads[worker.index()];
-        assert!(*load < OUT_OF_SERVICE, "a policy places on workers in service");
-        *load = (*load + 1).min(OUT_OF_SERVICE - 1);
+        if *load < OUT_OF_SERVICE - 1 {
+            *load += 1;
+        } else {
+            assert!(*load != OUT_OF_SERVICE, "a policy places on workers in service");
+        }
     }
 
     /// Where the count of a worker is kept.
