@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use tailcut_measure::quantity::duration;
 use tailcut_measure::objective::{Answer as Judgement, Objective, percentile_name};
 use tailcut_measure::search::Outcome;
 use tailcut_measure::statistics::quantile::estimate;
@@ -197,11 +198,9 @@ fn assertions(asked: &[Objective], measured: &Measured) -> Vec<Assertion> {
         let (found, holds) = match known {
             Ok(known) => {
                 let [value, low, high] =
-                    [known.value_ns, known.low_ns, known.high_ns].map(|ns| ns / 1e3);
-                let found = format!(
-                    "{} is {value:.1} us, from {low:.1} to {high:.1}",
-                    percentile_name(objective.p)
-                );
+                    [known.value_ns, known.low_ns, known.high_ns].map(duration);
+                let found =
+                    format!("{} is {value}, from {low} to {high}", percentile_name(objective.p));
                 (found, objective.judge(&known) == Judgement::Met)
             }
             Err(error) => (error.to_string(), false),

@@ -10,6 +10,7 @@ use strum::{AsRefStr, EnumDiscriminants};
 use thiserror::Error;
 
 use crate::objective::percentile_name;
+use crate::quantity::duration;
 
 /// Whether a measurement may be relied on.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +118,7 @@ pub enum Reason {
         replied_per_s: f64,
     },
     /// The client sent so late that its own delay is a part of the percentile.
-    #[error("the client sent late: {} is {:.1} us from the intended send and {:.1} us from the actual one", percentile_name(*p), intended_ns / 1e3, actual_ns / 1e3)]
+    #[error("the client sent late: {} is {} from the intended send and {} from the actual one", percentile_name(*p), duration(*intended_ns), duration(*actual_ns))]
     ClientLate {
         /// The percentile, as a share.
         p: f64,

@@ -1,5 +1,7 @@
 //! Where values stand on a side of a frame, and which of them are written there.
 
+use tailcut_measure::quantity::duration;
+
 /// A side of a frame: linear, logarithmic, or names side by side.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Axis {
@@ -56,6 +58,20 @@ impl Axis {
             }
             None => Self::linear(title, (0.0, 1.0), 0.5),
         }
+    }
+
+    /// The axis of values that are times in us, written as people say them.
+    pub(crate) fn of_times(mut self) -> Self {
+        for (value, label) in &mut self.ticks {
+            let text = duration(*value * 1e3);
+            let (digits, unit) = text.split_once(' ').unwrap_or((&text, ""));
+            let digits = match digits.contains('.') {
+                true => digits.trim_end_matches('0').trim_end_matches('.'),
+                false => digits,
+            };
+            *label = if *value == 0.0 { "0".to_owned() } else { format!("{digits} {unit}") };
+        }
+        self
     }
 
     /// Names at 0, 1, 2 and so on.
@@ -182,6 +198,14 @@ mod tests {
         check(&Axis::covering(String::new(), [0.1, 0.9]), "0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9");
         check(&Axis::covering(String::new(), [0.0, 12.0]), "0 2 4 6 8 10 12");
         check(&Axis::covering(String::new(), [0.95, 1.0]), "0.95 0.96 0.97 0.98 0.99 1.00");
+    }
+
+    #[test]
+    fn times_have_the_units_that_people_use() {
+        let axis = |low, high| Axis::covering(String::new(), [low, high]).of_times();
+        check(&axis(10.0, 1e6), "10 us 100 us 1 ms 10 ms 100 ms 1 s");
+        check(&axis(0.0, 12.0), "0 2 us 4 us 6 us 8 us 10 us 12 us");
+        check(&axis(900.0, 1_100.0), "900 us 950 us 1 ms 1.05 ms 1.1 ms");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A comparison for a terminal.
 
+use tailcut_measure::quantity::duration;
+
 use super::difference::{DifferenceUs, Row};
 use super::{Comparison, Side};
 use crate::measure::text::{self, Style};
@@ -38,7 +40,7 @@ pub(super) fn cells(rows: &[Row]) -> Vec<Vec<String>> {
         .map_or(0.95, |difference| difference.confidence);
     let interval = format!("{} % interval", four_digits(100.0 * confidence));
     let head =
-        ["latency, us", "A", "B", "B - A", &interval, "change", ""].map(str::to_owned).to_vec();
+        ["latency", "A", "B", "B - A", &interval, "change", ""].map(str::to_owned).to_vec();
     let cells = rows.iter().map(|row| {
         let (value, interval) = match row.difference_us {
             Some(DifferenceUs { value, low, high, .. }) => {
@@ -51,7 +53,7 @@ pub(super) fn cells(rows: &[Row]) -> Vec<Vec<String>> {
             _ => "-".to_owned(),
         };
         let figures =
-            [four_digits(row.before_us), four_digits(row.after_us), value, interval, change];
+            [time(row.before_us), time(row.after_us), value, interval, change];
         [vec![row.title.to_owned()], figures.to_vec(), vec![judged(row).to_owned()]].concat()
     });
     std::iter::once(head).chain(cells).collect()
@@ -71,7 +73,12 @@ fn judged(row: &Row) -> &'static str {
 }
 
 fn signed(value: f64) -> String {
-    if value > 0.0 { format!("+{}", four_digits(value)) } else { four_digits(value) }
+    if value > 0.0 { format!("+{}", time(value)) } else { time(value) }
+}
+
+/// A time in us as people say it.
+fn time(us: f64) -> String {
+    duration(us * 1e3)
 }
 
 #[cfg(test)]

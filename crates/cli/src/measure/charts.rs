@@ -10,6 +10,7 @@ use crate::page::Drawn;
 use tailcut_instrument::hdr;
 use tailcut_instrument::percentile::PERCENTILES;
 use tailcut_instrument::result::{ArrivalTest, Interval, Moment, Point};
+use tailcut_measure::quantity::duration;
 
 /// A curve of latencies: its name, its samples, and the intervals that are known by their shares.
 pub(crate) struct Curve<'a> {
@@ -35,9 +36,9 @@ pub(crate) fn percentiles(curves: &[Curve<'_>]) -> Drawn {
     let nines = PERCENTILE_TICKS.iter().map(|&(share, label)| (nines(share), label.to_owned()));
     let ticks = nines.filter(|&(x, _)| x <= end + 1e-9).collect();
     let x = Axis::with_ticks("percentile".to_owned(), (0.0, end), ticks);
-    let y = Axis::from_zero("latency (us)".to_owned(), heights(&series));
+    let y = Axis::from_zero("latency".to_owned(), heights(&series)).of_times();
     let title = |label: &str, (x, y): (f64, f64)| {
-        format!("{label}, p{}: {} us", percent(1.0 - 10f64.powf(-x)), four_digits(y))
+        format!("{label}, p{}: {}", percent(1.0 - 10f64.powf(-x)), duration(y * 1e3))
     };
     draw(&series, x, y, ("Latency over the percentile", &title))
 }
@@ -57,10 +58,8 @@ pub(crate) fn distribution(curves: &[Curve<'_>]) -> Drawn {
         }
     });
     let series: Vec<Series> = series.collect();
-    let x = Axis::covering(
-        "latency (us)".to_owned(),
-        series.iter().flat_map(|series| series.curve.iter().map(|place| place.0)),
-    );
+    let latencies = series.iter().flat_map(|series| series.curve.iter().map(|place| place.0));
+    let x = Axis::covering("latency".to_owned(), latencies).of_times();
     let y = Axis::linear("share of the requests".to_owned(), (0.0, 1.0), 0.2);
     draw(&series, x, y, ("The share of requests that took no longer than a latency", &plain_title))
 }
@@ -100,9 +99,9 @@ pub(crate) fn loads(points: &[Point]) -> Drawn {
     }
     let rates = points.iter().map(|point| point.rate_per_s.achieved);
     let x = Axis::from_zero("replies per second".to_owned(), rates);
-    let y = Axis::from_zero("latency (us)".to_owned(), heights(&series));
+    let y = Axis::from_zero("latency".to_owned(), heights(&series)).of_times();
     let title = |label: &str, (x, y): (f64, f64)| {
-        format!("{label} at {}/s: {} us", four_digits(x), four_digits(y))
+        format!("{label} at {}/s: {}", four_digits(x), duration(y * 1e3))
     };
     draw(&series, x, y, ("Latency over the load", &title))
 }
@@ -132,8 +131,11 @@ pub(crate) fn latency(moments: &[Moment]) -> Drawn {
         kind("p99", 1, |moment| moment.p99_us),
         kind("max", 0, |moment| moment.max_us),
     ];
-    let y = Axis::from_zero("latency (us)".to_owned(), heights(&series));
-    draw(&series, time_axis(moments), y, ("Latency over time", &plain_title))
+    let y = Axis::from_zero("latency".to_owned(), heights(&series)).of_times();
+    let title = |label: &str, (x, y): (f64, f64)| {
+        format!("{label} at {} s: {}", four_digits(x), duration(y * 1e3))
+    };
+    draw(&series, time_axis(moments), y, ("Latency over time", &title))
 }
 
 /// Quantiles of the gaps between requests, found over asked for.

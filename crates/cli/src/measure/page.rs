@@ -118,7 +118,7 @@ fn tiles(point: &Point) -> Vec<Tile> {
         let note = point.intervals_us.get(percentile.name).map(range).unwrap_or_default();
         Some(Tile {
             name: percentile.title.to_owned(),
-            value: format!("{} us", four_digits(value)),
+            value: figure(Some(value)),
             note,
         })
     });
@@ -132,7 +132,7 @@ fn tiles(point: &Point) -> Vec<Tile> {
 fn latency_table(point: &Point) -> Section {
     let mut rows = latency_rows(point);
     let head = rows.remove(0);
-    let head: Vec<&str> = ["us"].into_iter().chain(head[1..].iter().map(String::as_str)).collect();
+    let head: Vec<&str> = [""].into_iter().chain(head[1..].iter().map(String::as_str)).collect();
     let note = "A percentile is given where ten samples lie beyond it. Latency from the intended send is what a user would see; \
                 where it is longer than that from the actual one, the client could not keep the schedule. Neighbouring requests \
                 meet the same queue, so the samples are worth fewer independent ones, and the intervals reckon with that.";
@@ -306,7 +306,7 @@ fn timestamp_table(point: &Point) -> Option<Section> {
     let Timestamps { used, answers, asked, missing, late, .. } = timestamps;
     let note = format!(
         "Used: {used}; all other figures are by {answers}. Of {asked} transmit stamps {missing} never came and {late} came late. \
-         Latencies in us, from the actual send, of requests that several have stamped."
+         Latencies from the actual send, of requests that several have stamped."
     );
     Some(
         Section::table(

@@ -7,6 +7,7 @@ use std::env;
 use std::io::{IsTerminal as _, stderr, stdout};
 
 use serde_json::Value;
+use tailcut_measure::quantity::duration;
 
 use crate::output::{four_digits, printable, table};
 use tailcut_instrument::percentile::{self, PERCENTILES, Percentile};
@@ -94,7 +95,7 @@ pub(crate) fn line(point: &Point) -> String {
         .map_or_else(String::new, |interval| format!(" ({})", range(interval)));
     let latency = &point.latency_us.intended;
     format!(
-        "{}/s offered, {}/s achieved: p50 {} us, p99 {} us{interval}, {}",
+        "{}/s offered, {}/s achieved: p50 {}, p99 {}{interval}, {}",
         four_digits(point.rate_per_s.offered),
         four_digits(point.rate_per_s.achieved),
         figure(latency.p50),
@@ -183,7 +184,7 @@ pub(crate) fn errors(point: &Point) -> Vec<(&str, u64)> {
 fn latencies(point: &Point) -> String {
     let mut rows = latency_rows(point);
     // A percentile that the samples do not support has no row here.
-    let is_always = |row: &[String]| ["latency, us", "mean", "max"].contains(&row[0].as_str());
+    let is_always = |row: &[String]| ["latency", "mean", "max"].contains(&row[0].as_str());
     rows.retain(|row| is_always(row) || row[1] != "-" || row[4] != "-");
     table(&rows, 1)
 }
@@ -195,7 +196,7 @@ pub(crate) fn latency_rows(point: &Point) -> Vec<Vec<String>> {
         point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
     let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
     let head = [
-        "latency, us",
+        "latency",
         "from intended send",
         &interval_head,
         "effective samples",
@@ -236,15 +237,15 @@ fn timestamps(timestamps: &Timestamps) -> String {
     text.push('\n');
     if let Some(Latency { p50: Some(p50), p99, .. }) = timestamps.bias_us {
         let tail =
-            p99.map_or_else(String::new, |p99| format!(", {} us at the p99", four_digits(p99)));
+            p99.map_or_else(String::new, |p99| format!(", {} at the p99", duration(p99 * 1e3)));
         text.push_str(&format!(
-            "the client adds {} us at the median{tail} (user space less kernel)\n",
-            four_digits(p50)
+            "the client adds {} at the median{tail} (user space less kernel)\n",
+            duration(p50 * 1e3)
         ));
     }
     if timestamps.latency_us.len() > 1 {
         let mut rows = vec![
-            ["latency by timestamp, us", "requests", "p50", "p99", "p99.9"]
+            ["latency by timestamp", "requests", "p50", "p99", "p99.9"]
                 .map(str::to_owned)
                 .to_vec(),
         ];
@@ -304,7 +305,7 @@ fn asked(result: &MeasureResult) -> Percentile {
 /// The head of [`load_rows`].
 pub(crate) fn load_head(result: &MeasureResult) -> Vec<String> {
     let interval = format!("{} interval", asked(result).title);
-    ["offered/s", "achieved/s", "p50, us", "p99, us", &interval, "verdict"]
+    ["offered/s", "achieved/s", "p50", "p99", &interval, "verdict"]
         .map(str::to_owned)
         .to_vec()
 }
@@ -377,16 +378,16 @@ pub(crate) fn short_verdict(verdict: &Verdict) -> String {
 
 /// Both ends of an interval.
 pub(crate) fn range(interval: &Interval) -> String {
-    format!("{} to {}", four_digits(interval.low), four_digits(interval.high))
+    format!("{} to {}", duration(interval.low * 1e3), duration(interval.high * 1e3))
 }
 
-/// A figure, or a dash where the samples do not support it.
-pub(crate) fn figure(value: Option<f64>) -> String {
-    value.map_or_else(|| "-".to_owned(), four_digits)
+/// A time in us as people say it, or a dash where the samples do not support it.
+pub(crate) fn figure(value_us: Option<f64>) -> String {
+    value_us.map_or_else(|| "-".to_owned(), |us| duration(us * 1e3))
 }
 
 pub(crate) const AGENT_HEAD: [&str; 8] =
-    ["agent", "role", "threads", "connections", "sent", "replied", "p99, us", ""];
+    ["agent", "role", "threads", "connections", "sent", "replied", "p99", ""];
 
 #[cfg(test)]
 mod tests {
@@ -410,11 +411,11 @@ mod tests {
         let full = sample::full();
         assert_eq!(
             line(&full.points[2]),
-            "80000/s offered, 79796/s achieved: p50 61.59 us, p99 296.3 us (288.3 to 308.3), not trustworthy: losses"
+            "80000/s offered, 79796/s achieved: p50 61.6 us, p99 296 us (288 us to 308 us), not trustworthy: losses"
         );
         assert_eq!(
             line(&Point::default()),
-            "0/s offered, 0/s achieved: p50 - us, p99 - us, not trustworthy"
+            "0/s offered, 0/s achieved: p50 -, p99 -, not trustworthy"
         );
     }
 

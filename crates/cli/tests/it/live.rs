@@ -277,7 +277,7 @@ fn without_a_terminal_there_is_a_line_a_second() {
         .map_or_else(|| panic!("{stderr}"), |(last, lines)| ((*last).to_owned(), lines.to_vec()));
     assert!((1..=3).contains(&lines.len()), "{stderr}");
     assert!(
-        lines.iter().all(|line| line.contains("/s sent, ") && line.contains(" us; ")),
+        lines.iter().all(|line| line.contains("/s sent, ") && line.contains(", max ")),
         "{stderr}"
     );
     assert!(lines.last().is_some_and(|line| line.starts_with("measuring, ")), "{stderr}");

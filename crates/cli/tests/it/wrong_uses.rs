@@ -113,7 +113,9 @@ fn tls_is_asked_without_it() {
     let at = server.address;
     check(&[&format!("http://{at}")], &["speaks TLS", "asked for http without it"]);
     check(&[&format!("redis://{at}")], &["speaks TLS", "asked for redis without it"]);
-    let own = serve("echo", &["--transport", "tls"]);
+    let shown = server.directory.join("shown.pem");
+    let shown = shown.to_str().expect("a path");
+    let own = serve("echo", &["--transport", "tls", "--self-signed", shown]);
     let url = format!("tcp://{}", own.address());
     check(&[&url, "--app", "echo:64"], &["speaks TLS", "asked for echo without it"]);
 }

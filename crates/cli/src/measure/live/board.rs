@@ -9,6 +9,7 @@
 use hdrhistogram::Histogram;
 use tailcut_measure::control::{Glance, Leg};
 use tailcut_measure::objective::percentile_name;
+use tailcut_measure::quantity::duration;
 use tailcut_measure::outcome::{Counts, LATENCY_MAX_NS};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
@@ -193,7 +194,7 @@ impl Board {
             shares.sort_by(f64::total_cmp);
         }
         let names = shares.iter().map(|&share| percentile_name(share));
-        let head = ["latency, us".to_owned(), "mean".to_owned()]
+        let head = ["latency".to_owned(), "mean".to_owned()]
             .into_iter()
             .chain(names)
             .chain(["max".to_owned()])
@@ -263,9 +264,9 @@ impl Board {
             return format!("the interval of the {name} comes with the first look at all samples");
         };
         let [value, low, high] =
-            [known.value_ns, known.low_ns, known.high_ns].map(|ns| four_digits(ns / 1e3));
+            [known.value_ns, known.low_ns, known.high_ns].map(duration);
         format!(
-            "{name} {value} us, {:.0} % interval {low} to {high} at the last look",
+            "{name} {value}, {:.0} % interval {low} to {high} at the last look",
             100.0 * known.confidence
         )
     }
@@ -274,7 +275,7 @@ impl Board {
     pub(super) fn line(&self) -> Option<String> {
         let point = self.points().last().copied()?;
         Some(format!(
-            "{}: {}/s sent, {}/s replied, p50 {} us, {} {} us, max {} us; {}",
+            "{}: {}/s sent, {}/s replied, p50 {}, {} {}, max {}; {}",
             self.progress(),
             four_digits(point.sent_per_s.round()),
             four_digits(point.replied_per_s.round()),
@@ -487,18 +488,18 @@ pub(super) mod tests {
         let mut board = board(10);
         assert_eq!(
             board.latencies()[0],
-            ["latency, us", "mean", "p50", "p90", "p99", "p99.9", "max"]
+            ["latency", "mean", "p50", "p90", "p99", "p99.9", "max"]
         );
         board.p = 0.95;
         assert_eq!(
             board.latencies()[0],
-            ["latency, us", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"]
+            ["latency", "mean", "p50", "p90", "p95", "p99", "p99.9", "max"]
         );
         let row = &board.latencies()[1];
         // A thousand samples leave ten beyond the p99 and one beyond the p99.9.
         assert_eq!(
             (row[1].as_str(), row[5].as_str(), row[6].as_str(), row[7].as_str()),
-            ("59.50", "108.0", "-", "109")
+            ("59.5 us", "108 us", "-", "109 us")
         );
     }
 

@@ -12,6 +12,7 @@ use ratatui::widgets::{
     Axis, Block, Chart, Dataset, Gauge, GraphType, Paragraph, Row, Table, Wrap,
 };
 use tailcut_measure::objective::percentile_name;
+use tailcut_measure::quantity::duration;
 use tailcut_measure::verdict::Verdict;
 
 use super::board::{AgentRow, Board, Point};
@@ -100,16 +101,22 @@ fn draw_latency(points: &[Point], p: f64, paint: Paint, frame: &mut Frame<'_>, a
         all().fold(f64::NEG_INFINITY, f64::max).ceil(),
     );
     let (low, high) = if low.is_finite() { (low, high.max(low + 1.0)) } else { (0.0, 3.0) };
-    let labels = (low as i32..=high as i32).map(|power| four_digits(10_f64.powi(power)));
+    let labels = (low as i32..=high as i32).map(|power| short_time(10_f64.powi(power)));
     let curves = [(Series::Max, &max), (Series::Tail, &tail), (Series::Median, &p50)];
     let named = [
         (Series::Median, "p50".to_owned()),
         (Series::Tail, percentile_name(p)),
         (Series::Max, "max".to_owned()),
     ];
-    let title = paint.legend("latency from intended send, us:", &named);
+    let title = paint.legend("latency from intended send:", &named);
     let axis = Axis::default().bounds([low, high]).labels(labels.collect::<Vec<_>>());
     frame.render_widget(chart(&curves, title, points, axis, paint), area);
+}
+
+/// A power of ten of us: `10 ms`.
+fn short_time(us: f64) -> String {
+    let text = duration(us * 1e3);
+    text.replace(".00 ", " ").replace(".0 ", " ")
 }
 
 fn chart<'a>(
