@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
-use tailcut_measure::quantity::duration;
 use tailcut_measure::objective::{Answer as Judgement, Objective, percentile_name};
+use tailcut_measure::quantity::duration;
 use tailcut_measure::search::Outcome;
 use tailcut_measure::statistics::quantile::estimate;
 use tailcut_measure::verdict::Reason;

@@ -33,7 +33,8 @@ impl FromStr for Condition {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refused = || format!("{text:?} is no condition; write one such as 'p99>+5%' or 'p50>+20us'");
+        let refused =
+            || format!("{text:?} is no condition; write one such as 'p99>+5%' or 'p50>+20us'");
         let (name, limit) = text.split_once('>').ok_or_else(refused)?;
         let percentile = PERCENTILES.iter().find(|percentile| percentile.title == name.trim());
         let Some(percentile) = percentile else {
@@ -47,7 +48,9 @@ impl FromStr for Condition {
                 let percent = percent.filter(|percent| percent.is_finite() && *percent >= 0.0);
                 Limit::Share(percent.ok_or_else(refused)? / 100.0)
             }
-            None => Limit::Us(parse_duration_ns(limit).map_err(|error| error.to_string())? as f64 / 1e3),
+            None => {
+                Limit::Us(parse_duration_ns(limit).map_err(|error| error.to_string())? as f64 / 1e3)
+            }
         };
         Ok(Self { text: text.to_owned(), percentile: *percentile, limit })
     }
@@ -101,8 +104,11 @@ impl Condition {
             Limit::Share(share) => share * row.before_us,
             Limit::Us(us) => us,
         };
-        let found =
-            format!("{found}; the difference is {} to {}", time(difference.low), time(difference.high));
+        let found = format!(
+            "{found}; the difference is {} to {}",
+            time(difference.low),
+            time(difference.high)
+        );
         if difference.low > limit_us {
             (Outcome::Fails, found)
         } else if difference.high <= limit_us {
@@ -144,7 +150,10 @@ pub(super) fn junit(comparison: &Comparison, judged: &[Judged]) -> String {
             Outcome::Passes => format!("<system-out>{found}</system-out>"),
         };
         // Writing to a string cannot fail.
-        let _ = writeln!(cases, "    <testcase classname=\"tailcut.compare\" name=\"{asked}\">{inner}</testcase>");
+        let _ = writeln!(
+            cases,
+            "    <testcase classname=\"tailcut.compare\" name=\"{asked}\">{inner}</testcase>"
+        );
     }
     for side in [&comparison.before, &comparison.after] {
         count += 1;
@@ -154,10 +163,14 @@ pub(super) fn junit(comparison: &Comparison, judged: &[Judged]) -> String {
             String::new()
         } else {
             skipped += 1;
-            let reasons: Vec<&str> = verdict.reasons.iter().map(|reason| reason.what.as_str()).collect();
+            let reasons: Vec<&str> =
+                verdict.reasons.iter().map(|reason| reason.what.as_str()).collect();
             format!("<skipped message=\"not trustworthy: {}\"/>", escaped(&reasons.join("; ")))
         };
-        let _ = writeln!(cases, "    <testcase classname=\"tailcut.trustworthy\" name=\"{name}\">{inner}</testcase>");
+        let _ = writeln!(
+            cases,
+            "    <testcase classname=\"tailcut.trustworthy\" name=\"{name}\">{inner}</testcase>"
+        );
     }
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"tailcut compare\" tests=\"{count}\" \

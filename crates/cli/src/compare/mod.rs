@@ -1,6 +1,7 @@
 //! `tailcut compare`: whether two measurements differ, percentile by percentile.
 
 mod difference;
+mod gate;
 mod page;
 mod settings;
 mod text;
@@ -13,6 +14,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
 use self::difference::Row;
+use self::gate::{Condition, Judged, Outcome};
 use self::settings::Change;
 use crate::measure::text::Style;
 use crate::output;
@@ -41,6 +43,23 @@ pub(crate) struct Args {
     /// Write the comparison as a page for a browser, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<String>,
+    /// Exit with status 4 where B takes so much longer: 'p99>+5%' or 'p50>+20us'. The whole interval of
+    /// the difference must be beyond it; may be repeated
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Vec<Condition>,
+    /// Write the conditions as a JUnit report, which CI systems show
+    #[arg(long, value_name = "FILE")]
+    junit: Option<String>,
+    /// Print the conditions as annotations for a CI system
+    #[arg(long, value_name = "SYSTEM")]
+    annotate: Option<Annotations>,
+}
+
+/// A CI system that takes annotations from standard output.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Annotations {
+    /// Commands of GitHub's workflows
+    Github,
 }
 
 /// Compares; the status tells whether both results can be relied on.
@@ -50,11 +69,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         fs::write(file, page::render(&comparison)?)
             .with_context(|| format!("cannot write {file}"))?;
     }
+    let judged: Vec<Judged> =
+        args.fail_if.iter().map(|condition| condition.judge(&comparison.rows)).collect();
+    if let Some(file) = &args.junit {
+        fs::write(file, gate::junit(&comparison, &judged))
+            .with_context(|| format!("cannot write {file}"))?;
+    }
     if let Some(file) = &args.json {
-        output::write_json(file, &comparison.json())?;
+        output::write_json(file, &comparison.json(&judged))?;
     }
     if args.json.as_deref() != Some("-") {
-        output::print(&text::describe(&comparison, Style::of_stdout()))?;
+        let style = Style::of_stdout();
+        output::print(&text::describe(&comparison, style))?;
+        output::print(&text::conditions(&judged, style))?;
+        if args.annotate.is_some() {
+            output::print(&gate::github(&comparison, &judged))?;
+        }
+    }
+    if judged.iter().any(|judged| judged.outcome == Outcome::Fails) {
+        return Ok(ExitCode::from(CONDITION_FAILS));
     }
     Ok(if comparison.is_trustworthy() {
         ExitCode::SUCCESS
@@ -114,7 +147,14 @@ impl Comparison {
         self.before.verdict().trustworthy && self.after.verdict().trustworthy
     }
 
-    fn json(&self) -> Value {
+    fn json(&self, judged: &[Judged]) -> Value {
+        let conditions = judged.iter().map(|judged| {
+            json!({
+                "asked": judged.asked,
+                "outcome": judged.outcome.word(),
+                "found": judged.found,
+            })
+        });
         let side = |side: &Side| {
             json!({
                 "file": side.name,
@@ -132,21 +172,26 @@ impl Comparison {
             "changes": self.changes,
             "warnings": self.warnings,
             "percentiles": self.rows,
+            "conditions": conditions.collect::<Vec<_>>(),
         })
     }
 }
 
 /// The exit status where a result cannot be relied on.
 const NOT_TRUSTWORTHY: u8 = 3;
+/// The exit status where a condition fails.
+const CONDITION_FAILS: u8 = 4;
 
 const AFTER_HELP: &str = "\
 Examples:
   tailcut compare yesterday.json today.json
   tailcut compare random.json jbsq.json --html comparison.html
+  tailcut compare main.json branch.json --fail-if 'p99>+5%' --junit report.xml --annotate github
   tailcut compare a.json b.json --json - | jq '.percentiles[] | select(.differs)'
 
 Exit codes:
   0  both results can be relied on, whether they differ or not
   1  there is no comparison; standard error says why
   2  the command line makes no sense
-  3  a result is not trustworthy; the comparison is printed all the same";
+  3  a result is not trustworthy; the comparison is printed all the same
+  4  a condition of --fail-if is met: B takes longer than that";

@@ -13,7 +13,7 @@ use tailcut_instrument::result::Reason;
 pub(super) fn render(comparison: &Comparison) -> Result<String> {
     let Comparison { before, after, rows, warnings, .. } = comparison;
     let json =
-        serde_json::to_string_pretty(&comparison.json()).context("the comparison is no JSON")?;
+        serde_json::to_string_pretty(&comparison.json(&[])).context("the comparison is no JSON")?;
     let mut judgements = vec![headed("A", before), headed("B", after)];
     if !warnings.is_empty() {
         judgements.push(Judgement {

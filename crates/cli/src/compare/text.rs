@@ -3,6 +3,7 @@
 use tailcut_measure::quantity::duration;
 
 use super::difference::{DifferenceUs, Row};
+use super::gate::{Judged, Outcome};
 use super::{Comparison, Side};
 use crate::measure::text::{self, Style};
 use crate::output::{four_digits, printable, table};
@@ -32,6 +33,20 @@ pub(super) fn describe(comparison: &Comparison, style: Style) -> String {
     text
 }
 
+/// A line for each condition.
+pub(super) fn conditions(judged: &[Judged], style: Style) -> String {
+    let line = |judged: &Judged| {
+        let word = match judged.outcome {
+            Outcome::Fails => style.bad(judged.outcome.word()),
+            Outcome::Passes => style.good(judged.outcome.word()),
+            Outcome::Open => judged.outcome.word().to_owned(),
+        };
+        format!("{word}: {} ({})\n", printable(&judged.asked), printable(&judged.found))
+    };
+    let lines: String = judged.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
 /// A head and a row for each percentile.
 pub(super) fn cells(rows: &[Row]) -> Vec<Vec<String>> {
     let confidence = rows
@@ -39,8 +54,7 @@ pub(super) fn cells(rows: &[Row]) -> Vec<Vec<String>> {
         .find_map(|row| row.difference_us)
         .map_or(0.95, |difference| difference.confidence);
     let interval = format!("{} % interval", four_digits(100.0 * confidence));
-    let head =
-        ["latency", "A", "B", "B - A", &interval, "change", ""].map(str::to_owned).to_vec();
+    let head = ["latency", "A", "B", "B - A", &interval, "change", ""].map(str::to_owned).to_vec();
     let cells = rows.iter().map(|row| {
         let (value, interval) = match row.difference_us {
             Some(DifferenceUs { value, low, high, .. }) => {
@@ -52,8 +66,7 @@ pub(super) fn cells(rows: &[Row]) -> Vec<Vec<String>> {
             before if before > 0.0 => format!("{:+.1} %", 100.0 * (row.after_us / before - 1.0)),
             _ => "-".to_owned(),
         };
-        let figures =
-            [time(row.before_us), time(row.after_us), value, interval, change];
+        let figures = [time(row.before_us), time(row.after_us), value, interval, change];
         [vec![row.title.to_owned()], figures.to_vec(), vec![judged(row).to_owned()]].concat()
     });
     std::iter::once(head).chain(cells).collect()

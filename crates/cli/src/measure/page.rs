@@ -116,11 +116,7 @@ fn tiles(point: &Point) -> Vec<Tile> {
     let percentiles = shown.filter_map(|percentile| {
         let value = percentile.of(latency)?;
         let note = point.intervals_us.get(percentile.name).map(range).unwrap_or_default();
-        Some(Tile {
-            name: percentile.title.to_owned(),
-            value: figure(Some(value)),
-            note,
-        })
+        Some(Tile { name: percentile.title.to_owned(), value: figure(Some(value)), note })
     });
     let rates = &point.rate_per_s;
     let note = format!("of {} offered", four_digits(rates.offered));

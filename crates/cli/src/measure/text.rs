@@ -195,13 +195,8 @@ pub(crate) fn latency_rows(point: &Point) -> Vec<Vec<String>> {
     let confidence =
         point.intervals_us.values().next().map_or(0.95, |interval| interval.confidence);
     let interval_head = format!("{} % interval", four_digits(100.0 * confidence));
-    let head = [
-        "latency",
-        "from intended send",
-        &interval_head,
-        "effective samples",
-        "from actual send",
-    ];
+    let head =
+        ["latency", "from intended send", &interval_head, "effective samples", "from actual send"];
     let row = |title: &str, values: [Option<f64>; 2], interval: Option<&Interval>| {
         let range = interval.map_or_else(|| "-".to_owned(), range);
         let worth = interval.map(|interval| format!("{:.0}", interval.effective_samples));
@@ -245,9 +240,7 @@ fn timestamps(timestamps: &Timestamps) -> String {
     }
     if timestamps.latency_us.len() > 1 {
         let mut rows = vec![
-            ["latency by timestamp", "requests", "p50", "p99", "p99.9"]
-                .map(str::to_owned)
-                .to_vec(),
+            ["latency by timestamp", "requests", "p50", "p99", "p99.9"].map(str::to_owned).to_vec(),
         ];
         rows.extend(timestamps.latency_us.iter().map(|(kind, latency)| {
             let stamped =
@@ -305,9 +298,7 @@ fn asked(result: &MeasureResult) -> Percentile {
 /// The head of [`load_rows`].
 pub(crate) fn load_head(result: &MeasureResult) -> Vec<String> {
     let interval = format!("{} interval", asked(result).title);
-    ["offered/s", "achieved/s", "p50", "p99", &interval, "verdict"]
-        .map(str::to_owned)
-        .to_vec()
+    ["offered/s", "achieved/s", "p50", "p99", &interval, "verdict"].map(str::to_owned).to_vec()
 }
 
 /// A row for each load, under [`load_head`].

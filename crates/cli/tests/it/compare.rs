@@ -72,6 +72,48 @@ fn a_result_that_is_not_trustworthy_exits_with_3_and_is_compared() {
     }
 }
 
+/// 80 to 100 us against 120 to 150 us at the p99: the difference is 45 us, by 18 less or more.
+#[test]
+fn a_condition_that_is_met_exits_with_4() {
+    let (a, b) = (save("gate-a", &result(1.0, &[])), save("gate-b", &result(1.5, &[])));
+    let junit = format!("{}/junit.xml", env!("CARGO_TARGET_TMPDIR"));
+    for (files, condition, code, word) in [
+        ([&a, &b], "p99>+5%", 4, "fails: p99>+5% (p99 was 90.0 us and is 135 us (+50.0 %)"),
+        ([&a, &b], "p99>+50%", 0, "not decided: p99>+50%"),
+        ([&a, &b], "p99>+100us", 0, "passes: p99>+100us"),
+        ([&b, &a], "p99>+5%", 0, "passes: p99>+5%"),
+        ([&a, &b], "p90>+5%", 0, "not decided: p90>+5%"),
+    ] {
+        let args = ["compare", files[0], files[1], "--fail-if", condition];
+        let output = run(&[&args[..], &["--junit", &junit, "--annotate", "github"]].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{condition}: {text}");
+        assert!(text.contains(&format!("\n{word}")), "{condition}: {text}");
+        let annotation = match word.split(':').next() {
+            Some("fails") => "::error title=",
+            Some("passes") => "::notice title=",
+            _ => "::warning title=",
+        };
+        assert!(
+            text.contains(&format!("\n{annotation}{}", condition.replace('%', "%25"))),
+            "{text}"
+        );
+        let report = fs::read_to_string(&junit).unwrap();
+        let failures = format!("tests=\"3\" failures=\"{}\"", u8::from(code == 4));
+        assert!(report.starts_with("<?xml ") && report.contains(&failures), "{report}");
+        assert!(report.contains(&condition.replace('>', "&gt;")), "{report}");
+    }
+    let args = ["compare", &a, &b, "--fail-if", "p99>+5%", "--fail-if", "p50>+90%", "--json", "-"];
+    let output = run(&args);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        (output.status.code(), &json["conditions"][0]["outcome"]),
+        (Some(4), &json!("fails"))
+    );
+    assert_eq!(json["conditions"][1]["asked"], "p50>+90%");
+    assert_eq!(run(&["compare", &a, &b, "--fail-if", "p99>5"]).status.code(), Some(2));
+}
+
 #[test]
 fn the_page_is_one_file() {
     let (a, b) = (save("page-a", &result(1.0, &[])), save("page-b", &result(1.5, &[])));

@@ -9,8 +9,8 @@
 use hdrhistogram::Histogram;
 use tailcut_measure::control::{Glance, Leg};
 use tailcut_measure::objective::percentile_name;
-use tailcut_measure::quantity::duration;
 use tailcut_measure::outcome::{Counts, LATENCY_MAX_NS};
+use tailcut_measure::quantity::duration;
 use tailcut_measure::slices::Slice;
 use tailcut_measure::statistics::quantile::Estimate;
 use tailcut_measure::verdict::Verdict;
@@ -263,8 +263,7 @@ impl Board {
         let Some(known) = self.look else {
             return format!("the interval of the {name} comes with the first look at all samples");
         };
-        let [value, low, high] =
-            [known.value_ns, known.low_ns, known.high_ns].map(duration);
+        let [value, low, high] = [known.value_ns, known.low_ns, known.high_ns].map(duration);
         format!(
             "{name} {value}, {:.0} % interval {low} to {high} at the last look",
             100.0 * known.confidence
@@ -486,10 +485,7 @@ pub(super) mod tests {
     #[test]
     fn a_percentile_of_ones_own_has_a_column() {
         let mut board = board(10);
-        assert_eq!(
-            board.latencies()[0],
-            ["latency", "mean", "p50", "p90", "p99", "p99.9", "max"]
-        );
+        assert_eq!(board.latencies()[0], ["latency", "mean", "p50", "p90", "p99", "p99.9", "max"]);
         board.p = 0.95;
         assert_eq!(
             board.latencies()[0],
