@@ -57,6 +57,7 @@ pub mod result;
 mod sample;
 pub mod samples;
 pub mod saved;
+mod system_roots;
 pub mod text_file;
 pub mod view;
 

@@ -108,7 +108,7 @@ pub(crate) struct Flags {
     /// 500 stamps a second if that is fewer]
     #[arg(long, value_name = "N")]
     pub(crate) stamp_every: Option<u32>,
-    /// TLS: certificates to trust, PEM
+    /// TLS: certificates to trust, PEM [default: those that this host trusts]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<String>,
     /// TLS: the name to ask for and to verify [default: the target's]

@@ -1,5 +1,7 @@
 //! The experiment that flags and a file describe.
 
+use std::net::IpAddr;
+
 use anyhow::{Context, Result};
 use tailcut_instrument::agent::key::Key;
 use tailcut_instrument::experiment::{Experiment, Load};
@@ -66,10 +68,18 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     };
     let roots_pem = flags.ca.as_ref().map(read).transpose()?;
     if job.transport == Transport::Tls {
-        let (name, insecure) = (flags.server_name.clone(), flags.insecure);
+        let name = flags.server_name.clone().or_else(|| host_name(flags.target.first()?));
+        let insecure = flags.insecure;
         job.tls = Some(Tls { name, roots_pem, insecure });
     }
     Ok(())
+}
+
+/// The name in `HOST:PORT`; none where it is an address.
+fn host_name(target: &str) -> Option<String> {
+    let (host, _) = target.rsplit_once(':')?;
+    let is_address = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+    (!is_address).then(|| host.to_owned())
 }
 
 /// The controller's settings: its target and its limits.

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::harness::{run, serve};
+use crate::harness::{run, serve, tailcut};
 use crate::servers::{memcached, nginx, redis, say};
 
 const SHORT: [&str; 6] = ["--duration", "300ms", "--warmup", "100ms", "--timeout", "30s"];
@@ -108,6 +108,32 @@ fn https_is_measured_by_its_url() {
     let port = server.address.port();
     check(&format!("https://localhost:{port}/"), &["--insecure"], "tls");
     check(&format!("https://{}/", server.address), &["--insecure"], "tls");
+}
+
+/// The host trusts what `SSL_CERT_FILE` names, as with other programs.
+#[test]
+fn https_is_verified_by_what_the_host_trusts() {
+    let Some(server) = nginx(true) else { return };
+    let port = server.address.port();
+    let certificate = server.directory.join("cert.pem");
+    for host in ["localhost", "127.0.0.1"] {
+        for target in [vec![format!("https://{host}:{port}")], by_flags(&format!("{host}:{port}"))]
+        {
+            let mut command = tailcut();
+            command.env("SSL_CERT_FILE", &certificate).env_remove("SSL_CERT_DIR").arg("measure");
+            let output =
+                command.args(&target).args(["--rate", "200", "--json", "-"]).args(SHORT).output();
+            let output = output.expect("the binary starts");
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            assert!(matches!(output.status.code(), Some(0 | 3)), "{target:?}: {stderr}");
+            let result: Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+            assert_eq!(result["counts"]["replied"], result["counts"]["sent"], "{result:#}");
+        }
+    }
+}
+
+fn by_flags(target: &str) -> Vec<String> {
+    ["--target", target, "--transport", "tls", "--app", "http:/"].map(str::to_owned).to_vec()
 }
 
 #[test]

@@ -121,6 +121,17 @@ fn tls_is_asked_without_it() {
 }
 
 #[test]
+fn a_certificate_is_not_to_be_relied_on() {
+    let Some(server) = nginx(true) else { return };
+    let at = server.address;
+    check(&[&format!("https://{at}")], &["certificate of", "nobody that is trusted has signed it"]);
+    let own = server.directory.join("cert.pem");
+    let own = own.to_str().expect("a path");
+    let args = [&format!("https://{at}"), "--ca", own, "--server-name", "example.com"];
+    check(&args, &["certificate of", "it is for another name"]);
+}
+
+#[test]
 fn a_page_is_not_there() {
     let Some(server) = nginx(false) else { return };
     let at = server.address;

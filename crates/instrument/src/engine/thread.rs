@@ -23,6 +23,7 @@ use super::stream::StreamLanes;
 use super::{probe_call, probing};
 use crate::job::{AgentEvent, ClientCounts, Transport};
 use crate::result::Host;
+use crate::system_roots;
 
 /// Does what the plan says until it is stopped.
 pub(super) fn run(plan: Plan, controls: &Controls, tell: &Sender<AgentEvent>) -> Result<()> {
@@ -64,9 +65,7 @@ fn tls(plan: &Plan) -> Result<TlsClient> {
     let verification = match (tls.insecure, roots) {
         (true, _) => Verification::Off,
         (false, Some(pem)) => Verification::Roots(pem),
-        (false, None) => anyhow::bail!(
-            "say which certificates to trust (--ca), or to trust whatever it shows (--insecure)"
-        ),
+        (false, None) => Verification::Roots(system_roots::pem()?.as_bytes()),
     };
     TlsClient::new(tls.name.as_deref(), verification).context("cannot set up TLS")
 }

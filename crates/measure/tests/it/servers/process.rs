@@ -10,7 +10,8 @@ use super::port;
 pub(crate) struct Server {
     child: Child,
     pub(crate) address: SocketAddr,
-    directory: PathBuf,
+    /// Its own, removed with it.
+    pub(crate) directory: PathBuf,
 }
 
 impl Server {
