@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use strum::{AsRefStr, EnumDiscriminants};
+use strum::{AsRefStr, EnumDiscriminants, VariantNames};
 use thiserror::Error;
 
 use crate::objective::percentile_name;
@@ -62,7 +62,7 @@ impl fmt::Display for Verdict {
 /// help, and [`AsRef`] is a stable name, for results.
 ///
 /// The weightiest comes first: a load that was not the one asked for makes the rest pointless.
-#[derive(Clone, Debug, PartialEq, AsRefStr, EnumDiscriminants, Error)]
+#[derive(Clone, Debug, PartialEq, AsRefStr, EnumDiscriminants, Error, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 #[strum_discriminants(name(Weight), vis(), derive(PartialOrd, Ord))]
 #[non_exhaustive]

@@ -5,7 +5,9 @@ use anyhow::{Context, Result};
 use super::settings::shown;
 use super::{Comparison, Side, text};
 use crate::measure::charts::{self, Curve};
-use crate::measure::page::{judgement, title};
+use crate::measure::page::judgement;
+use crate::measure::reasons;
+use crate::measure::text::title;
 use crate::page::sections::{Download, Judgement, Page, Section};
 use tailcut_instrument::result::Reason;
 
@@ -43,12 +45,14 @@ pub(super) fn render(comparison: &Comparison) -> Result<String> {
     sections.extend(changes(comparison));
     let command =
         |letter: &str, side: &Side| (letter.to_owned(), side.result.environment.command.clone());
+    let points = [&comparison.before, &comparison.after].map(|side| &side.result.point);
     let page = Page {
         title: "A comparison".to_owned(),
         lead: lead(before, after),
         judgements,
         sections,
         facts: vec![command("A", before), command("B", after)],
+        meanings: reasons::meanings(points.into_iter()),
         download: Some(Download::json("comparison.json", &json)),
         ..Page::default()
     };

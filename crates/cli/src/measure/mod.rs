@@ -6,6 +6,7 @@
 //! | `url` | what a URL says of it |
 //! | `plan` | from there to the experiment |
 //! | `progress`, `live` | how far it is: a bar, or a screen |
+//! | `reasons` | what the reasons of a verdict mean |
 //! | `text`, `page`, `charts` | the result for people |
 
 pub(crate) mod charts;
@@ -14,6 +15,7 @@ mod live;
 pub(crate) mod page;
 mod plan;
 mod progress;
+pub(crate) mod reasons;
 #[cfg(test)]
 #[path = "../../../instrument/src/tests/sample.rs"]
 pub(crate) mod sample;

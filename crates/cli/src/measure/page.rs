@@ -5,8 +5,9 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::charts::{self, Curve};
+use super::reasons;
 use super::text::{
-    AGENT_HEAD, agent_rows, errors, figure, latency_rows, load_head, load_rows, range,
+    AGENT_HEAD, agent_rows, errors, figure, latency_rows, load_head, load_rows, range, title,
 };
 use crate::output::four_digits;
 use crate::page::sections::{Download, Judgement, Page, Section, Tile};
@@ -52,6 +53,7 @@ pub(crate) fn render(result: &MeasureResult) -> Result<String> {
         sections,
         facts: facts(&result.environment, &result.config),
         texts: vec![("Settings".to_owned(), format!("{:#}", result.config))],
+        meanings: reasons::meanings([point].into_iter().chain(&result.points)),
         download: Some(Download::json("result.json", &json)),
     };
     page.render()
@@ -66,29 +68,12 @@ pub(crate) fn judgement(point: &Point) -> Judgement {
     let titles = percentile::trustworthy(point);
     let relied_on =
         (!titles.is_empty()).then(|| format!("Can be relied on: {}.", titles.join(", ")));
-    let in_short =
-        (!verdict.in_short.is_empty()).then(|| format!("In short: {}", verdict.in_short));
     Judgement {
         is_good: verdict.trustworthy,
         headline: headline.to_owned(),
+        in_short: verdict.in_short.clone(),
         reasons: verdict.reasons.clone(),
-        notes: in_short.into_iter().chain(tried).chain(relied_on).collect(),
-    }
-}
-
-/// The title of a measurement: the request and its target, as the settings have them.
-pub(crate) fn title(config: &Value) -> String {
-    let text = |key: &str| match config.get(key)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(texts) if !texts.is_empty() => {
-            Some(texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
-        }
-        _ => None,
-    };
-    match (text("app"), text("target")) {
-        (Some(app), Some(target)) => format!("{app} at {target}"),
-        (None, Some(target)) => target,
-        _ => "A measurement".to_owned(),
+        notes: tried.into_iter().chain(relied_on).collect(),
     }
 }
 
@@ -358,6 +343,16 @@ mod tests {
         for result in [sample::single(), sample::full()] {
             checks::stands_alone(&render(&result).unwrap());
         }
+    }
+
+    #[test]
+    fn a_reason_links_to_what_it_means() {
+        let mut result = sample::full();
+        result.point.verdict.reasons[0].name = "host_busy".to_owned();
+        let page = render(&result).unwrap();
+        assert!(page.contains("<a href=\"#reason-host_busy\">host_busy</a>"), "{page}");
+        assert!(page.contains("id=\"reason-host_busy\"") && page.contains("the hypervisor gave"));
+        checks::stands_alone(&page);
     }
 
     #[test]

@@ -80,10 +80,26 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
 
 /// What was measured over what, by the settings.
 pub(crate) fn measured(config: &Value) -> String {
-    let title = super::page::title(config);
+    let title = title(config);
     match config.get("transport").and_then(Value::as_str) {
         Some(transport) => format!("{title} over {transport}"),
         None => title,
+    }
+}
+
+/// The title of a measurement: the request and its target, as the settings have them.
+pub(crate) fn title(config: &Value) -> String {
+    let text = |key: &str| match config.get(key)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(texts) if !texts.is_empty() => {
+            Some(texts.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", "))
+        }
+        _ => None,
+    };
+    match (text("app"), text("target")) {
+        (Some(app), Some(target)) => format!("{app} at {target}"),
+        (None, Some(target)) => target,
+        _ => "A measurement".to_owned(),
     }
 }
 

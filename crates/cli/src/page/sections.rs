@@ -24,6 +24,8 @@ pub(crate) struct Page {
     pub(crate) facts: Vec<(String, String)>,
     /// Titles and texts, as they are.
     pub(crate) texts: Vec<(String, String)>,
+    /// What the reasons of the verdicts mean; what stands in a verdict links there.
+    pub(crate) meanings: Vec<Meaning>,
     /// The result itself, for programs.
     pub(crate) download: Option<Download>,
 }
@@ -33,9 +35,18 @@ pub(crate) struct Page {
 pub(crate) struct Judgement {
     pub(crate) is_good: bool,
     pub(crate) headline: String,
+    /// What was found, in a sentence; may be empty.
+    pub(crate) in_short: String,
     /// A name and an advice may be empty.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) notes: Vec<String>,
+}
+
+/// What a reason means: its name, and paragraphs.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Meaning {
+    pub(crate) name: String,
+    pub(crate) paragraphs: Vec<String>,
 }
 
 /// A figure to see first.
