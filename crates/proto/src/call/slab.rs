@@ -54,7 +54,20 @@ impl<T> Default for Slab<T> {
     }
 }
 
+/// Entries for which a table that may have `most` has room from the beginning. To grow is to copy a
+/// table, or to hash all of it again, within one packet; room that is not used costs addresses and no
+/// memory. Beyond it a table grows as vectors do.
+pub(crate) fn room(most: usize) -> usize {
+    most.min(ROOM_MAX)
+}
+
 impl<T> Slab<T> {
+    /// A table that may have `most` slots.
+    pub(crate) fn of_at_most(most: usize) -> Self {
+        let room = room(most);
+        Self { entries: Vec::with_capacity(room), free: Vec::with_capacity(room) }
+    }
+
     /// Makes a slot live; its value is that of its last use, or `fresh` in a new slot.
     pub(crate) fn take(&mut self, fresh: impl FnOnce() -> T) -> SlotId {
         let id = self.free.pop().unwrap_or_else(|| {
@@ -122,6 +135,10 @@ impl<T> IndexMut<SlotId> for Slab<T> {
         &mut self.entries[id.index()].value
     }
 }
+
+/// More than are under way at once but under attack or overload: some 3 MB of addresses for the largest
+/// slots.
+const ROOM_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {

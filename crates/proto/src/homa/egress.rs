@@ -9,7 +9,7 @@ use super::config::Link;
 use super::link::{Device, NicQueue};
 use super::slot::{Slot, rank};
 use super::transmit::Control;
-use crate::call::slab::{Slab, SlotId};
+use crate::call::slab::{Slab, SlotId, room};
 use crate::node::Time;
 use crate::order::heap::{Heap, Places};
 use crate::peer::table::PeerId;
@@ -35,15 +35,16 @@ pub(super) struct Egress {
 }
 
 impl Egress {
-    pub(super) fn new(link: Option<Link>) -> Self {
+    pub(super) fn new(link: Option<Link>, rpcs_max: usize, control_len_max: usize) -> Self {
+        let (sendable, places) = Heap::of_at_most(rpcs_max);
         Self {
-            control: VecDeque::new(),
+            control: VecDeque::with_capacity(room(control_len_max)),
             acks_due: VecDeque::new(),
             acks_called: VecDeque::new(),
             nic: NicQueue::new(link),
             device: Device::default(),
-            sendable: Heap::default(),
-            places: Places::default(),
+            sendable,
+            places,
         }
     }
 

@@ -41,6 +41,7 @@ impl Incoming {
     ) {
         self.message.begin(payload, len, unscheduled, RANGES_MAX);
         self.unscheduled = self.message.granted();
+        self.make_room(framing);
         self.in_flight = self.unscheduled
             + self.unscheduled.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
         self.priority = 0;
@@ -85,7 +86,13 @@ impl Incoming {
     pub(super) fn grant(&mut self, more: u32, framing: &Framing) -> u32 {
         let more = self.message.grant(self.message.granted() + more.min(self.message.ungranted()));
         self.in_flight += more + more.div_ceil(framing.scheduled_len) * framing.scheduled_overhead;
+        self.make_room(framing);
         more
+    }
+
+    /// Makes room for what is granted, as far as it is stored.
+    fn make_room(&mut self, framing: &Framing) {
+        self.message.make_room(self.message.granted().min(framing.content_len_max) as usize);
     }
 
     /// Ends the message and hands over what is stored of it.

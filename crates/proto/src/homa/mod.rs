@@ -55,7 +55,7 @@ use self::peers::HomaPeer;
 use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
-use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::call::slab::{Slab, SlotId, SlotKey, room};
 use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
@@ -136,17 +136,18 @@ impl Endpoint {
         config.unscheduled_len = config.unscheduled_len.max(1);
         config.rpc_len_max = config.rpc_len_max.max(tailcut_wire::homa::MESSAGE_LEN_MAX);
         let seed = Numbers::new(&config.secret, b"tables").seed();
+        let rpcs_max = config.calls_max.saturating_add(config.serving.requests_max);
         Self {
-            slots: Slab::default(),
-            live: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            slots: Slab::of_at_most(rpcs_max),
+            live: HashMap::with_capacity_and_hasher(room(rpcs_max), KeyedState::with_seed(seed)),
             parts: HashMap::with_hasher(KeyedState::with_seed(seed)),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36), 0),
             sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
-            egress: Egress::new(config.link),
-            wheel: Wheel::new(TICK_BITS),
+            egress: Egress::new(config.link, rpcs_max, config.control_len_max),
+            wheel: Wheel::new(TICK_BITS).of_at_most(rpcs_max),
             births: 0,
             buffers: Buffers::new(config.pool_bytes_max),
             events: VecDeque::new(),
@@ -500,3 +501,29 @@ impl Rpc for Endpoint {
 
 /// Ticks of 2^14 ns, 16 us: a tenth of the shortest timeout.
 const TICK_BITS: u32 = 14;
+
+#[cfg(test)]
+mod tests {
+    use tailcut_wire::homa::DataHeader;
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    #[test]
+    fn what_a_peer_owes_goes_with_its_message() {
+        let mut server = Endpoint::new(0, Config::default());
+        let client = SocketAddr::from(([127, 0, 0, 1], 32_769));
+        let ports = Ports { source: 32_769, destination: 99 };
+        let mut header = DataHeader::new(ports, 2, 20_000, 0);
+        header.incoming = 20_000.into();
+        let mut bytes = [header.as_bytes(), &[0; 1000]].concat();
+        server.handle_datagram(1_000_000, client.into(), &mut bytes);
+        let peer = server.peers.find(client).expect("it is known");
+        assert_eq!(server.peers[peer].state.pace.owed, 19_000);
+        while let Some(at) = server.poll_timeout() {
+            server.handle_timeout(at);
+            while server.poll_transmit(at, &mut [0; 65_536]).is_some() {}
+        }
+        assert_eq!(server.peers[peer].state.pace.owed, 0);
+    }
+}

@@ -93,6 +93,14 @@ impl Reassembly {
         more
     }
 
+    /// Makes room for so many bytes, which the credit lets come: no packet of them copies what came
+    /// before it. Room that is not used costs addresses and no memory.
+    pub(crate) fn make_room(&mut self, bytes: usize) {
+        if self.payload.capacity() < bytes {
+            self.payload.reserve(bytes - self.payload.len());
+        }
+    }
+
     /// Ends the message and hands over what is stored of it.
     pub(crate) fn end(&mut self) -> Vec<u8> {
         let payload = std::mem::take(&mut self.payload);

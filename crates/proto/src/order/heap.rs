@@ -3,7 +3,7 @@
 //!
 //! Several heaps may share one [`Places`] as long as a slot is in at most one of them.
 
-use crate::call::slab::SlotId;
+use crate::call::slab::{SlotId, room};
 
 /// Where each slot is in its heap.
 #[derive(Debug, Default)]
@@ -40,6 +40,12 @@ impl Places {
 }
 
 impl<K: Copy + Ord> Heap<K> {
+    /// A heap, and the places in it, of a table that may have `most` slots.
+    pub(crate) fn of_at_most(most: usize) -> (Self, Places) {
+        let room = room(most);
+        (Self { items: Vec::with_capacity(room) }, Places(Vec::with_capacity(room)))
+    }
+
     /// The least key and its slot.
     pub(crate) fn peek(&self) -> Option<(K, SlotId)> {
         self.items.first().copied()
@@ -132,6 +138,18 @@ const NONE: u32 = u32::MAX;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_are_among_the_foremost() {
+        let (mut heap, mut places) = (Heap::default(), Places::default());
+        assert!(heap.foremost(3).is_empty());
+        for slot in 0..100u32 {
+            heap.set(&mut places, SlotId(slot), u64::from(slot * 37 % 100));
+        }
+        let foremost = heap.foremost(3);
+        assert_eq!(foremost.len(), 7);
+        assert!((0..3).all(|key| foremost.iter().any(|(found, _)| *found == key)));
+    }
 
     #[test]
     fn hands_out_the_least_while_keys_change_and_slots_leave() {

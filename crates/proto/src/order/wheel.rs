@@ -4,7 +4,7 @@
 //! one turn of the wheel stay in their bucket until their turn comes. Nothing is allocated but when
 //! the table grows.
 
-use crate::call::slab::SlotId;
+use crate::call::slab::{SlotId, room};
 use crate::node::Time;
 
 /// A timer wheel over slot indexes.
@@ -49,6 +49,12 @@ impl Wheel {
             occupied: [0; BUCKETS / 64],
             timers: Vec::new(),
         }
+    }
+
+    /// The wheel with room for the timers of a table that may have `most` slots.
+    pub(crate) fn of_at_most(mut self, most: usize) -> Self {
+        self.timers.reserve(room(most));
+        self
     }
 
     /// Sets the timer of `slot` to `at`, replacing an earlier setting.

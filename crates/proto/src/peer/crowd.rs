@@ -13,6 +13,7 @@
 use std::collections::HashMap;
 
 use super::limits::Serving;
+use crate::call::slab::room;
 use crate::keyed::KeyedState;
 
 /// Holdings of the shares, of what was taken above the halves.
@@ -68,9 +69,9 @@ impl Crowd {
 pub(crate) struct ShareCounts(HashMap<u64, usize, KeyedState>);
 
 impl ShareCounts {
-    /// Nobody has any.
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(HashMap::with_hasher(KeyedState::with_seed(seed)))
+    /// Nobody has any, of at most so many.
+    pub(crate) fn new(seed: u64, most: usize) -> Self {
+        Self(HashMap::with_capacity_and_hasher(room(most), KeyedState::with_seed(seed)))
     }
 
     /// True if a share may have one more, where so many are free.

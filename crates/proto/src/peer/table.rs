@@ -24,6 +24,7 @@ use super::crowd::{Crowd, ShareCounts};
 use super::limits::Serving;
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::{AddressKey, share_of};
+use crate::call::slab::room;
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::work;
@@ -109,14 +110,14 @@ impl<T> Table<T> {
     /// A table of at most `peers_max` peers.
     pub(crate) fn new(now: Time, peers_max: usize, serving: &Serving, seed: u64) -> Self {
         Self {
-            index: Addresses::new(seed),
-            peers: Vec::new(),
+            index: Addresses::new(seed, peers_max),
+            peers: Vec::with_capacity(room(peers_max)),
             peers_max,
             last: PeerId::default(),
             hand: 0,
             vacant: Vec::new(),
-            by_prefix: ShareCounts::new(seed),
-            partials: ShareCounts::new(seed),
+            by_prefix: ShareCounts::new(seed, peers_max),
+            partials: ShareCounts::new(seed, serving.partials_max),
             crowd: Crowd::new(serving, seed),
             budget: Budget::new(serving, seed),
             started_at: now,
@@ -372,9 +373,10 @@ impl<T> IndexMut<SessionPlace> for Table<T> {
 }
 
 impl Addresses {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, peers_max: usize) -> Self {
         let state = || KeyedState::with_seed(seed);
-        Self { v4: HashMap::with_hasher(state()), others: HashMap::with_hasher(state()) }
+        let v4 = HashMap::with_capacity_and_hasher(room(peers_max), state());
+        Self { v4, others: HashMap::with_hasher(state()) }
     }
 
     fn find(&self, address: SocketAddr) -> Option<PeerId> {

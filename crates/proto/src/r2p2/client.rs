@@ -164,7 +164,7 @@ pub(super) enum End {
 impl Client {
     pub(super) fn new(config: &Config, seed: u64) -> Self {
         Self {
-            slots: Slab::default(),
+            slots: Slab::of_at_most(config.calls_max),
             sessions: Numbers::new(&config.secret, b""),
             numbering: Numbering::default(),
             servers: Servers::of_client(config, seed),
@@ -172,7 +172,7 @@ impl Client {
             copy_credit: Credit::new(COPIES_BURST),
             retry_credit: Credit::new(RETRIES_BURST),
             alternates: Alternates::new(&config.alternates),
-            wheel: Wheel::new(TICK_BITS),
+            wheel: Wheel::new(TICK_BITS).of_at_most(config.calls_max),
             queue: SendQueue::new(),
             v1_slots: HashMap::with_hasher(KeyedState::with_seed(seed)),
             v1_last_rid: 0,

@@ -116,6 +116,7 @@ impl Incoming {
     /// Raises the credit so that `ahead` packets are expected.
     pub(super) fn extend_credit(&mut self, ahead: u32) {
         self.message.grant(self.message.received().saturating_add(ahead));
+        self.message.make_room(self.held_bytes());
     }
 
     /// Packets of credit that the peer has not been told of.

@@ -29,7 +29,7 @@ use super::renounced::Renounced;
 use super::routers::{Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;
-use crate::call::slab::{Slab, SlotId, SlotKey};
+use crate::call::slab::{Slab, SlotId, SlotKey, room};
 use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
@@ -224,14 +224,15 @@ impl Server {
     pub(super) fn new(now: Time, config: &Config, seeds: (u64, u32)) -> Self {
         let key = config.pool.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
         let hash = || KeyedState::with_seed(seeds.0);
+        let requests_max = config.serving.requests_max;
         Self {
-            slots: Slab::default(),
-            live: HashMap::with_hasher(hash()),
+            slots: Slab::of_at_most(requests_max),
+            live: HashMap::with_capacity_and_hasher(room(requests_max), hash()),
             live_v1: HashMap::with_hasher(hash()),
             clients: Table::new(now, config.clients_max, &config.serving, seeds.0),
             tokens: Tokens::new(&key, config.pool.clock_ns),
             routers: Routers::new(config.pool.routers_max, config.pool.router, seeds.1),
-            wheel: Wheel::new(TICK_BITS),
+            wheel: Wheel::new(TICK_BITS).of_at_most(requests_max),
             queue: SendQueue::new(),
             batches_since_report: 0,
             held: Holdings::default(),

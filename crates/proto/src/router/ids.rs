@@ -244,14 +244,15 @@ struct Entry {
 impl Table {
     /// A table of at most `len_max` ids, none of which lives longer than `lifetime_ns_max`.
     pub(super) fn new(len_max: usize, lifetime_ns_max: u64, secret: u64) -> Self {
+        let room = len_max.min(ROOM_MAX);
         Self {
-            map: HashMap::with_hasher(FixedState::with_seed(secret)),
+            map: HashMap::with_capacity_and_hasher(room, FixedState::with_seed(secret)),
             keys: Keys::new(secret),
-            sessions: HashMap::with_hasher(KeyedState::with_seed(secret)),
-            entries: Vec::new(),
+            sessions: HashMap::with_capacity_and_hasher(room, KeyedState::with_seed(secret)),
+            entries: Vec::with_capacity(room),
             free: NONE,
             len_max,
-            by_share: ShareCounts::new(secret),
+            by_share: ShareCounts::new(secret, len_max / 2),
             ticks: vec![NONE; TICKS as usize],
             tick_ns: lifetime_ns_max / (TICKS - 2) + 1,
             cursor: 0,
@@ -554,6 +555,10 @@ const CROWDED_NS: u64 = 250_000_000;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
+
+/// Ids for which there is room from the beginning: a router remembers those of some tenths of a second. To
+/// grow is to hash all of them again within one packet.
+const ROOM_MAX: usize = 1 << 16;
 
 /// Ticks of the wheel: with a lifetime of 60 s an entry is kept 59 ms too long at most.
 const TICKS: u64 = 1_024;

@@ -88,18 +88,19 @@ struct Line {
 
 impl<T> Queue<T> {
     pub(super) fn new(kind: TypeId, len_max: usize) -> Self {
+        let (expiries, expiry_places) = Heap::of_at_most(len_max);
         Self {
             len_max,
             kind,
-            slots: Slab::default(),
+            slots: Slab::of_at_most(len_max),
             lines: vec![Line { is_idle: true, ..Line::default() }],
             by_share: HashMap::with_hasher(KeyedState::with_seed(0)),
             idle: Vec::new(),
             new: VecDeque::new(),
             old: VecDeque::new(),
             ticket_count: 0,
-            expiries: Heap::default(),
-            expiry_places: Places::default(),
+            expiries,
+            expiry_places,
             sequence: 0,
         }
     }
