@@ -1,11 +1,16 @@
 //! A pool of message buffers, so that a warm endpoint allocates nothing.
+//!
+//! Long messages have buffers of their own: a fresh page costs the kernel a fault, which takes as
+//! long as copying ten of them, so that no short message keeps what a long one can use again.
 
 /// Buffers given back, to be used again.
 #[derive(Debug)]
 pub(crate) struct Buffers {
-    /// Empty buffers, the one given last at the end.
-    free: Vec<Vec<u8>>,
-    /// Their capacity.
+    /// Empty buffers of less than [`LONG_LEN`] bytes of capacity, the one given last at the end.
+    short: Vec<Vec<u8>>,
+    /// The other empty buffers, in the order of their capacity.
+    long: Vec<Vec<u8>>,
+    /// Their capacity, bytes.
     held_bytes: usize,
     /// Most bytes of capacity kept.
     held_bytes_max: usize,
@@ -14,24 +19,69 @@ pub(crate) struct Buffers {
 impl Buffers {
     /// A pool that holds at most `held_bytes_max` bytes of capacity.
     pub(crate) fn new(held_bytes_max: usize) -> Self {
-        Self { free: Vec::new(), held_bytes: 0, held_bytes_max }
+        Self { short: Vec::new(), long: Vec::new(), held_bytes: 0, held_bytes_max }
     }
 
+    /// A buffer for a short message.
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        let buffer = self.free.pop().unwrap_or_default();
+        let buffer = self.short.pop().unwrap_or_default();
         self.held_bytes -= buffer.capacity();
         buffer
     }
 
+    /// A buffer for a message of `len` bytes: one that was as long before, where there is one.
+    #[inline]
+    pub(crate) fn take_for(&mut self, len: usize) -> Vec<u8> {
+        if len < LONG_LEN || self.long.is_empty() {
+            return self.take();
+        }
+        let fitting = self.long.partition_point(|buffer| buffer.capacity() < len);
+        let buffer = self.long.remove(fitting.min(self.long.len() - 1));
+        self.held_bytes -= buffer.capacity();
+        buffer
+    }
+
+    /// A buffer for a message of any length: a long one where there is one, so that none grows again
+    /// and again.
+    #[inline]
+    pub(crate) fn take_any(&mut self) -> Vec<u8> {
+        self.take_for(LONG_LEN)
+    }
+
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
-        if capacity > 0 && self.held_bytes + capacity <= self.held_bytes_max {
-            buffer.clear();
-            self.held_bytes += capacity;
-            self.free.push(buffer);
+        if capacity == 0 || self.held_bytes + capacity > self.held_bytes_max {
+            return;
         }
+        buffer.clear();
+        self.held_bytes += capacity;
+        if capacity < LONG_LEN {
+            return self.short.push(buffer);
+        }
+        let place = self.long.partition_point(|other| other.capacity() < capacity);
+        self.long.insert(place, buffer);
+    }
+
+    /// A reply's bytes, not in the buffer of a long message where they are few: a reply is kept for
+    /// long, and the next request wants the buffer.
+    #[inline]
+    pub(crate) fn fit_reply(&mut self, payload: Vec<u8>) -> Vec<u8> {
+        if payload.capacity() < LONG_LEN || payload.len() > COPIED_LEN_MAX {
+            return payload;
+        }
+        let mut fitting = self.take();
+        fitting.extend_from_slice(&payload);
+        self.give(payload);
+        fitting
     }
 }
+
+/// Capacity from which on a buffer is one of a long message, bytes: what the allocator gets from the
+/// kernel and gives back.
+const LONG_LEN: usize = 64 << 10;
+
+/// Bytes that are copied to leave a long buffer: a page.
+const COPIED_LEN_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -44,5 +94,32 @@ mod tests {
         buffers.give(Vec::with_capacity(60));
         assert!(buffers.take().capacity() >= 60);
         assert_eq!(buffers.take().capacity(), 0);
+    }
+
+    #[test]
+    fn a_message_gets_the_least_buffer_that_holds_it_or_the_longest() {
+        let mut buffers = Buffers::new(1 << 30);
+        for len in [1 << 20, 1 << 10, 4 << 20, 1 << 17] {
+            buffers.give(Vec::with_capacity(len));
+        }
+        let lens = [100, 200_000, 8 << 20, 100].map(|len| buffers.take_for(len).capacity());
+        assert_eq!(lens, [1 << 10, 1 << 20, 4 << 20, 0]);
+        assert_eq!((buffers.take_for(1 << 20).capacity(), buffers.held_bytes), (1 << 17, 0));
+    }
+
+    #[test]
+    fn few_bytes_leave_a_long_buffer_to_others_and_many_keep_theirs() {
+        let mut buffers = Buffers::new(1 << 30);
+        let with = |len, capacity| {
+            let mut payload = Vec::with_capacity(capacity);
+            payload.resize(len, 7);
+            payload
+        };
+        assert_eq!(buffers.fit_reply(with(8, 1 << 20)), [7; 8]);
+        assert_eq!(buffers.held_bytes, 1 << 20);
+        assert_eq!(buffers.fit_reply(with(70_000, 2 << 20)).capacity(), 2 << 20);
+        assert_eq!(buffers.take_any().capacity(), 1 << 20);
+        assert_eq!(buffers.take_any().capacity(), 0);
+        assert_eq!(buffers.fit_reply(with(8, 1 << 10)).capacity(), 1 << 10);
     }
 }

@@ -206,6 +206,11 @@ impl Rpc for Endpoint {
     }
 
     #[inline]
+    fn buffer_for(&mut self, len: usize) -> Vec<u8> {
+        either!(self.buffer_for(len))
+    }
+
+    #[inline]
     fn recycle(&mut self, buffer: Vec<u8>) {
         either!(self.recycle(buffer));
     }

@@ -280,7 +280,7 @@ impl Inner {
         });
         let now = self.queued_at.unwrap_or_else(|| self.driver.clock().now());
         let node = self.driver.node_mut(0);
-        let mut payload = node.buffer();
+        let mut payload = node.buffer_for(request.len());
         payload.extend_from_slice(request);
         let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {

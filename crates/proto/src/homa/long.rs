@@ -174,7 +174,7 @@ impl Endpoint {
             }
         }
         parts.sort_unstable_by_key(|part| part.0);
-        let mut payload = self.buffers.take();
+        let mut payload = self.buffers.take_for(total_len as usize);
         payload.reserve_exact(total_len as usize);
         for (_, _, message) in &mut parts {
             payload.extend_from_slice(&message[PartHeader::LEN..]);
@@ -208,7 +208,7 @@ impl Endpoint {
         };
         let end = reply.len().min(offset + PartHeader::PART_LEN);
         let header = PartHeader::new(PartKind::Reply, key.0, reply.len() as u32, offset as u32);
-        let mut message = self.buffers.take();
+        let mut message = self.buffers.take_for(end - offset + PartHeader::LEN);
         message.extend_from_slice(header.as_bytes());
         message.extend_from_slice(&reply[offset..end]);
         let slot = &mut self.slots[index];
@@ -292,7 +292,7 @@ impl Endpoint {
     }
 
     fn join(&mut self, header: &PartHeader, part: &[u8]) -> Vec<u8> {
-        let mut message = self.buffers.take();
+        let mut message = self.buffers.take_for(PartHeader::LEN + part.len());
         message.extend_from_slice(header.as_bytes());
         message.extend_from_slice(part);
         message

@@ -491,7 +491,11 @@ impl Rpc for Endpoint {
     }
 
     fn buffer(&mut self) -> Vec<u8> {
-        self.buffers.take()
+        self.buffers.take_any()
+    }
+
+    fn buffer_for(&mut self, len: usize) -> Vec<u8> {
+        self.buffers.take_for(len)
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {

@@ -12,9 +12,9 @@ use crate::peer::table::PeerId;
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
     pub(super) fn begin_incoming(&mut self, index: SlotId, header: &DataHeader) {
-        let payload = self.buffers.take();
         let birth = self.next_birth();
         let len = header.message_length.get().min(self.config.rpc_len_max);
+        let payload = self.buffers.take_for(len as usize);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
         let slot = &mut self.slots[index];
         slot.inc.begin(payload, len, unscheduled, &self.config.framing);

@@ -230,6 +230,7 @@ impl Endpoint {
     pub(super) fn send_reply(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
         let birth = self.next_birth();
         self.hold(index, payload.len());
+        let payload = self.buffers.fit_reply(payload);
         let (payload, whole) = self.cut_reply(index, payload);
         let unscheduled = self.unscheduled_len(index);
         let slot = &mut self.slots[index];

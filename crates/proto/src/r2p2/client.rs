@@ -284,7 +284,7 @@ impl Client {
                 return self.fail(index, Failure::ReplyTooLarge, shared);
             }
             self.note_answer(now, index, (path, mark), shared);
-            let mut payload = shared.buffers.take();
+            let mut payload = shared.buffers.take_for(message_len as usize);
             if packet.count == 1 {
                 payload.extend_from_slice(packet.payload);
                 return self.finish(index, path.peer, payload, shared);

@@ -215,7 +215,11 @@ impl Rpc for Endpoint {
     }
 
     fn buffer(&mut self) -> Vec<u8> {
-        self.shared.buffers.take()
+        self.shared.buffers.take_any()
+    }
+
+    fn buffer_for(&mut self, len: usize) -> Vec<u8> {
+        self.shared.buffers.take_for(len)
     }
 
     fn recycle(&mut self, buffer: Vec<u8>) {

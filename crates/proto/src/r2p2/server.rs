@@ -423,6 +423,7 @@ impl Server {
             self.give_up(index, shared);
             return Err(AnswerError::Gone);
         }
+        let payload = shared.buffers.fit_reply(payload);
         slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
@@ -543,7 +544,7 @@ impl Server {
     /// The first packet of an admitted request.
     #[inline]
     fn begin(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
-        let mut payload = shared.buffers.take();
+        let mut payload = shared.buffers.take_for(packet.lengths().0 as usize);
         if packet.count == 1 {
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
