@@ -1,6 +1,6 @@
 //! Fills the driver's buffer with datagrams of equal size to one destination.
 
-use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Path, Transmit};
+use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Transmit};
 
 /// A GSO batch that is being written: datagrams of one length along one path, the last perhaps
 /// shorter.
@@ -38,7 +38,7 @@ impl<'a> GsoBatch<'a> {
             }
             Some(first) => {
                 let fits = self.len + len <= self.buffer.len().min(GSO_BYTES_MAX)
-                    && self.count < GSO_DATAGRAMS_MAX;
+                    && (self.count < GSO_DATAGRAMS_MAX || self.segment_len >= GSO_LONG_LEN);
                 if self.is_closed || first != path || len > self.segment_len || !fits {
                     return None;
                 }
@@ -87,6 +87,19 @@ mod tests {
         assert!(batch.room(&one, 40).is_none());
         let transmit = batch.finish().unwrap();
         assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (240, 100, 3));
+    }
+
+    #[test]
+    fn bytes_alone_bound_a_batch_of_long_datagrams() {
+        let to = to("10.0.0.1:1");
+        for (len, expected) in
+            [(64, GSO_DATAGRAMS_MAX), (1023, GSO_DATAGRAMS_MAX), (1024, 63), (1428, 45)]
+        {
+            let mut buffer = [0; 1 << 16];
+            let mut batch = GsoBatch::new(&mut buffer);
+            while batch.room(&to, len).is_some() {}
+            assert_eq!(batch.count(), expected, "{len} B");
+        }
     }
 
     #[test]

@@ -99,6 +99,10 @@ impl Transmit {
 /// (docs/perf-notes.md).
 pub const GSO_DATAGRAMS_MAX: usize = 32;
 
+/// Bytes of a datagram from which on [`GSO_BYTES_MAX`] alone bounds a GSO batch: 63 of them, which
+/// the kernel takes. Long messages take fewer messages of the kernel so.
+pub const GSO_LONG_LEN: usize = 1024;
+
 /// Most bytes in one GSO batch: the largest UDP payload over IPv4.
 pub const GSO_BYTES_MAX: usize = 65_507;
 

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use tailcut_proto::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Transmit};
+use tailcut_proto::node::{GSO_BYTES_MAX, Transmit};
 
 use super::config::SegmentedSend;
 use super::receive::{Account, take_errors};
@@ -30,7 +30,7 @@ pub(super) struct Queue {
 
 impl Queue {
     pub(super) fn new(burst_max: usize) -> Self {
-        let messages = Vec::with_capacity(burst_max + GSO_DATAGRAMS_MAX);
+        let messages = Vec::with_capacity(burst_max + SEGMENTS_MAX);
         Self { arena: vec![0; ARENA_LEN], used: 0, messages, burst_max, stamp_flags: 0 }
     }
 
@@ -54,8 +54,7 @@ impl Queue {
         self.used += transmit.len.next_multiple_of(ALIGNMENT);
         let is_train = message.is_train();
         if !is_train
-            || (segmented_send == SegmentedSend::On
-                && transmit.datagram_count() <= GSO_DATAGRAMS_MAX)
+            || (segmented_send == SegmentedSend::On && transmit.datagram_count() <= SEGMENTS_MAX)
         {
             self.messages.push(message);
         } else {
@@ -323,6 +322,9 @@ fn count_dropped(message: &Outgoing, error: &io::Error, account: &mut Account) {
 /// which a control message saves 5 % of each: enough of them that two classes in turn do not cost
 /// more than they save.
 const ADOPT_AFTER: u32 = 16;
+
+/// Datagrams of one GSO batch that every kernel takes (UDP_MAX_SEGMENTS).
+const SEGMENTS_MAX: usize = 64;
 
 /// Bytes of a burst: the longest GSO batch after as many again of single datagrams.
 const ARENA_LEN: usize = 2 * (1 << 16);

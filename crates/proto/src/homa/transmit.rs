@@ -93,7 +93,11 @@ impl Endpoint {
     pub(super) fn write_data(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         let mut batch = GsoBatch::new(buffer);
         let mut train_priority = None;
-        let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
+        let count_max = match self.config.gso_batch_len_max {
+            // What a batch holds at most it knows itself.
+            GSO_DATAGRAMS_MAX.. => usize::MAX,
+            fewer => fewer.max(1),
+        };
         let lens = (self.config.framing.unscheduled_len, self.config.framing.scheduled_len);
         while let Some(index) = self.egress.first() {
             let slot = &self.slots[index];
