@@ -15,12 +15,12 @@ pub struct Config {
     /// says.
     pub carrier: Carrier,
     /// Longest message taken or sent, in bytes. Default 8 MiB. Above
-    /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which is all that one Homa message carries, a call
-    /// is carried by several RPCs; its peer must be of this implementation.
+    /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which is all that the kernel's module takes, the
+    /// peer must be of this implementation.
     pub message_len_max: usize,
-    /// Longest message of one RPC, in bytes. Default [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which
-    /// is all that other implementations take; only simulations, where every endpoint is of this
-    /// implementation, have a reason for more. At least the default.
+    /// Longest message of one RPC, in bytes: a call that has more is carried by several. Default no
+    /// limit but `message_len_max`, since each part is copied twice more at either end. At least
+    /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], and that towards peers that take no more.
     pub rpc_len_max: u32,
     /// Bytes of a message that are sent without waiting for a grant. Default 40 000, as the
     /// module's: a round trip of 30 us at 10 Gbit/s. SIGCOMM'18 has 9328, for one of 7.8 us.
@@ -252,7 +252,7 @@ impl Default for Config {
             framing: Framing::default(),
             carrier: Carrier::Own,
             message_len_max: 8 << 20,
-            rpc_len_max: tailcut_wire::homa::MESSAGE_LEN_MAX,
+            rpc_len_max: u32::MAX,
             unscheduled_len: 40_000,
             unscheduled_len_max: 100_000,
             incast: Incast { calls_max: 100, unscheduled_len: 400 },

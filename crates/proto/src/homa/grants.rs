@@ -244,6 +244,7 @@ impl Endpoint {
             // Less than a packet is not worth a grant, unless it is all that is left.
             if more == 0
                 || more < self.config.framing.scheduled_len && more < inc.message.ungranted()
+                || rank > 0 && self.is_crowded_by(index, more)
             {
                 continue;
             }
@@ -255,6 +256,19 @@ impl Endpoint {
             self.book.fifo_claim -= 1000 * u64::from(fifo_increment);
             self.grant_to_oldest(now, window, fifo_increment);
         }
+    }
+
+    /// True if `bytes` more of a request are more than a client or all of them may hold. The best
+    /// message gets its grants all the same, so that what is held ends.
+    fn is_crowded_by(&self, index: SlotId, bytes: u32) -> bool {
+        let slot = &self.slots[index];
+        matches!(slot.phase, Phase::Receiving)
+            && self.peers.is_crowded(
+                slot.peer,
+                &self.holdings,
+                bytes as usize,
+                &self.config.serving,
+            )
     }
 
     /// The messages that may have grants, best first: one of each peer, and more of one only where

@@ -11,7 +11,9 @@
 //! does not run either. What is sent again and may have run before this server knew the session is
 //! refused.
 
-use tailcut_wire::homa::{Ack, Age, DataFlags, DataHeader, PartHeader, Ports, TimeLeft};
+use tailcut_wire::homa::{
+    Ack, Age, DataFlags, DataHeader, MESSAGE_LEN_MAX, PartHeader, Ports, TimeLeft,
+};
 use tailcut_wire::r2p2::DropReason;
 
 use super::acks::RANGE_LEN_MAX;
@@ -218,7 +220,8 @@ impl Endpoint {
     /// The longest reply that the client of a request takes.
     fn reply_len_max(&self, index: SlotId) -> usize {
         let is_known = self.slots[index].request_flags & DataFlags::KNOWN != 0;
-        if is_known { self.config.message_len_max } else { self.config.single_len_max() }
+        let limit = self.config.message_len_max;
+        if is_known { limit } else { limit.min(MESSAGE_LEN_MAX as usize) }
     }
 
     /// The request that the application means, if it has it.

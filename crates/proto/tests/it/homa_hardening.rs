@@ -222,11 +222,10 @@ fn a_request_replayed_after_its_acknowledgement_does_not_run_again() {
     assert_eq!(server.requests.len(), 4, "another client has ids of its own");
 }
 
-/// A message of a million bytes is the longest of the protocol; what claims more is refused at its
-/// first packet.
+/// What claims more than one RPC may carry is refused at its first packet.
 #[test]
 fn a_message_that_claims_to_be_longer_than_an_rpc_may_be_is_refused() {
-    let mut server = Lone::new();
+    let mut server = Lone::with(|config| config.rpc_len_max = 1_000_000);
     server.give(CLIENT, &request(2, 1_000_001, 0, &[0; 1000]));
     assert_eq!(
         (server.node.metrics().drops[DropReason::TooLarge as usize], server.node.holdings()),

@@ -6,6 +6,7 @@ use tailcut_proto::homa::{Adaptive, Config, Cutoffs, GrantPolicy, Link, Pull};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{CallOptions, Failure};
 use tailcut_sim::impair::Impairment;
+use tailcut_wire::homa::MESSAGE_LEN_MAX;
 
 const MS: Time = 1_000_000;
 const SECOND: Time = 1000 * MS;
@@ -161,9 +162,26 @@ fn policies_can_differ_at_the_ends() {
     assert_eq!(drive(&mut pair, 20, 200_000, ONCE), 20);
 }
 
+/// Long calls as one RPC, and as several of a million bytes.
 fn check_long(request_len: usize, reply_len: usize, loss: f64) {
+    check_long_of((request_len, reply_len), loss, module);
+    check_long_of((request_len, reply_len), loss, in_parts);
+}
+
+/// Towards peers that take no more than a million bytes in one RPC.
+fn in_parts(client: &mut Config, server: &mut Config) {
+    for config in [client, server] {
+        config.rpc_len_max = MESSAGE_LEN_MAX;
+    }
+}
+
+fn check_long_of(
+    (request_len, reply_len): (usize, usize),
+    loss: f64,
+    adjust: fn(&mut Config, &mut Config),
+) {
     let impairment = Impairment { loss, delay_ns: 5000, jitter_ns: 5000, ..Impairment::NONE };
-    let mut pair = HomaPair::new(impairment, 3);
+    let mut pair = HomaPair::with_config(impairment, 3, adjust);
     pair.handler = Handler { reply_len: Some(reply_len), ..Handler::default() };
     for context in 0..4 {
         pair.call(context, request_len, 10 * SECOND, ONCE);
@@ -207,8 +225,12 @@ fn long_messages_survive_loss() {
 /// whole: what is beyond it waits for what has been fetched.
 #[test]
 fn long_replies_beyond_what_a_client_may_hold_are_fetched_one_after_the_other() {
-    for calls in [3, 5, 12] {
-        let mut pair = HomaPair::with_config(Impairment::default(), 3, |_, server| {
+    for (calls, adjust) in [3, 5, 12]
+        .into_iter()
+        .flat_map(|calls| [(calls, in_parts as fn(&mut Config, &mut Config)), (calls, module)])
+    {
+        let mut pair = HomaPair::with_config(Impairment::default(), 3, |client, server| {
+            adjust(client, server);
             server.serving.held_bytes_per_client_max = 10_000_000;
         });
         let reply_len = Some(2_500_000);
@@ -228,8 +250,10 @@ fn long_replies_beyond_what_a_client_may_hold_are_fetched_one_after_the_other() 
 
 #[test]
 fn a_long_call_that_is_cancelled_holds_nothing() {
-    for after_ns in [20_000, 100_000, 200_000, 330_000] {
-        let mut pair = HomaPair::new(Impairment::default(), 1);
+    for (after_ns, adjust) in [20_000, 100_000, 200_000, 330_000].into_iter().flat_map(|after_ns| {
+        [(after_ns, in_parts as fn(&mut Config, &mut Config)), (after_ns, module)]
+    }) {
+        let mut pair = HomaPair::with_config(Impairment::default(), 1, adjust);
         pair.handler =
             Handler { reply_len: Some(5_000_000), service_ns: 300_000, ..Handler::default() };
         let id = pair.call(0, 5_000_000, SECOND, ONCE);

@@ -154,3 +154,32 @@ fn a_long_request_is_refused_once() {
     assert_eq!(refusals(&mut server), [DropReason::Uncertain; 2]);
     assert_eq!(server.node.metrics().duplicate_after_release, 2);
 }
+
+/// A client sends eight requests at once and may hold two million bytes: what comes is the best of
+/// them, and of the others no more than that.
+#[test]
+fn long_requests_beyond_what_a_client_may_hold_are_granted_one_after_the_other() {
+    const LEN: u32 = 8_000_000;
+    let mut server = Lone::with(|config| config.serving.held_bytes_per_client_max = 2_000_000);
+    let mut progress: Vec<(u64, u32, u32)> = (1..=8).map(|id| (2 * id, 0, 100_000)).collect();
+    let mut held_bytes_max = 0;
+    for _ in 0..10_000 {
+        for (id, sent, granted) in &mut progress {
+            let len = (*granted - *sent).min(50_000);
+            if len > 0 {
+                server.give(CLIENT, &request(*id, LEN, *sent, &vec![1; len as usize]));
+                *sent += len;
+            }
+        }
+        held_bytes_max = held_bytes_max.max(server.node.holdings().held_bytes);
+        for (id, offset, _) in grants(&server.take()) {
+            let of_id = progress.iter_mut().find(|(other, ..)| *other == id);
+            of_id.expect("a request").2 = offset;
+        }
+        if server.requests.len() == progress.len() {
+            break;
+        }
+    }
+    assert_eq!(server.requests.len(), progress.len(), "{progress:?}");
+    assert!((2_000_000..10_500_000).contains(&held_bytes_max), "{held_bytes_max}");
+}
