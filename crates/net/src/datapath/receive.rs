@@ -47,8 +47,10 @@ pub(super) struct Receiver {
     batch: sys::ReceiveBatch,
     /// Calls in a row that found one message.
     streak: u32,
-    /// Ask for a whole burst next time.
+    /// Ask for a burst next time.
     is_dense: bool,
+    /// Messages of a burst: fewer where they are long.
+    burst_len: usize,
 }
 
 impl Receiver {
@@ -57,6 +59,7 @@ impl Receiver {
             batch: sys::ReceiveBatch::new(burst_max, message_len_max),
             streak: 0,
             is_dense: false,
+            burst_len: burst_max,
         }
     }
 
@@ -69,7 +72,7 @@ impl Receiver {
         mut f: impl FnMut(SocketAddr, &mut [u8], sys::Notes<'_>),
     ) -> io::Result<usize> {
         let received = if self.is_dense {
-            self.batch.receive_many(fd)
+            self.batch.receive_up_to(fd, self.burst_len)
         } else {
             self.batch.receive_one(fd).map(|()| 1)
         };
@@ -81,7 +84,13 @@ impl Receiver {
             }
         };
         self.adapt(messages);
-        Ok((0..messages).map(|index| hand_out(self.batch.message(index), account, &mut f)).sum())
+        let bytes_before = account.metrics.bytes_in;
+        let datagrams =
+            (0..messages).map(|index| hand_out(self.batch.message(index), account, &mut f)).sum();
+        let message_len = (account.metrics.bytes_in - bytes_before) / messages.max(1) as u64;
+        let is_long = message_len >= LONG_MESSAGE_LEN;
+        self.burst_len = if is_long { LONG_BURST_MAX } else { usize::MAX };
+        Ok(datagrams)
     }
 
     #[inline]
@@ -138,6 +147,13 @@ fn failed(fd: BorrowedFd<'_>, account: &mut Account, error: io::Error) -> io::Re
         }
     }
 }
+
+/// Mean bytes of messages that are GSO batches of long ones.
+const LONG_MESSAGE_LEN: u64 = 16 << 10;
+
+/// Most of them in a burst: who sent them hears of none before all have been taken, and would send
+/// again what a whole burst of 64 keeps waiting; and the second-level cache holds as many buffers.
+const LONG_BURST_MAX: usize = 8;
 
 /// Peers that are remembered between two turns of a driver to listen nowhere.
 const REFUSED_MAX: usize = 16;

@@ -132,12 +132,18 @@ impl ReceiveBatch {
     /// Receives as many messages as wait, up to the batch's size, or fails at once with WouldBlock.
     #[inline]
     pub fn receive_many(&mut self, fd: BorrowedFd<'_>) -> io::Result<usize> {
+        self.receive_up_to(fd, self.headers.len())
+    }
+
+    /// As [`ReceiveBatch::receive_many`], but at most `count_max` messages, and at least one.
+    #[inline]
+    pub fn receive_up_to(&mut self, fd: BorrowedFd<'_>, count_max: usize) -> io::Result<usize> {
         self.rearm();
-        let count = self.headers.len();
+        let count = count_max.clamp(1, self.headers.len());
         self.used = count;
         let (flags, no_timeout) = (libc::MSG_DONTWAIT as _, std::ptr::null_mut());
-        // SAFETY: all `count` headers and what they point to live in `self`, which is borrowed
-        // mutably for the call.
+        // SAFETY: the first `count` headers, which are no more than there are, and what they point
+        // to live in `self`, which is borrowed mutably for the call.
         let returned = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
