@@ -463,6 +463,8 @@ impl<N: Node, D: Datapath> Station<N, D> {
     ) -> Burst {
         let mut burst = Burst { transmits: 0, is_full: false, lacks_room: false };
         let is_segmenting = self.port.is_segmenting();
+        // Who watches is shown whole datagrams.
+        let is_gathering = O::IS_BLIND && self.port.gathers();
         let (mut messages, mut bytes) = (0, 0);
         loop {
             if messages >= TURN_MESSAGES_MAX || bytes >= TURN_BYTES_MAX {
@@ -473,6 +475,15 @@ impl<N: Node, D: Datapath> Station<N, D> {
             burst.lacks_room = !self.port.has_room();
             let space = self.port.frame(0, 0).payload();
             let space = if burst.lacks_room { &mut space[..OVERTAKING_LEN_MAX] } else { space };
+            if is_gathering && let Some((transmit, attached)) = self.node.poll_attached(now, space)
+            {
+                let payload = self.node.attached(&attached);
+                self.port.queue_attached(&transmit, attached.header_len, payload);
+                burst.transmits += 1;
+                messages += 1;
+                bytes += transmit.len;
+                continue;
+            }
             let Some(mut transmit) = self.node.poll_transmit(now, space) else { break };
             let len = transmit.len;
             observer.handle_transmit(index, &mut transmit, &space[..len]);

@@ -14,6 +14,7 @@
 //! | [`raw`] | raw IP for datagrams whose source is somebody else's |
 //! | [`reuseport`] | several threads on one port, a client's session on one of them |
 //! | [`driver`] | drives a [`tailcut_proto::node::Node`] over a port: polls, sleeps, wakes |
+//! | [`loan`] | long requests that are sent from where they are |
 //! | [`completions`] | what many threads are done with, for the one that began it |
 //! | [`dispatch`] | worker threads behind the thread that polls, fed from one queue |
 //! | [`entropy`] | secrets |
@@ -51,6 +52,11 @@ pub use datapath::{ip, udp};
 mod poller;
 mod spin;
 mod waker;
+
+/// Borrowed bytes for something without a lifetime, such as an endpoint that sends them.
+pub mod loan {
+    pub use crate::sys::Loan;
+}
 
 /// What many threads are done with, for the one that began it: a stack without locks.
 pub mod completions {

@@ -3,9 +3,9 @@
 
 use std::net::SocketAddr;
 
-use crate::node::{Node, Path, Time, Transmit};
+use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::r2p2::Holdings;
-use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, RequestId, Rpc};
+use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, Lent, RequestId, Rpc};
 use crate::{homa, r2p2};
 
 /// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and
@@ -154,6 +154,16 @@ impl Node for Endpoint {
     }
 
     #[inline]
+    fn poll_attached(&mut self, now: Time, buffer: &mut [u8]) -> Option<(Transmit, Attached)> {
+        either!(self.poll_attached(now, buffer))
+    }
+
+    #[inline]
+    fn attached(&self, attached: &Attached) -> &[u8] {
+        either!(self.attached(attached))
+    }
+
+    #[inline]
     fn poll_timeout(&self) -> Option<Time> {
         either!(self.poll_timeout())
     }
@@ -163,6 +173,10 @@ impl Rpc for Endpoint {
     #[inline]
     fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
         either!(self.call(now, call))
+    }
+
+    fn call_lent(&mut self, now: Time, call: Call, request: Lent) -> Result<CallId, CallError> {
+        either!(self.call_lent(now, call, request))
     }
 
     #[inline]

@@ -94,6 +94,37 @@ impl Transmit {
     }
 }
 
+/// The payload of a GSO batch that its node has not copied to the driver's buffer, which has the
+/// headers alone, one after the other: each datagram is the next header and the next piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Bytes of each header.
+    pub header_len: usize,
+    /// The node's own name for the message that the payload is of.
+    pub message: u64,
+    /// True if the message is a reply.
+    pub is_reply: bool,
+    /// Place of the payload in the message.
+    pub offset: usize,
+    /// Bytes of the payload.
+    pub len: usize,
+}
+
+impl Attached {
+    /// Fewest datagrams for which a node leaves the payload where it is: for few of them the
+    /// kernel takes longer to gather than a copy does.
+    pub const DATAGRAMS_MIN: usize = 16;
+
+    /// Most datagrams of so many bytes, with their headers, that a GSO batch of long ones has;
+    /// 0 where the driver's buffer says that no full one may go.
+    pub(crate) fn datagrams_max(datagram_len: usize, buffer: &[u8]) -> usize {
+        if buffer.len() < datagram_len || datagram_len < GSO_LONG_LEN {
+            return 0;
+        }
+        GSO_BYTES_MAX / datagram_len
+    }
+}
+
 /// Most datagrams in one GSO batch. The kernel takes 64; half of that lets the peer work on one GSO
 /// batch while the next is made, which carried 1.6 times as many small calls with 64 outstanding
 /// (docs/perf-notes.md).
@@ -129,6 +160,18 @@ pub trait Node {
     /// `buffer`. `None` when there is nothing to send. A buffer of one datagram's size yields
     /// single datagrams.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
+
+    /// As [`Node::poll_transmit`], where what goes next is a GSO batch of a long message: writes the
+    /// headers to `buffer`, and leaves the payload to [`Node::attached`]. `None` also where
+    /// something else goes next. For drivers whose datapath gathers.
+    fn poll_attached(&mut self, _now: Time, _buffer: &mut [u8]) -> Option<(Transmit, Attached)> {
+        None
+    }
+
+    /// The payload of the last [`Node::poll_attached`], before anything else is asked of the node.
+    fn attached(&self, _attached: &Attached) -> &[u8] {
+        &[]
+    }
 
     /// When [`Node::handle_timeout`] wants to be called next; `None` for never. May be earlier than
     /// there is work.

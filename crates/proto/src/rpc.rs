@@ -4,7 +4,9 @@
 //! Messages are `Vec<u8>` that the application takes from [`Rpc::buffer`] and gives back by
 //! [`Rpc::recycle`], so that a warm endpoint allocates nothing.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 pub use tailcut_wire::r2p2::{DropReason, Rejection};
 
@@ -39,6 +41,30 @@ pub struct Call {
     pub context: u64,
     /// How the request may be treated.
     pub options: CallOptions,
+}
+
+/// Bytes that the application lends to a call, so that a long request is not copied. An endpoint
+/// lets go of them before it tells how the call has ended, or when that is cancelled.
+#[derive(Clone)]
+pub struct Lent(Arc<dyn AsRef<[u8]> + Send + Sync>);
+
+impl Lent {
+    /// Bytes that stay what and where they are.
+    pub fn new(bytes: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Self {
+        Self(bytes)
+    }
+
+    /// All of them.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        (*self.0).as_ref()
+    }
+}
+
+impl fmt::Debug for Lent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lent({} bytes)", self.bytes().len())
+    }
 }
 
 /// How a request may be treated on its way.
@@ -190,6 +216,13 @@ pub trait Rpc: Node {
     /// Begins a call; it ends by exactly one [`Event::Replied`] or [`Event::Failed`], or by
     /// [`Rpc::cancel`].
     fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError>;
+
+    /// As [`Rpc::call`], with a request that the application lends: [`Call::payload`] is empty.
+    fn call_lent(&mut self, now: Time, call: Call, request: Lent) -> Result<CallId, CallError> {
+        let mut payload = self.buffer_for(request.bytes().len());
+        payload.extend_from_slice(request.bytes());
+        self.call(now, Call { payload, ..call })
+    }
 
     /// Forgets a call: no event will come of it. Harmless when it has ended.
     fn cancel(&mut self, now: Time, id: CallId);

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
+use tailcut_net::loan::Loan;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
-use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Lent, Rpc};
 
 use crate::error::{Ending, Error};
 use crate::options::ClientBuilder;
@@ -61,6 +62,23 @@ enum Slot {
     Failed(Ending),
 }
 
+/// A request as a caller gives it.
+enum Given<'a> {
+    /// To be copied.
+    Copied(&'a [u8]),
+    /// To be sent from where it is.
+    Lent(Lent),
+}
+
+impl Given<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => bytes.len(),
+            Self::Lent(lent) => lent.bytes().len(),
+        }
+    }
+}
+
 impl ClientBuilder {
     /// A client of the server or router at `target`. Nothing is sent yet.
     ///
@@ -104,7 +122,7 @@ impl Client {
     /// application refused it, [`Error::Failed`] when it was refused otherwise or its deadline
     /// passed.
     pub fn call(&self, request: &[u8]) -> Result<Reply<'_>, Error> {
-        self.start(request)?.wait()
+        self.call_with(request, self.options, self.timeout)
     }
 
     /// Calls with options and a timeout of its own and waits for the reply.
@@ -118,7 +136,14 @@ impl Client {
         options: CallOptions,
         timeout: Duration,
     ) -> Result<Reply<'_>, Error> {
-        self.start_with(request, options, timeout)?.wait()
+        if request.len() < LENT_LEN_MIN {
+            return self.start_with(request, options, timeout)?.wait();
+        }
+        // Nobody touches a long request before its call has ended: it is sent from where it is.
+        Loan::scope(request, |loan| {
+            let lent = Given::Lent(Lent::new(loan.lend()));
+            self.start_given(lent, options, timeout)?.wait()
+        })
     }
 
     /// Starts a call and returns at once, so that many can be outstanding; when as many are as the
@@ -144,6 +169,15 @@ impl Client {
         options: CallOptions,
         timeout: Duration,
     ) -> Result<Pending<'_>, Error> {
+        self.start_given(Given::Copied(request), options, timeout)
+    }
+
+    fn start_given(
+        &self,
+        request: Given<'_>,
+        options: CallOptions,
+        timeout: Duration,
+    ) -> Result<Pending<'_>, Error> {
         let mut inner = self.inner.borrow_mut();
         let place = inner.queue(self.target, request, options, timeout)?;
         inner.flush();
@@ -159,6 +193,7 @@ impl Client {
     ///
     /// As [`Client::start`].
     pub fn enqueue(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
+        let request = Given::Copied(request);
         let place =
             self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
         Ok(Pending { client: self, place })
@@ -267,7 +302,7 @@ impl Inner {
     fn queue(
         &mut self,
         target: SocketAddr,
-        request: &[u8],
+        request: Given<'_>,
         options: CallOptions,
         timeout: Duration,
     ) -> Result<usize, Error> {
@@ -280,10 +315,17 @@ impl Inner {
         });
         let now = self.queued_at.unwrap_or_else(|| self.driver.clock().now());
         let node = self.driver.node_mut(0);
-        let mut payload = node.buffer_for(request.len());
-        payload.extend_from_slice(request);
         let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        match node.call(now, Call { target, payload, deadline, context: place as u64, options }) {
+        let call = Call { target, payload: Vec::new(), deadline, context: place as u64, options };
+        let begun = match request {
+            Given::Copied(bytes) => {
+                let mut payload = node.buffer_for(bytes.len());
+                payload.extend_from_slice(bytes);
+                node.call(now, Call { payload, ..call })
+            }
+            Given::Lent(lent) => node.call_lent(now, call, lent),
+        };
+        match begun {
             Ok(id) => {
                 self.queued_at = Some(now);
                 self.calls[place] = Slot::Waiting(id);
@@ -361,3 +403,7 @@ impl Inner {
         self.free.push(place);
     }
 }
+
+/// Bytes of a request from which on a call that waits sends it from where it is: fewer are copied
+/// sooner than lent.
+const LENT_LEN_MIN: usize = 16 << 10;

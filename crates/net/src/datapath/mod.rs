@@ -98,6 +98,21 @@ pub trait Datapath {
     /// Sends what is queued, in one burst.
     fn flush(&mut self);
 
+    /// True if [`Datapath::queue_attached`] may be called.
+    fn gathers(&self) -> bool {
+        false
+    }
+
+    /// As [`Datapath::queue`], of a GSO batch whose headers were written to [`Datapath::frame`], each
+    /// `header_len` bytes long, and whose payload lies elsewhere. It leaves before this returns.
+    ///
+    /// # Panics
+    ///
+    /// Where the datapath does not gather, or headers and payload are not [`Transmit::len`].
+    fn queue_attached(&mut self, _transmit: &Transmit, _header_len: usize, _payload: &[u8]) {
+        unreachable!("it does not gather");
+    }
+
     /// True if a GSO batch costs about as much as a datagram. Where it does not, a turn of a driver
     /// sends fewer.
     fn is_segmenting(&self) -> bool {
@@ -249,6 +264,16 @@ impl Datapath for AnyDatapath {
     #[inline]
     fn flush(&mut self) {
         either!(self.flush());
+    }
+
+    #[inline]
+    fn gathers(&self) -> bool {
+        either!(self.gathers())
+    }
+
+    #[inline]
+    fn queue_attached(&mut self, transmit: &Transmit, header_len: usize, payload: &[u8]) {
+        either!(self.queue_attached(transmit, header_len, payload));
     }
 
     #[inline]

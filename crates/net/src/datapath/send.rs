@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Transmit};
@@ -42,6 +43,34 @@ impl Queue {
     #[inline]
     pub(super) fn space(&mut self) -> &mut [u8] {
         &mut self.arena[self.used..self.used + GSO_BYTES_MAX]
+    }
+
+    /// Where the space begins in [`Queue::bytes`].
+    pub(super) fn space_at(&self) -> usize {
+        self.used
+    }
+
+    /// What was written to spaces, also after they have left.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.arena
+    }
+
+    /// Writes datagrams to the space of an empty queue, each a header and a piece of `payload`:
+    /// lengths of headers and of datagrams.
+    #[cold]
+    pub(super) fn join(
+        &mut self,
+        headers: Range<usize>,
+        (header_len, segment_len): (usize, usize),
+        payload: &[u8],
+    ) {
+        let headers = self.arena[headers].to_vec();
+        let pieces = payload.chunks(segment_len - header_len);
+        let rooms = self.arena.chunks_mut(segment_len);
+        for ((header, piece), room) in headers.chunks(header_len).zip(pieces).zip(rooms) {
+            room[..header_len].copy_from_slice(header);
+            room[header_len..header_len + piece.len()].copy_from_slice(piece);
+        }
     }
 
     /// Queues what was written to the space; returns whether the burst must leave before there is
@@ -129,6 +158,23 @@ impl Sender {
         if message.stamp_flags != 0 {
             self.marked.push(message.tag);
         }
+    }
+
+    /// Sends a GSO batch from where its parts are, or tells that the kernel did not take it.
+    pub(super) fn send_attached(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        transmit: &Transmit,
+        parts: &sys::Parts<'_>,
+        account: &mut Account,
+    ) -> bool {
+        let message = outgoing(transmit, 0);
+        let is_sent = self.batch.send_parts(fd, &message, parts).is_ok();
+        if is_sent {
+            self.count_sent(&message, account);
+            self.is_congested = false;
+        }
+        is_sent
     }
 
     /// Sends all messages, at most a batch of them, or counts why not.

@@ -13,6 +13,7 @@ use super::send::{Queue, Sender, is_writable_within};
 use super::{Datapath, Frame};
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
 use crate::sys;
+use crate::sys::Parts;
 
 /// The framing that a socket's protocol adds to its datagrams.
 pub trait Framing {
@@ -224,6 +225,31 @@ impl<F: Framing> Datapath for SocketPort<F> {
         });
         if let Some(ledger) = &mut self.ledger {
             self.sender.marked().for_each(|token| ledger.handle_datagram(token));
+        }
+    }
+
+    #[inline]
+    fn gathers(&self) -> bool {
+        self.is_segmenting()
+    }
+
+    fn queue_attached(&mut self, transmit: &Transmit, header_len: usize, payload: &[u8]) {
+        self.unasked_bytes += transmit.len;
+        let local = if self.tells_local { transmit.from.local() } else { None };
+        let to = F::destination(transmit.to);
+        let transmit = Transmit { to, from: local.into(), ..*transmit };
+        let headers_at = self.queue.space_at();
+        self.flush();
+        let headers = headers_at..headers_at + transmit.datagram_count() * header_len;
+        assert_eq!(headers.len() + payload.len(), transmit.len, "headers and payload are all");
+        let Self { socket, queue, sender, account, .. } = self;
+        let parts = Parts { headers: &queue.bytes()[headers.clone()], header_len, payload };
+        if !sender.send_attached(socket.as_fd(), &transmit, &parts, account) {
+            // As any other GSO batch, which the kernel may refuse for more reasons than one.
+            queue.join(headers, (header_len, transmit.segment_len), payload);
+            if queue.push(&transmit, sender.segmented_send()) {
+                self.flush();
+            }
         }
     }
 

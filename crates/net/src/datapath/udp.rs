@@ -137,6 +137,53 @@ mod tests {
         );
     }
 
+    /// Sends a datagram, and then headers of 20 bytes and a payload that lies elsewhere; returns what
+    /// arrives.
+    fn sent_attached(sender: &mut UdpPort) -> Vec<Vec<u8>> {
+        let mut receiver = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
+        let to = receiver.local_address();
+        sender.frame(0, 0).payload()[0] = 9;
+        sender.queue(&Transmit::single(to, 1));
+        sender.frame(0, 0).payload()[..60].copy_from_slice(&[[1; 20], [2; 20], [3; 20]].concat());
+        let payload: Vec<u8> = (0..250).collect();
+        let transmit = Transmit { segment_len: 120, ..Transmit::single(to, 310) };
+        sender.queue_attached(&transmit, 20, &payload);
+        let mut arrived = Vec::new();
+        while arrived.len() < 4 {
+            receiver.recv_burst(|_, bytes| arrived.push(bytes.to_vec())).expect("a receive");
+        }
+        arrived
+    }
+
+    fn whole() -> Vec<Vec<u8>> {
+        let payload: Vec<u8> = (0..250).collect();
+        let datagram =
+            |header: u8, from: usize, to: usize| [&[header; 20], &payload[from..to]].concat();
+        vec![vec![9], datagram(1, 0, 100), datagram(2, 100, 200), datagram(3, 200, 250)]
+    }
+
+    #[test]
+    fn headers_and_a_payload_that_lies_elsewhere_leave_as_datagrams() {
+        let mut sender = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
+        assert_eq!(sent_attached(&mut sender), whole());
+        let metrics = sender.metrics();
+        assert_eq!(
+            (metrics.gso_batches_out, metrics.datagrams_out, metrics.bytes_out),
+            (1, 4, 311)
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_does_not_segment_leaves_all_the_same_when_gathered() {
+        let mut sender = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
+        sys::set_int_option(sender.as_fd(), (libc::SOL_SOCKET, libc::SO_NO_CHECK), 1)
+            .expect("the option");
+        assert_eq!(sent_attached(&mut sender), whole());
+        let metrics = sender.metrics();
+        assert_eq!((metrics.gso_batches_refused, metrics.datagrams_out), (1, 4));
+        assert!(!sender.gathers());
+    }
+
     /// Sends datagrams of 100 bytes, and returns the traffic class of each as it arrived, and how
     /// many GSO batches there were.
     fn classes(address: &str, sends: &[(u8, usize)]) -> (Vec<Option<u8>>, u64) {

@@ -9,6 +9,7 @@ mod bpf;
 mod completions;
 mod control;
 mod lane;
+mod loan;
 mod options;
 mod receive;
 mod send;
@@ -21,6 +22,7 @@ mod thread;
 pub(crate) use bpf::{Instruction, Map, MapKind, SharedCounters, attach_reuseport_program};
 pub use completions::{Completions, Parcel, Taken};
 pub(crate) use lane::{Sender, Taken as LaneTaken, Taker, lane};
+pub use loan::Loan;
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{
@@ -29,8 +31,8 @@ pub(crate) use options::{
 pub use options::{set_buffers, set_gro};
 pub use receive::{Message, Notes, ReceiveBatch};
 pub(crate) use receive::{NetworkError, take_error};
-pub(crate) use send::send_one;
 pub use send::{Outgoing, SendBatch};
+pub(crate) use send::{Parts, send_one};
 pub(crate) use shared_queue::{Feeder, Puller, shared_queue};
 #[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};

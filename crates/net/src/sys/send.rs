@@ -39,12 +39,25 @@ impl Outgoing {
     }
 }
 
+/// A GSO batch in pieces: each datagram is the next header and the next piece of the payload.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Parts<'a> {
+    /// The headers, one after the other.
+    pub(crate) headers: &'a [u8],
+    /// Bytes of each.
+    pub(crate) header_len: usize,
+    /// The payload, of which all datagrams but the last have as much as fits their length.
+    pub(crate) payload: &'a [u8],
+}
+
 /// Headers for a burst, allocated once and written anew for each call.
 pub struct SendBatch {
     /// One a message; written anew for each call.
     headers: Vec<libc::mmsghdr>,
     /// Names and control messages, one a message.
     slots: Vec<Slot>,
+    /// Headers and pieces of a GSO batch that is gathered, while it is sent.
+    parts: Vec<libc::iovec>,
     /// The traffic class that the socket gives to messages that do not say theirs.
     class: u8,
 }
@@ -55,7 +68,12 @@ impl SendBatch {
         assert!(count > 0, "a burst holds something");
         // SAFETY: all bits zero is a valid header: null pointers, no lengths.
         let headers = (0..count).map(|_| unsafe { std::mem::zeroed() }).collect();
-        Self { headers, slots: vec![Slot::EMPTY; count], class: 0 }
+        Self {
+            headers,
+            slots: vec![Slot::EMPTY; count],
+            parts: Vec::with_capacity(PARTS_MAX),
+            class: 0,
+        }
     }
 
     /// The traffic class of messages that do not say theirs.
@@ -115,7 +133,44 @@ impl SendBatch {
     }
 }
 
-// SAFETY: the pointers in the headers are only used inside `send`, which writes them first.
+impl SendBatch {
+    /// Sends a GSO batch from where its parts are.
+    ///
+    /// # Panics
+    ///
+    /// When it is no GSO batch, or has more datagrams than the kernel takes.
+    pub(crate) fn send_parts(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        message: &Outgoing,
+        parts: &Parts<'_>,
+    ) -> io::Result<()> {
+        let piece_len = message.segment_len - parts.header_len;
+        let headers = parts.headers.chunks(parts.header_len);
+        assert!(message.is_train() && 2 * headers.len() <= PARTS_MAX, "a GSO batch");
+        self.parts.clear();
+        for (header, piece) in headers.zip(parts.payload.chunks(piece_len)) {
+            self.parts.extend([header, piece].map(part));
+        }
+        let (slot, header) = (self.slots.as_mut_ptr(), self.headers.as_mut_ptr());
+        // SAFETY: a batch has at least one of each, and both point into the vectors.
+        unsafe { Slot::fill(slot, header, (message, parts.headers), self.class) };
+        let header = &mut self.headers[0].msg_hdr;
+        header.msg_iov = self.parts.as_mut_ptr();
+        header.msg_iovlen = self.parts.len() as _;
+        // SAFETY: the header points to `self.slots` and `self.parts`, and these to `parts`, all of
+        // which outlive the call; the kernel only reads.
+        check(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const *header, libc::MSG_DONTWAIT) })
+            .map(|_| ())
+    }
+}
+
+fn part(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
+}
+
+// SAFETY: the pointers in headers and parts are only used inside the functions that send, which
+// write them first.
 unsafe impl Send for SendBatch {}
 
 impl std::fmt::Debug for SendBatch {
@@ -192,6 +247,9 @@ impl Slot {
         header.msg_controllen = used as _;
     }
 }
+
+/// A header and a piece for each datagram of the longest GSO batch.
+const PARTS_MAX: usize = 128;
 
 const SEGMENT: (i32, i32) = (libc::SOL_UDP, libc::UDP_SEGMENT);
 const TOS_V4: (i32, i32) = (libc::IPPROTO_IP, libc::IP_TOS);

@@ -18,22 +18,30 @@ use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
 use crate::call::slab::{SlotId, SlotKey};
+use crate::message::payload::Payload;
 use crate::node::Time;
 use crate::peer::table::{Peer, PeerId};
-use crate::rpc::{Call, CallError, CallId, Event, Failure};
+use crate::rpc::{Call, CallError, CallId, Event, Failure, Lent};
 
 impl Endpoint {
-    pub(super) fn begin_call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
+    /// Begins a call; `lent` is the request where [`Call::payload`] is not.
+    pub(super) fn begin_call(
+        &mut self,
+        now: Time,
+        call: Call,
+        lent: Option<Lent>,
+    ) -> Result<CallId, CallError> {
+        let mut request = lent.map_or(Payload::Own(call.payload), Payload::Lent);
         let limit_ns = self.config.lifetime_ns_max;
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
         let limit = self.config.message_len_max;
-        if call.payload.len() > limit {
-            return Err(CallError::TooLarge { len: call.payload.len(), limit });
+        if request.len() > limit {
+            return Err(CallError::TooLarge { len: request.len(), limit });
         }
         let too_many = |limit| CallError::TooManyOutstanding { limit };
-        let rpcs = long::part_count(call.payload.len(), &self.config);
+        let rpcs = long::part_count(request.len(), &self.config);
         if self.holdings.calls + rpcs > self.config.calls_max {
             return Err(too_many(self.config.calls_max));
         }
@@ -48,9 +56,10 @@ impl Endpoint {
         slot.deadline = call.deadline;
         self.metrics.calls += 1;
         if rpcs == 1 {
-            self.send_request(now, index, call.payload)
+            self.send_request(now, index, request)
         } else {
-            self.send_parts(now, index, call.payload)
+            self.send_parts(now, index, request.bytes());
+            self.buffers.give(request.take());
         }
         Ok(CallId(self.handle_of(index)))
     }
@@ -70,7 +79,7 @@ impl Endpoint {
     }
 
     /// Begins to send the request of an RPC.
-    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
+    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Payload) {
         let birth = self.next_birth();
         let slot = &mut self.slots[index];
         slot.flags |= DataFlags::KNOWN;

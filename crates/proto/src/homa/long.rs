@@ -27,7 +27,7 @@ use crate::rpc::Failure;
 
 impl Endpoint {
     /// Sends a long request: the first part by the RPC in `first`, the others by RPCs of their own.
-    pub(super) fn send_parts(&mut self, now: Time, first: SlotId, payload: Vec<u8>) {
+    pub(super) fn send_parts(&mut self, now: Time, first: SlotId, payload: &[u8]) {
         let slot = &self.slots[first];
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let mut others = Vec::new();
@@ -42,9 +42,8 @@ impl Endpoint {
                 PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
             let message = self.join(&header, &payload[offset..end]);
             self.slots[index].flags |= DataFlags::PART;
-            self.send_request(now, index, message);
+            self.send_request(now, index, message.into());
         }
-        self.buffers.give(payload);
         self.slots[first].phase = Phase::Calling(Member::First(others));
     }
 
@@ -90,7 +89,7 @@ impl Endpoint {
             slot.flags |= DataFlags::PART;
             // A part may be fetched twice.
             slot.options.idempotent = true;
-            self.send_request(now, index, request);
+            self.send_request(now, index, request.into());
         }
         // Whatever of the request was not answered yet need not be.
         self.leave_long(first);

@@ -58,11 +58,11 @@ use crate::call::numbering::Numbers;
 use crate::call::slab::{Slab, SlotId, SlotKey, room};
 use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
-use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
+use crate::node::{Attached, Node, Path, Time, Transmit, is_unanswerable};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
-use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
+use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
 
 /// A Homa client and server on one port.
 #[derive(Debug)]
@@ -171,7 +171,7 @@ impl Endpoint {
         if len as usize > limit {
             return Err(CallError::TooLarge { len: len as usize, limit });
         }
-        let id = self.begin_call(now, call)?;
+        let id = self.begin_call(now, call, None)?;
         if let Some(index) = self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Calling(_)))
         {
             self.pad(index, len);
@@ -447,6 +447,20 @@ impl Node for Endpoint {
         data.or_else(|| self.write_control(now, buffer)).or_else(|| self.write_acks(buffer))
     }
 
+    #[inline]
+    fn poll_attached(&mut self, now: Time, buffer: &mut [u8]) -> Option<(Transmit, Attached)> {
+        self.grant_due(now);
+        // Control packets go first.
+        if !self.egress.control.is_empty() {
+            return None;
+        }
+        self.write_attached(now, buffer)
+    }
+
+    fn attached(&self, attached: &Attached) -> &[u8] {
+        self.attached_payload(attached)
+    }
+
     fn poll_timeout(&self) -> Option<Time> {
         let timers = [self.wheel.next_due(), self.book.wake_at, self.egress.next_due()];
         timers.into_iter().flatten().min()
@@ -455,7 +469,11 @@ impl Node for Endpoint {
 
 impl Rpc for Endpoint {
     fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
-        self.begin_call(now, call)
+        self.begin_call(now, call, None)
+    }
+
+    fn call_lent(&mut self, now: Time, call: Call, request: Lent) -> Result<CallId, CallError> {
+        self.begin_call(now, call, Some(request))
     }
 
     fn cancel(&mut self, _now: Time, id: CallId) {

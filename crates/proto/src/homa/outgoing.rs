@@ -3,11 +3,14 @@
 
 use std::collections::VecDeque;
 
+use crate::message::payload::Payload;
+use crate::node::Attached;
+
 /// A message that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     /// Beginning of the message; zeros follow.
-    payload: Vec<u8>,
+    payload: Payload,
     /// Bytes of the message.
     len: u32,
     /// Bytes below this have been sent at least once.
@@ -53,7 +56,7 @@ pub(super) enum Level {
 
 impl Outgoing {
     /// Begins a message of which `unscheduled` bytes need no grant.
-    pub(super) fn begin(&mut self, payload: Vec<u8>, unscheduled: u32) {
+    pub(super) fn begin(&mut self, payload: Payload, unscheduled: u32) {
         self.payload = payload;
         self.next = 0;
         self.priority = 0;
@@ -77,7 +80,7 @@ impl Outgoing {
         self.next = 0;
         self.granted = 0;
         self.again.clear();
-        std::mem::take(&mut self.payload)
+        self.payload.take()
     }
 
     pub(super) fn len(&self) -> u32 {
@@ -147,6 +150,22 @@ impl Outgoing {
         Some(Piece { offset: self.next, len, level, is_again: false })
     }
 
+    /// The piece that goes next and those like it that follow, at most `count_max` and together as
+    /// one: their bytes, and those of each but the last. `None` where they are few, or may have
+    /// different priorities.
+    pub(super) fn run(&self, lens: (u32, u32), count_max: usize) -> Option<(Piece, u32)> {
+        let is_stored = self.payload.len() as u32 == self.len;
+        if !self.again.is_empty() || !self.apart.is_empty() || !is_stored {
+            return None;
+        }
+        let piece = self.peek(lens)?;
+        let end = if self.next < self.unscheduled { self.unscheduled } else { self.granted };
+        let left = end - self.next;
+        let count = (left.div_ceil(piece.len) as usize).min(count_max);
+        let len = left.min(count as u32 * piece.len);
+        (count >= Attached::DATAGRAMS_MIN).then_some((Piece { len, ..piece }, piece.len))
+    }
+
     /// Takes note that the piece that [`Outgoing::peek`] gave is sent.
     pub(super) fn sent(&mut self, piece: Piece) {
         let end = piece.offset + piece.len;
@@ -167,7 +186,7 @@ impl Outgoing {
     pub(super) fn bytes(&self, piece: Piece) -> &[u8] {
         let [from, to] = [piece.offset, piece.offset + piece.len]
             .map(|place| self.payload.len().min(place as usize));
-        &self.payload[from..to]
+        &self.payload.bytes()[from..to]
     }
 
     /// Has what was sent of `from..to` sent again at `priority`; tells how many bytes.
@@ -211,7 +230,7 @@ mod tests {
 
     fn message(unscheduled: u32) -> Outgoing {
         let mut message = Outgoing::default();
-        message.begin((0..100).collect(), unscheduled);
+        message.begin((0..100).collect::<Vec<u8>>().into(), unscheduled);
         message
     }
 

@@ -238,7 +238,7 @@ impl Endpoint {
         let unscheduled = self.unscheduled_len(index);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Replying(whole);
-        slot.send(payload, unscheduled, birth);
+        slot.send(payload.into(), unscheduled, birth);
         slot.timing.sent_at = slot.timing.sent_at.max(now);
         self.holdings.waiting -= 1;
         self.rank_out(index);

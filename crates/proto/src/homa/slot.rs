@@ -8,6 +8,7 @@ use super::ids::ClientId;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
 use crate::call::slab::SlotId;
+use crate::message::payload::Payload;
 use crate::node::Time;
 use crate::peer::holdings::Held;
 use crate::peer::table::PeerId;
@@ -204,9 +205,11 @@ impl Slot {
     }
 
     /// Begins to send a message. Homa has no empty one: a byte stands for it, with a flag.
-    pub(super) fn send(&mut self, mut payload: Vec<u8>, unscheduled: u32, birth: u32) {
-        if payload.is_empty() {
-            payload.push(0);
+    pub(super) fn send(&mut self, mut payload: Payload, unscheduled: u32, birth: u32) {
+        if payload.len() == 0 {
+            let mut buffer = payload.take();
+            buffer.push(0);
+            payload = buffer.into();
             self.flags |= DataFlags::EMPTY;
         }
         self.out.begin(payload, unscheduled);

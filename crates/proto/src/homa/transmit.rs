@@ -13,7 +13,7 @@ use super::peers::Echo;
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
-use crate::node::{GSO_DATAGRAMS_MAX, Path, Time, Transmit};
+use crate::node::{Attached, GSO_DATAGRAMS_MAX, Path, Time, Transmit};
 use crate::peer::table::Peer;
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
@@ -129,6 +129,61 @@ impl Endpoint {
         batch.finish().map(|transmit| Transmit { priority, ..transmit })
     }
 
+    /// Writes the headers of a GSO batch of a long message, if that goes next.
+    pub(super) fn write_attached(
+        &mut self,
+        now: Time,
+        buffer: &mut [u8],
+    ) -> Option<(Transmit, Attached)> {
+        let index = self.egress.first()?;
+        let slot = &self.slots[index];
+        let is_plain = self.config.carrier == Carrier::Own
+            && self.config.link.is_none()
+            && self.config.gso_batch_len_max >= GSO_DATAGRAMS_MAX;
+        let framing = &self.config.framing;
+        let lens = (framing.unscheduled_len, framing.scheduled_len);
+        let datagram_len = DATA_LEN + framing.unscheduled_len.max(framing.scheduled_len) as usize;
+        let count_max = Attached::datagrams_max(datagram_len, buffer);
+        let (run, piece_len) = slot.out.run(lens, count_max)?;
+        let is_ranked_whole = run.level != Level::Unscheduled
+            || self.config.priorities.rank == UnscheduledRank::Message;
+        if !is_plain || !slot.is_validated || !is_ranked_whole {
+            return None;
+        }
+        let priority = self.priority_of(index, run);
+        let mut count = 0;
+        for (from, room) in
+            (0..run.len).step_by(piece_len as usize).zip(buffer.chunks_exact_mut(DATA_LEN))
+        {
+            let len = piece_len.min(run.len - from);
+            let piece = Piece { offset: run.offset + from, len, ..run };
+            let header = self.data_header(now, index, piece);
+            room.copy_from_slice(header.as_bytes());
+            self.note_sent(now, index, piece);
+            count += 1;
+        }
+        self.metrics.datagrams_out += count as u64;
+        self.note_batch_sent(now, index);
+        let attached = Attached {
+            header_len: DATA_LEN,
+            message: self.slots.key(index).0,
+            is_reply: !self.slots[index].is_client(),
+            offset: run.offset as usize,
+            len: run.len as usize,
+        };
+        let single = Transmit::single(self.path_of(index), count * DATA_LEN + attached.len);
+        let segment_len = DATA_LEN + piece_len as usize;
+        Some((Transmit { segment_len, priority, ..single }, attached))
+    }
+
+    /// The payload that has been left where it is.
+    pub(super) fn attached_payload(&self, attached: &Attached) -> &[u8] {
+        let Some(index) = self.slots.find(SlotKey(attached.message)) else { return &[] };
+        let (offset, len) = (attached.offset as u32, attached.len as u32);
+        let piece = Piece { offset, len, level: Level::Unscheduled, is_again: false };
+        self.slots[index].out.bytes(piece)
+    }
+
     fn priority_of(&self, index: SlotId, piece: Piece) -> u8 {
         let slot = &self.slots[index];
         match (piece.level, self.config.priorities.rank) {
@@ -144,7 +199,24 @@ impl Endpoint {
 
     /// Writes a piece of the message that an RPC sends to `room`, which is as long as it, and takes
     /// note that it went.
+    #[inline]
     fn write_piece(&mut self, now: Time, index: SlotId, piece: Piece, room: &mut [u8]) {
+        let header = self.data_header(now, index, piece);
+        room[..DATA_LEN].copy_from_slice(header.as_bytes());
+        let slot = &self.slots[index];
+        let bytes = slot.out.bytes(piece);
+        let (stored, padding) = room[DATA_LEN..].split_at_mut(bytes.len());
+        stored.copy_from_slice(bytes);
+        padding.fill(0);
+        let to = Path { local: slot.local, peer: self.peers[slot.peer].address };
+        disguise(self.config.carrier, to, room);
+        self.note_sent(now, index, piece);
+        self.note_batch_sent(now, index);
+    }
+
+    /// The header of a piece of the message that an RPC sends.
+    #[inline]
+    fn data_header(&mut self, now: Time, index: SlotId, piece: Piece) -> DataHeader {
         let slot = &mut self.slots[index];
         let peer = &mut self.peers[slot.peer];
         let mut header = DataHeader::new(slot.ports, slot.local_id(), slot.out.len(), piece.offset);
@@ -168,23 +240,28 @@ impl Endpoint {
         if slot.is_client() {
             header.time_left = TimeLeft::of_ns(slot.deadline.saturating_sub(now)).0.into();
         }
-        room[..DATA_LEN].copy_from_slice(header.as_bytes());
-        let bytes = slot.out.bytes(piece);
-        let (stored, padding) = room[DATA_LEN..].split_at_mut(bytes.len());
-        stored.copy_from_slice(bytes);
-        padding.fill(0);
+        header
+    }
+
+    /// Takes note that a piece of the message that an RPC sends goes.
+    #[inline]
+    fn note_sent(&mut self, now: Time, index: SlotId, piece: Piece) {
+        let slot = &mut self.slots[index];
         slot.out.sent(piece);
         slot.timing.sent_at = now;
         if slot.timing.first_sent_at == 0 {
             slot.timing.first_sent_at = now.max(1);
         }
-        slot.allowance.sent += room.len() as u64;
-        let to = Path { local: slot.local, peer: peer.address };
-        disguise(self.config.carrier, to, room);
+        slot.allowance.sent += DATA_LEN as u64 + u64::from(piece.len);
         let framing = &self.config.framing;
         self.egress.nic.add(now, piece.len + framing.unscheduled_overhead);
         self.egress.device.send(now, piece.len);
         self.metrics.data_bytes_out += u64::from(piece.len);
+    }
+
+    /// Ranks the message that an RPC sends after some of it went.
+    #[inline]
+    fn note_batch_sent(&mut self, now: Time, index: SlotId) {
         self.rank_out(index);
         if !self.slots[index].out.is_sendable() {
             // From now on it is for the peer to say something.

@@ -1,3 +1,4 @@
-//! Messages on their way in: what every protocol's reassembly has in common.
+//! Messages: what every protocol's reassembly has in common, and what is sent of one.
 
+pub(crate) mod payload;
 pub(crate) mod reassembly;

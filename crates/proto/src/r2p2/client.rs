@@ -35,12 +35,13 @@ use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
+use crate::message::payload::Payload;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{NOBODY, PeerId};
 use crate::policy::Draws;
-use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure};
+use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure, Lent};
 
 /// The calls of an endpoint.
 #[derive(Debug)]
@@ -180,20 +181,23 @@ impl Client {
         }
     }
 
+    /// Begins a call; `lent` is the request where [`Call::payload`] is not.
     pub(super) fn call(
         &mut self,
         now: Time,
         call: Call,
+        lent: Option<Lent>,
         shared: &mut Shared,
     ) -> Result<CallId, CallError> {
+        let request = lent.map_or(Payload::Own(call.payload), Payload::Lent);
         let limit_ns = shared.config.lifetime_ns_max;
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
         let limit = if call.options.v1 { V1_REQUEST_MAX } else { shared.config.packets_len_max() }
             .min(shared.config.message_len_max);
-        if call.payload.len() > limit {
-            return Err(CallError::TooLarge { len: call.payload.len(), limit });
+        if request.len() > limit {
+            return Err(CallError::TooLarge { len: request.len(), limit });
         }
         let index = self.take_slot(shared)?;
         let target = self.party(now, self.alternates.choose(call.target), shared);
@@ -210,12 +214,12 @@ impl Client {
         slot.recovery = Recovery::default();
         slot.sack_flags = 0;
         if call.options.v1 {
-            self.begin_v1(index, call.payload);
+            self.begin_v1(index, request);
         } else {
             slot.rid = index.0 as u16;
             let id = self.numbering.draw(&mut self.sessions, RpcId::SEQUENCE_MAX);
             slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
-            slot.request.begin(call.payload, shared.config.segment_len, 1);
+            slot.request.begin(request, shared.config.segment_len, 1);
         }
         shared.metrics.calls += 1;
         self.plan_copy(now, index, shared);

@@ -4,12 +4,13 @@ use tailcut_wire::r2p2::{EXTENDED_LEN, Flags, MessageType, Policy, RequestRepr, 
 use zerocopy::IntoBytes;
 
 use super::client::{Client, End, Farewell, Slot, clock_us};
+use super::copies::CopyState;
 use super::pace::Start;
 use super::queue::Item;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
+use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
-use crate::node::{Time, Transmit};
+use crate::node::{Attached, Time, Transmit};
 
 impl Client {
     pub(super) fn poll_transmit(
@@ -38,6 +39,62 @@ impl Client {
         }
         shared.metrics.datagrams_out += batch.count() as u64;
         batch.finish()
+    }
+
+    /// Writes the headers of a GSO batch of a long request, if that goes next.
+    pub(super) fn poll_attached(
+        &mut self,
+        now: Time,
+        buffer: &mut [u8],
+        shared: &mut Shared,
+    ) -> Option<(Transmit, Attached)> {
+        let &Item::Data(key) = self.queue.front()? else { return None };
+        let index = self.slots.find(key)?;
+        let slot = &mut self.slots[index];
+        let to = slot.server?;
+        if slot.start != Start::Now || slot.options.v1 || matches!(slot.copy, CopyState::Wanted(_))
+        {
+            return None;
+        }
+        let segment_len = EXTENDED_LEN + usize::from(shared.config.segment_len);
+        let run = slot.request.run(Attached::datagrams_max(segment_len, buffer))?;
+        if run.0 == 0 {
+            // Its header is longer.
+            return None;
+        }
+        let floor = self.numbering.floor_of(slot.rpc_id.session().0);
+        let first = slot.first_packet(now, (self.servers[to.record].state.token, floor));
+        for (packet, room) in
+            (run.0..).zip(buffer.chunks_exact_mut(EXTENDED_LEN)).take(run.1.into())
+        {
+            let mut repr = RequestRepr { segment: slot.request.place(packet), ..first };
+            if slot.is_moved {
+                repr.flags |= Flags::MOVED;
+            }
+            repr.emit(room);
+        }
+        let attached = Attached {
+            header_len: EXTENDED_LEN,
+            message: key.0,
+            is_reply: false,
+            offset: 0,
+            len: 0,
+        };
+        let attached = slot.request.sent_run(run, attached);
+        let path = slot.path(to.address);
+        if slot.request.peek().is_none() {
+            slot.request.is_queued = false;
+            self.queue.pop_front();
+        }
+        shared.metrics.datagrams_out += u64::from(run.1);
+        let len = usize::from(run.1) * EXTENDED_LEN + attached.len;
+        Some((Transmit { segment_len, ..Transmit::single(path, len) }, attached))
+    }
+
+    /// The payload that it has left where it is.
+    pub(super) fn attached(&self, attached: &Attached) -> &[u8] {
+        let slot = self.slots.find(SlotKey(attached.message));
+        slot.map_or(&[], |index| self.slots[index].request.attached(attached))
     }
 
     /// Writes the packets that the call may send; `false` when some did not fit.

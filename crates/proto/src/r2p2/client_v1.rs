@@ -12,12 +12,13 @@ use super::incoming::InOrder;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
+use crate::message::payload::Payload;
 use crate::node::{Path, Time};
 use crate::rpc::Failure;
 
 impl Client {
     /// Gives the call a request id that is free, and its packets.
-    pub(super) fn begin_v1(&mut self, index: SlotId, payload: Vec<u8>) {
+    pub(super) fn begin_v1(&mut self, index: SlotId, payload: Payload) {
         loop {
             self.v1_last_rid = self.v1_last_rid.wrapping_add(1);
             if !self.v1_slots.contains_key(&self.v1_last_rid) {

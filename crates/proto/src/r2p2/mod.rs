@@ -49,8 +49,8 @@ use self::client::Client;
 use self::server::Server;
 use self::shared::Shared;
 use crate::call::numbering::Numbers;
-use crate::node::{Node, Path, Time, Transmit};
-use crate::rpc::{AnswerError, Call, CallError, CallId, Event, RequestId, Rpc};
+use crate::node::{Attached, Node, Path, Time, Transmit};
+use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
 
 /// Reply packets that a server sends before the client has given credit, and that a client
 /// therefore takes.
@@ -177,6 +177,22 @@ impl Node for Endpoint {
         from_server.or_else(|| self.client.poll_transmit(now, buffer, &mut self.shared))
     }
 
+    #[inline]
+    fn poll_attached(&mut self, now: Time, buffer: &mut [u8]) -> Option<(Transmit, Attached)> {
+        // What the server half has to say goes first.
+        if !self.server.is_silent() {
+            return self.server.poll_attached(buffer, &mut self.shared);
+        }
+        self.client.poll_attached(now, buffer, &mut self.shared)
+    }
+
+    fn attached(&self, attached: &Attached) -> &[u8] {
+        match attached.is_reply {
+            true => self.server.attached(attached),
+            false => self.client.attached(attached),
+        }
+    }
+
     fn poll_timeout(&self) -> Option<Time> {
         let (client, server) = (self.client.poll_timeout(), self.server.poll_timeout());
         client.into_iter().chain(server).min()
@@ -185,7 +201,11 @@ impl Node for Endpoint {
 
 impl Rpc for Endpoint {
     fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
-        self.client.call(now, call, &mut self.shared)
+        self.client.call(now, call, None, &mut self.shared)
+    }
+
+    fn call_lent(&mut self, now: Time, call: Call, request: Lent) -> Result<CallId, CallError> {
+        self.client.call(now, call, Some(request), &mut self.shared)
     }
 
     fn cancel(&mut self, _now: Time, id: CallId) {

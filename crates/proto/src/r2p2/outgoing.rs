@@ -6,12 +6,14 @@
 use tailcut_wire::r2p2::{SackBody, Segment, packet_count, payload_span};
 
 use super::bits::Bits;
+use crate::message::payload::Payload;
+use crate::node::Attached;
 
 /// A message that is being sent.
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
     /// The message.
-    payload: Vec<u8>,
+    payload: Payload,
     /// Bytes of each packet but the last, and the first after a lead.
     segment_len: u16,
     /// Bytes by which packet 0 is shorter than the others; 0 but for version 1 requests of several
@@ -45,14 +47,14 @@ impl Outgoing {
     /// # Panics
     ///
     /// When it has more packets than a message can have, which whoever took the payload has to see.
-    pub(super) fn begin(&mut self, payload: Vec<u8>, segment_len: u16, granted: u16) {
+    pub(super) fn begin(&mut self, payload: Payload, segment_len: u16, granted: u16) {
         self.begin_after_lead(payload, segment_len, 0, granted);
     }
 
     /// As [`Outgoing::begin`], with a first packet that is `lead` bytes shorter than the others.
     pub(super) fn begin_after_lead(
         &mut self,
-        payload: Vec<u8>,
+        payload: Payload,
         segment_len: u16,
         lead: u16,
         granted: u16,
@@ -83,7 +85,7 @@ impl Outgoing {
         self.granted = 0;
         self.is_queued = false;
         self.restart();
-        std::mem::take(&mut self.payload)
+        self.payload.take()
     }
 
     pub(super) fn count(&self) -> u16 {
@@ -155,7 +157,29 @@ impl Outgoing {
         let lead = usize::from(self.lead);
         let (offset, len) =
             payload_span(index, (self.payload.len() + lead) as u32, self.segment_len);
-        &self.payload[offset.saturating_sub(lead)..(offset + len).saturating_sub(lead)]
+        &self.payload.bytes()[offset.saturating_sub(lead)..(offset + len).saturating_sub(lead)]
+    }
+
+    /// The packets of a GSO batch that may go next, at most `count_max`: the first of them and how
+    /// many. `None` where something else goes first, or they are few.
+    pub(super) fn run(&self, count_max: usize) -> Option<(u16, u16)> {
+        let left = usize::from(self.granted.saturating_sub(self.next));
+        let is_run = !self.is_first_due && self.resend_count == 0 && self.lead == 0;
+        let count = left.min(count_max);
+        (is_run && count >= Attached::DATAGRAMS_MIN).then_some((self.next, count as u16))
+    }
+
+    /// Takes note that the packets that [`Outgoing::run`] gave are sent; returns what is attached.
+    pub(super) fn sent_run(&mut self, (first, count): (u16, u16), attached: Attached) -> Attached {
+        self.next = first + count;
+        let offset = usize::from(first) * usize::from(self.segment_len);
+        let end = (offset + usize::from(count) * usize::from(self.segment_len)).min(self.len());
+        Attached { offset, len: end - offset, ..attached }
+    }
+
+    /// The payload of packets that were sent so.
+    pub(super) fn attached(&self, attached: &Attached) -> &[u8] {
+        &self.payload.bytes()[attached.offset..attached.offset + attached.len]
     }
 
     /// Takes an ACK; tells whether anything is new in it.
@@ -237,7 +261,7 @@ mod tests {
 
     fn message(packets: usize, granted: u16) -> Outgoing {
         let mut message = Outgoing::default();
-        message.begin(vec![7; packets * 10], 10, granted);
+        message.begin(vec![7; packets * 10].into(), 10, granted);
         message
     }
 
@@ -287,7 +311,7 @@ mod tests {
     #[test]
     fn a_lead_shortens_the_first_packet_alone() {
         let mut message = Outgoing::default();
-        message.begin_after_lead((0..35).collect(), 10, 6, 9);
+        message.begin_after_lead((0..35).collect::<Vec<u8>>().into(), 10, 6, 9);
         let lengths: Vec<usize> =
             drain(&mut message).into_iter().map(|index| message.segment(index).len()).collect();
         assert_eq!(lengths, [4, 10, 10, 10, 1]);

@@ -424,7 +424,7 @@ impl Server {
             return Err(AnswerError::Gone);
         }
         let payload = shared.buffers.fit_reply(payload);
-        slot.reply.begin(payload, shared.config.segment_len, UNSCHEDULED_PACKETS);
+        slot.reply.begin(payload.into(), shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
         self.clients.hold(slot.client, &mut self.held, &mut slot.held, len);

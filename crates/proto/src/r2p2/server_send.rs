@@ -14,9 +14,9 @@ use super::config::Pool;
 use super::queue::Item;
 use super::server::{Control, Phase, Server, Slot};
 use super::shared::Shared;
-use crate::call::slab::SlotId;
+use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
-use crate::node::{Path, Transmit};
+use crate::node::{Attached, Path, Transmit};
 
 impl Server {
     /// True if there is nothing to send.
@@ -97,6 +97,62 @@ impl Server {
             }
             v1 => super::server_v1::write_control_v1(batch, v1),
         }
+    }
+
+    /// Writes the headers of a GSO batch of a long reply, if that goes next.
+    pub(super) fn poll_attached(
+        &mut self,
+        buffer: &mut [u8],
+        shared: &mut Shared,
+    ) -> Option<(Transmit, Attached)> {
+        let &Item::Data(key) = self.queue.front()? else { return None };
+        let (server_load, server_waiting) = self.load();
+        let index = self.slots.find(key)?;
+        let slot = &mut self.slots[index];
+        let rpc_id = slot.rpc_id?;
+        let client = &self.clients[slot.client];
+        if !client.is_validated || self.batches_since_report + 1 >= TRAINS_BETWEEN_REPORTS {
+            return None;
+        }
+        let segment_len = EXTENDED_LEN + usize::from(shared.config.segment_len);
+        let run = slot.reply.run(Attached::datagrams_max(segment_len, buffer))?;
+        self.batches_since_report += 1;
+        let first = ReplyRepr {
+            flags: slot.mark.bits(),
+            server_load,
+            server_waiting,
+            server_id: shared.config.pool.server_id,
+            clock_echo_us: slot.clock_us,
+            token: client.state.token,
+            ..ReplyRepr::control(MessageType::Response, slot.rid, rpc_id)
+        };
+        for (packet, room) in
+            (run.0..).zip(buffer.chunks_exact_mut(EXTENDED_LEN)).take(run.1.into())
+        {
+            ReplyRepr { segment: slot.reply.place(packet), ..first }.emit(room);
+        }
+        let attached = Attached {
+            header_len: EXTENDED_LEN,
+            message: key.0,
+            is_reply: true,
+            offset: 0,
+            len: 0,
+        };
+        let attached = slot.reply.sent_run(run, attached);
+        let (path, len) = (slot.path, usize::from(run.1) * EXTENDED_LEN + attached.len);
+        slot.allowance.sent += len as u64;
+        if slot.reply.peek().is_none() {
+            slot.reply.is_queued = false;
+            self.queue.pop_front();
+        }
+        shared.metrics.datagrams_out += u64::from(run.1);
+        Some((Transmit { segment_len, ..Transmit::single(path, len) }, attached))
+    }
+
+    /// The payload that it has left where it is.
+    pub(super) fn attached(&self, attached: &Attached) -> &[u8] {
+        let slot = self.slots.find(SlotKey(attached.message));
+        slot.map_or(&[], |index| self.slots[index].reply.attached(attached))
     }
 
     /// Writes the reply packets that may go; `false` when some did not fit.

@@ -64,7 +64,7 @@ impl Server {
             return Err(error);
         }
         let slot = &mut self.slots[index];
-        slot.reply.begin(payload, V1_SEGMENT_LEN as u16, u16::MAX);
+        slot.reply.begin(payload.into(), V1_SEGMENT_LEN as u16, u16::MAX);
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
         self.hold(index, len);

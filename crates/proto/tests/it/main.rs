@@ -1,6 +1,7 @@
 //! State machines against packets made by hand; two of them together are tested in `tailcut-sim`.
 
 mod added_policy;
+mod attached;
 mod client_pacing;
 mod hardening;
 mod homa_hardening;
