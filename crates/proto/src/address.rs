@@ -82,8 +82,10 @@ impl std::str::FromStr for Prefix {
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
+    use std::hash::BuildHasher;
 
     use super::*;
+    use crate::keyed::KeyedState;
 
     #[test]
     fn every_address_is_a_key_of_its_own() {
@@ -100,6 +102,16 @@ mod tests {
             written.iter().map(|text| AddressKey(text.parse().unwrap())).collect();
         assert_eq!(keys.len(), written.len());
         assert!(written.iter().all(|text| keys.contains(&AddressKey(text.parse().unwrap()))));
+    }
+
+    #[test]
+    fn address_and_port_count_in_the_hash() {
+        let state = KeyedState::with_seed(7);
+        let written =
+            ["10.0.0.1:9", "10.0.0.1:8", "10.0.1.1:9", "[fd00::1]:9", "[fd00::1]:8", "[fd01::1]:9"];
+        let hash = |text: &str| state.hash_one(AddressKey(text.parse().unwrap()));
+        let hashes: HashSet<u64> = written.into_iter().map(hash).collect();
+        assert_eq!(hashes.len(), written.len());
     }
 
     fn check(prefix: &str, ip: &str, expected: bool) {

@@ -150,6 +150,18 @@ mod tests {
     }
 
     #[test]
+    fn words_of_every_width_count() {
+        let spread = |hashes: [u64; 2]| assert_ne!(hashes[0], hashes[1]);
+        let state = KeyedState::with_seed(7);
+        spread([1u8, 2].map(|key| state.hash_one(key)));
+        spread([1u16, 2].map(|key| state.hash_one(key)));
+        spread([1u32, 2].map(|key| state.hash_one(key)));
+        spread([1usize, 2].map(|key| state.hash_one(key)));
+        spread([1u128, 2].map(|key| state.hash_one(key)));
+        spread([1u128 << 64, 2 << 64].map(|key| state.hash_one(key)));
+    }
+
+    #[test]
     fn bytes_are_hashed_in_words() {
         let mut whole = KeyedState::with_seed(7).build_hasher();
         whole.write(b"0123456789");

@@ -260,6 +260,7 @@ mod tests {
             assert!(longest(class) >= length.min(1 << 20), "{length}");
             assert!(class == 0 || longest(class - 1) < length, "{length}");
         }
+        assert_eq!(class(u32::MAX), CLASSES - 1, "longer ones are in the last");
     }
 
     /// Half of the bytes in messages of 100 and half in those of 1000, all unscheduled: seven

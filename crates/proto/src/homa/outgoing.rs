@@ -259,6 +259,13 @@ mod tests {
     }
 
     #[test]
+    fn no_packet_is_partly_unscheduled_whatever_is_granted() {
+        let mut message = message(50);
+        assert!(message.grant(100, 3));
+        assert_eq!(drain(&mut message), [(0, 30), (30, 20), (50, 40), (90, 10)]);
+    }
+
+    #[test]
     fn padding_follows_what_is_stored() {
         let mut message = message(50);
         message.pad(130, 120);

@@ -98,6 +98,18 @@ fn a_refused_call_that_is_about_to_be_sent_again_waits_for_its_turn() {
     assert!((5 * MS..=16 * MS).contains(&waited_ns), "{waited_ns}");
 }
 
+/// As an instrument, which offers its load whatever happens.
+#[test]
+fn a_client_that_does_not_pace_tries_nothing_again() {
+    let config = Config { secret: [9; 16], is_paced: false, ..Config::default() };
+    let mut client = Client { node: Endpoint::new(0, config), now: 1_000 * MS };
+    (0..20).for_each(|_| client.call(true));
+    let sent = client.sent();
+    client.give(target(), &refusal(sent[0]));
+    let metrics = client.node.metrics();
+    assert_eq!((metrics.retried, metrics.refused), (0, 1));
+}
+
 /// It was sent twice, and each copy is refused.
 #[test]
 fn a_second_refusal_of_a_call_that_waits_for_its_turn_says_nothing_new() {

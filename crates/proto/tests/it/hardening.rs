@@ -569,3 +569,24 @@ fn a_server_that_restarts_amid_a_long_request_has_it_once_more() {
     // to every ACK.
     assert!(sent <= 2 * 391 + 1, "{sent} packets");
 }
+
+/// The first of two packets of version 1, of which the second never comes.
+const HALF_V1: &[u8] = b"\xcc\x08\x00\x80\0\x07\0\x02AAAAAAAAAAAAAAAAAAAA";
+
+#[test]
+fn half_a_request_of_version_1_is_released_soon() {
+    let mut server = Lone::new();
+    server.give("127.0.0.1:33000", HALF_V1);
+    assert_eq!(server.node.holdings().partials, 1);
+    server.pass(60 * MS);
+    assert_eq!(server.node.holdings().partials, 0);
+}
+
+#[test]
+fn a_request_of_version_1_in_one_packet_takes_no_place_of_half_ones() {
+    let mut server = Lone::with(|config| config.serving.partials_max = 1);
+    server.give("127.0.0.1:33000", HALF_V1);
+    assert_eq!(server.node.holdings().partials, 1);
+    server.give("127.0.0.2:33000", b"\xcc\x08\x00\xc0\0\x01\0\x01ping");
+    assert_eq!(server.runs, 1);
+}

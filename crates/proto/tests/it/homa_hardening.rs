@@ -801,6 +801,8 @@ fn a_retransmission_that_may_have_run_before_a_restart_is_refused() {
     server.now = 70 * MS;
     server.give(CLIENT, &again(17 + 8));
     assert_eq!(server.requests.len(), 1);
+    server.give(CLIENT, &marked(4, b"ping", |header| header.retransmit = 255));
+    assert_eq!(server.requests.len(), 1, "of any age");
 }
 
 #[test]

@@ -111,6 +111,18 @@ fn a_half_request_takes_no_place_at_the_router() {
     assert_eq!(server.node.holdings().partials, 0, "its client is gone");
 }
 
+#[test]
+fn a_client_that_is_known_to_hear_begins_a_long_request_without_its_token() {
+    let mut server = server();
+    introduce(&mut server, ROUTER);
+    let first = |session, placement| request(session, 0, 1388, &[0; 1380], route(placement));
+    server.give(ROUTER, &first(1, 1));
+    let token = token_told(&server, CLIENT);
+    server.give(ROUTER, &with_token(first(1, 2), token));
+    server.give(ROUTER, &first(2, 3));
+    assert_eq!(server.node.holdings().partials, 2);
+}
+
 /// From whatever ports it does.
 #[test]
 fn who_begins_what_it_does_not_end_leaves_others_room() {

@@ -3,6 +3,8 @@
 mod added_policy;
 mod attached;
 mod client_pacing;
+mod client_recovery;
+mod endpoints;
 mod hardening;
 mod homa_hardening;
 mod hostile;

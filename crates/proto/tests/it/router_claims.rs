@@ -56,6 +56,19 @@ fn it_is_placed_once_all_other_servers_have_renounced_it() {
 }
 
 #[test]
+fn a_server_that_drains_is_asked_and_gets_nothing_new() {
+    let mut bench = bench(2);
+    bench.router.drain_server(bench.now, server(0)).unwrap();
+    // They take turns.
+    for id in 7..11 {
+        let claims = bench.send(client(), &moved(id));
+        assert_eq!((types(&claims), claims[0].to), (vec![MessageType::Claim], server(0)), "{id}");
+        let placed = bench.send(server(0), &claimed(&claims[0], Verdict::Renounced));
+        assert_eq!((types(&placed), placed[0].to), (vec![MessageType::Request], server(1)));
+    }
+}
+
+#[test]
 fn it_goes_to_the_server_that_has_seen_it() {
     let mut bench = bench(4);
     let claims = bench.send(client(), &moved(7));

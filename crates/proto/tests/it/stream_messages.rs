@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use tailcut_proto::node::{Node, Time};
-use tailcut_proto::rpc::{Call, CallId, DropReason, Failure};
+use tailcut_proto::rpc::{Call, CallId, DropReason, Failure, RequestId, Rpc};
 use tailcut_proto::stream::{Config, Fault, Holdings, StreamId, Streams};
 use tailcut_wire::stream::{
     BLOCKED, FIN, FROM_OPENER, MAGIC, Message, MessageHeader, MessageKind, Reply, ReplyHeader,
@@ -658,4 +658,24 @@ fn no_more_messages_are_outstanding_than_may_be() {
     side.answer(&first, Ok(taken(0, WINDOW)));
     side.sent();
     side.sends_nothing();
+}
+
+#[test]
+fn streams_are_empty_without_streams_and_messages() {
+    let mut side = Side::new(|_| {});
+    assert!(side.streams.is_empty());
+    let (id, _) = side.open();
+    assert!(!side.streams.is_empty(), "a stream, and no message");
+    side.streams.reset(side.now, id);
+    let reset = side.sent();
+    assert!(!side.streams.is_empty(), "a message");
+    side.answer(&reset, Ok(taken(0, 0)));
+    assert!(side.streams.is_empty());
+}
+
+#[test]
+fn an_endpoint_without_words_refuses_in_the_place_of_a_rejection() {
+    let mut fake = Fake::default();
+    fake.reject(SECOND, RequestId(1), 17, b"no").unwrap();
+    assert_eq!(fake.next_answer(), Some(Err(DropReason::Application)));
 }

@@ -45,6 +45,31 @@ fn a_client_that_goes_acknowledges_what_it_has() {
     assert_eq!(client.take_types(), [], "there is nothing more to say");
 }
 
+/// Half of the time after which the server asks.
+#[test]
+fn an_acknowledgement_that_nothing_takes_along_goes_after_a_millisecond() {
+    let mut client = Lone::new();
+    client.call(10).unwrap();
+    let id = id_of(&client.take());
+    client.give(SERVER, &known_reply(id, b"pong"));
+    client.pass(MS - 100_000);
+    assert_eq!(client.take_types(), []);
+    client.pass(200_000);
+    assert_eq!(client.take_types(), [PacketType::Ack]);
+}
+
+#[test]
+fn a_reply_that_is_longer_than_the_client_takes_ends_the_call() {
+    let mut client = Lone::with(|config| config.message_len_max = 50_000);
+    for (len, is_taken) in [(50_000, true), (50_001, false)] {
+        client.call(10).unwrap();
+        let id = id_of(&client.take());
+        client.give(SERVER, &data_of_reply(id, len, 0, &[7; 1000]));
+        let failed = if is_taken { vec![] } else { vec![Failure::ReplyTooLarge] };
+        assert_eq!(client.failures, failed, "{len}");
+    }
+}
+
 #[test]
 fn a_range_acknowledges_as_many_as_it_says() {
     let mut server = Lone::new();

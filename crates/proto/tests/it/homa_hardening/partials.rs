@@ -34,6 +34,37 @@ fn granted_bytes_are_missed_at_once_where_nothing_else_comes() {
     assert_eq!(server.take_types(), [PacketType::Resend]);
 }
 
+/// What was sent behind it has come, long before silence would say that something is missing.
+#[test]
+fn a_hole_is_asked_for_after_150_us_and_then_half_as_often_each_time() {
+    let mut server = Lone::new();
+    for packet in [0, 2, 3, 4, 5] {
+        server.give(CLIENT, &part(2, 6 * 1396, packet * 1396, 1396));
+    }
+    server.take();
+    server.pass(MS / 10);
+    assert_eq!(server.take_types(), []);
+    server.pass(MS / 10);
+    let sent = server.take();
+    let Body::Resend(resend) = sent[0].packet().body else { panic!("{sent:?}") };
+    assert_eq!((sent.len(), resend.offset, resend.length), (1, 1396, 1396));
+    server.pass(2 * MS);
+    let again = server.take_types().len();
+    assert!((2..=4).contains(&again), "{again}");
+}
+
+#[test]
+fn a_message_that_needs_no_more_grants_leaves_its_place_to_others() {
+    let mut server = Lone::with(|config| config.grants.overcommit = 1);
+    server.give(CLIENT, &part(2, 20_000, 0, 1396));
+    let granted = |server: &mut Lone| -> Vec<u32> {
+        grants(&server.take()).iter().map(|grant| grant.1).collect()
+    };
+    assert_eq!(granted(&mut server), [20_000], "all of it");
+    server.give("10.0.0.11:32769", &part(2, 500_000, 0, 1396));
+    assert_eq!(granted(&mut server).len(), 1, "though the first has fewer bytes left");
+}
+
 /// A process that did not run for a while comes to its timers before it has read what came.
 #[test]
 fn a_host_that_was_away_reads_before_it_asks() {

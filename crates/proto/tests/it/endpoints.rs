@@ -1,0 +1,252 @@
+//! An endpoint of either transport against one of the same, over a network that loses nothing: what
+//! each method of [`Endpoint`] does for both.
+
+use std::net::SocketAddr;
+
+use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
+use tailcut_proto::rpc::{Call, CallError, CallId, CallOptions, Event, Failure, RequestId, Rpc};
+use tailcut_proto::{homa, r2p2};
+use tailcut_wire::r2p2::DropReason;
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1_000 * MS;
+const CALLS_MAX: usize = 3;
+
+/// A client and a server, 1 us apart.
+struct Pair {
+    now: u64,
+    client: Endpoint,
+    server: Endpoint,
+}
+
+impl Pair {
+    fn of_both() -> [Self; 2] {
+        let pair = |endpoint: fn(u8) -> Endpoint| Self {
+            now: SECOND,
+            client: endpoint(1),
+            server: endpoint(2),
+        };
+        [pair(r2p2_endpoint), pair(homa_endpoint)]
+    }
+
+    fn call(&mut self, payload: &[u8], timeout_ns: u64) -> Result<CallId, CallError> {
+        let options = CallOptions { idempotent: false, fixed: false, v1: false };
+        let deadline = self.now + timeout_ns;
+        let payload = payload.to_vec();
+        let call = Call { target: address(2), payload, deadline, context: 7, options };
+        self.client.call(self.now, call)
+    }
+
+    /// Calls, and takes the request at the server.
+    fn ask(&mut self, payload: &[u8]) -> (CallId, RequestId) {
+        let call = self.call(payload, 100 * MS).expect("there is room");
+        self.settle();
+        match self.server.poll_event() {
+            Some(Event::Request { id, payload: found, .. }) => {
+                assert_eq!(found, payload);
+                (call, id)
+            }
+            other => panic!("{other:?} instead of a request"),
+        }
+    }
+
+    /// Carries what both send until neither does.
+    fn settle(&mut self) {
+        let mut buffer = vec![0; GSO_BYTES_MAX];
+        loop {
+            self.now += 1_000;
+            let there = carry(self.now, (1, &mut self.client), &mut self.server, &mut buffer);
+            let back = carry(self.now, (2, &mut self.server), &mut self.client, &mut buffer);
+            if there + back == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Lets so much time pass, with its timers.
+    fn pass(&mut self, ns: u64) {
+        let until = self.now + ns;
+        loop {
+            let timers = [self.client.poll_timeout(), self.server.poll_timeout()];
+            let Some(at) = timers.into_iter().flatten().min().filter(|&at| at <= until) else {
+                break;
+            };
+            self.now = at.max(self.now + 1);
+            self.client.handle_timeout(self.now);
+            self.server.handle_timeout(self.now);
+            self.settle();
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn is_idle(&self) -> bool {
+        let is_empty = |endpoint: &Endpoint| endpoint.holdings() == r2p2::Holdings::default();
+        is_empty(&self.client) && is_empty(&self.server)
+    }
+}
+
+/// Datagrams that were carried from one to the other.
+fn carry(now: u64, from: (u8, &mut Endpoint), to: &mut Endpoint, buffer: &mut [u8]) -> usize {
+    let (host, from) = from;
+    let mut count = 0;
+    while let Some(transmit) = from.poll_transmit(now, buffer) {
+        for bytes in buffer[..transmit.len].chunks_mut(transmit.segment_len) {
+            to.handle_datagram(now, Path::from(address(host)), bytes);
+            count += 1;
+        }
+    }
+    count
+}
+
+fn address(host: u8) -> SocketAddr {
+    ([10, 0, 0, host], 99).into()
+}
+
+fn r2p2_endpoint(host: u8) -> Endpoint {
+    let mut config =
+        r2p2::Config { secret: [host; 16], calls_max: CALLS_MAX, ..Default::default() };
+    config.serving.trusted.push("10.0.0.0/8".parse().unwrap());
+    r2p2::Endpoint::new(0, config).into()
+}
+
+fn homa_endpoint(host: u8) -> Endpoint {
+    let mut config =
+        homa::Config { secret: [host; 16], calls_max: CALLS_MAX, ..Default::default() };
+    config.serving.trusted.push("10.0.0.0/8".parse().unwrap());
+    homa::Endpoint::new(0, config).into()
+}
+
+#[test]
+fn a_call_is_answered_and_leaves_nothing() {
+    for mut pair in Pair::of_both() {
+        let (call, request) = pair.ask(b"ping");
+        assert!(pair.server.is_waiting(request) && !pair.is_idle());
+        pair.server.reply(pair.now, request, b"pong".to_vec()).unwrap();
+        assert!(!pair.server.is_waiting(request));
+        assert_eq!(pair.server.replies_under_way(), 1);
+        pair.settle();
+        assert_eq!(pair.server.replies_under_way(), 0);
+        match pair.client.poll_event() {
+            Some(Event::Replied { id, context, server, payload }) => {
+                assert_eq!((id, context, server), (call, 7, address(2)));
+                assert_eq!(payload, b"pong");
+            }
+            other => panic!("{other:?} instead of a reply"),
+        }
+        assert!(pair.client.poll_event().is_none() && pair.server.poll_event().is_none());
+        // The server keeps a reply until it hears that it has come, which waits for another call.
+        pair.client.say_farewell();
+        pair.settle();
+        pair.pass(SECOND);
+        assert!(pair.is_idle());
+        let metrics = pair.server.metrics();
+        assert_eq!(metrics.requests(), 1);
+        assert_ne!(metrics.r2p2().is_some(), metrics.homa().is_some());
+    }
+}
+
+/// Longer than one message of Homa may be.
+#[test]
+fn long_messages_are_carried_both_ways() {
+    let payload: Vec<u8> = (0..2_500_000u32).map(|place| (place / 7) as u8).collect();
+    for mut pair in Pair::of_both() {
+        let (_, request) = pair.ask(&payload);
+        pair.server.reply(pair.now, request, payload.clone()).unwrap();
+        pair.settle();
+        match pair.client.poll_event() {
+            Some(Event::Replied { payload: found, .. }) => assert!(found == payload),
+            other => panic!("{other:?} instead of a reply"),
+        }
+    }
+}
+
+#[test]
+fn a_refusal_and_a_rejection_are_told() {
+    for mut pair in Pair::of_both() {
+        let (_, request) = pair.ask(b"one");
+        pair.server.refuse(pair.now, request, DropReason::Application).unwrap();
+        pair.settle();
+        let failure = failure(&mut pair.client).0;
+        assert_eq!(failure, Failure::Refused(DropReason::Application));
+        let (_, request) = pair.ask(b"two");
+        pair.server.reject(pair.now, request, 17, b"no").unwrap();
+        pair.settle();
+        let (failure, words) = self::failure(&mut pair.client);
+        assert_eq!((failure, &words[..]), (Failure::Rejected { code: 17 }, &b"no"[..]));
+    }
+}
+
+/// The failure of the call that has just ended, and its words.
+fn failure(client: &mut Endpoint) -> (Failure, Vec<u8>) {
+    match client.poll_event() {
+        Some(Event::Failed { failure, text, .. }) => (failure, text),
+        other => panic!("{other:?} instead of a failure"),
+    }
+}
+
+#[test]
+fn a_cancelled_call_is_over_at_both_ends() {
+    for mut pair in Pair::of_both() {
+        let (call, request) = pair.ask(b"ping");
+        pair.client.cancel(pair.now, call);
+        pair.settle();
+        pair.pass(200 * MS);
+        assert!(!pair.server.is_waiting(request));
+        assert!(pair.is_idle());
+        assert!(pair.client.poll_event().is_none());
+    }
+}
+
+#[test]
+fn a_call_ends_at_its_deadline() {
+    for mut pair in Pair::of_both() {
+        pair.ask(b"ping");
+        pair.pass(101 * MS);
+        assert_eq!(failure(&mut pair.client).0, Failure::Deadline);
+    }
+}
+
+#[test]
+fn a_closed_port_ends_a_call() {
+    for mut pair in Pair::of_both() {
+        pair.call(b"ping", 100 * MS).unwrap();
+        let mut buffer = vec![0; GSO_BYTES_MAX];
+        while pair.client.poll_transmit(pair.now, &mut buffer).is_some() {}
+        pair.client.handle_unreachable(pair.now, address(2));
+        assert_eq!(failure(&mut pair.client).0, Failure::Unreachable);
+    }
+}
+
+#[test]
+fn outstanding_calls_are_limited_and_told_beforehand() {
+    for mut pair in Pair::of_both() {
+        for _ in 0..CALLS_MAX {
+            assert!(pair.client.may_call(address(2), 4));
+            pair.call(b"ping", 100 * MS).unwrap();
+        }
+        assert!(!pair.client.may_call(address(2), 4));
+        assert!(matches!(pair.call(b"ping", MS), Err(CallError::TooManyOutstanding { .. })));
+        assert_eq!(pair.client.holdings().calls, CALLS_MAX);
+    }
+}
+
+#[test]
+fn a_server_that_stops_says_so() {
+    for mut pair in Pair::of_both() {
+        pair.server.stop(pair.now);
+        pair.call(b"ping", 100 * MS).unwrap();
+        pair.settle();
+        assert_eq!(failure(&mut pair.client).0, Failure::Refused(DropReason::Stopping));
+        assert!(pair.server.poll_event().is_none());
+    }
+}
+
+#[test]
+fn buffers_that_are_given_back_are_handed_out_again() {
+    for mut pair in Pair::of_both() {
+        let buffer = Vec::with_capacity(12_345);
+        pair.server.recycle(buffer);
+        assert_eq!(pair.server.buffer().capacity(), 12_345);
+    }
+}
