@@ -14,7 +14,7 @@ help:
 	@echo 'make test    run every test'
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
 	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
-	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a part'
+	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
 	@echo 'make setup   install what these need'
 
 demo:
@@ -32,7 +32,7 @@ bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
 
-# Outside CI. The survivors are in target/mutants.out/missed.txt.
+# Outside CI. The survivors are in target/mutants.out/missed.txt, and those of past runs in docs/mutants.md.
 mutants:
 	scripts/setup mutants
 	mkdir -p target
