@@ -42,9 +42,9 @@ pub struct AutoClone {
 }
 
 /// What is known of a server.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Its threads, and 0 while they are not known.
+    /// Its threads, or [`UNKNOWN`].
     threads: u32,
     /// 1 if it had an idle thread, -1 if it had none, and 0 if it was not in service.
     standing: i32,
@@ -73,17 +73,24 @@ impl AutoClone {
         if self.servers.len() != servers {
             self.balance = 0;
             self.servers.clear();
-            self.servers.resize(servers, Known::default());
+            self.servers.resize(servers, Known { threads: UNKNOWN, standing: 0 });
         }
         self.placed += 1;
         if self.placed == PLACEMENTS_BELIEVED {
             self.placed = 0;
-            self.servers.iter_mut().for_each(|known| known.threads = 0);
+            self.servers.iter_mut().for_each(|known| known.threads = UNKNOWN);
         }
     }
 
-    /// Looks at a server: its rank.
+    /// The rank of a server that stands as when it was last looked at: in service, and idle.
     #[inline]
+    fn standing_rank(&self, loads: Loads<'_>, index: usize) -> Option<u32> {
+        let known = self.servers[index];
+        let load = loads.outstanding[index].max(loads.reported[index]);
+        (loads.waiting[index] == 0 && load < known.threads && known.standing == 1).then_some(load)
+    }
+
+    /// Looks at a server: its rank.
     fn look(&mut self, loads: Loads<'_>, index: usize) -> u32 {
         let outstanding = loads.outstanding[index];
         let (reported, waiting) = (loads.reported[index], loads.waiting[index]);
@@ -107,19 +114,36 @@ impl AutoClone {
     /// rank that it has seen, and whose that is.
     #[inline]
     fn find(&mut self, loads: Loads<'_>, count: usize, level: u32) -> (u32, usize) {
-        let (mut best, mut index) = ((NOBODY, 0), self.next);
+        let index = if self.next < self.servers.len() { self.next } else { 0 };
+        if count > 0
+            && let Some(rank) = self.standing_rank(loads, index).filter(|&rank| rank <= level)
+        {
+            return (rank, index);
+        }
+        self.find_from(loads, (index, count), level)
+    }
+
+    /// The same where the next server is not it.
+    #[inline(never)]
+    fn find_from(
+        &mut self,
+        loads: Loads<'_>,
+        (mut index, count): (usize, usize),
+        level: u32,
+    ) -> (u32, usize) {
+        let mut best = (NOBODY, 0);
         for _ in 0..count {
-            if index >= self.servers.len() {
-                index = 0;
-            }
-            let rank = self.look(loads, index);
+            let rank = match self.standing_rank(loads, index) {
+                Some(rank) => rank,
+                None => self.look(loads, index),
+            };
             if rank <= level {
                 return (rank, index);
             }
             if rank < best.0 {
                 best = (rank, index);
             }
-            index += 1;
+            index = if index + 1 < self.servers.len() { index + 1 } else { 0 };
         }
         best
     }
@@ -139,15 +163,13 @@ impl AutoClone {
 /// [`NOBODY`] where it may not.
 #[inline]
 fn rank(load: u32, threads: u32, is_waited: bool) -> u32 {
-    if threads == 0 && !is_waited {
-        return load.min(BUSY - 1);
+    if threads == UNKNOWN {
+        return if is_waited { BUSY.saturating_add(load).min(NOBODY - 1) } else { load.min(BUSY - 1) };
     }
     let ahead = threads / 8 + 1;
     match load.checked_sub(threads) {
         None => load,
-        Some(waiting) if waiting < ahead || threads == 0 => {
-            BUSY.saturating_add(waiting).min(NOBODY - 1)
-        }
+        Some(waiting) if waiting < ahead => BUSY + waiting,
         Some(_) => NOBODY,
     }
 }
@@ -182,6 +204,9 @@ impl Policy for AutoClone {
 
 /// The rank of a server with no idle thread, where nobody waits.
 const BUSY: u32 = 1 << 31;
+
+/// The threads of a server that is not known to have any number of them: more than it has requests.
+const UNKNOWN: u32 = BUSY;
 
 /// Above any rank.
 const NOBODY: u32 = u32::MAX;
