@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 11] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 13] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
             ping(slice, Wait::BusyPoll)
@@ -89,6 +89,12 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 11] {
         }),
         ("D1 the same, the worker on the client's core", "M/s", echo_alone, |slice| {
             echo_by_worker(slice, CLIENT_CORE)
+        }),
+        ("D1 CPU time a call of the server's thread", "ns", cpu_alone, |slice| {
+            cpu_by_worker(slice, CLIENT_CORE)
+        }),
+        ("D1 the same, a worker on the same core", "ns", cpu_alone, |slice| {
+            cpu_by_worker(slice, SERVER_CORE)
         }),
     ]
 }
@@ -175,11 +181,27 @@ fn message_goodput(slice_ns: u64, protocol: Protocol) -> f64 {
 
 /// Millions of calls a second of a server whose handler runs on its thread.
 fn echo_alone(slice_ns: u64) -> f64 {
-    with_sleeping_server(slice_ns, |server| server.run(echo))
+    with_sleeping_server(slice_ns, |server| server.run(echo)).rate
 }
 
 /// The same behind the dispatcher, whose one worker is on this core.
 fn echo_by_worker(slice_ns: u64, core: usize) -> f64 {
+    by_worker(slice_ns, core).rate
+}
+
+/// Nanoseconds of processor that a server's thread takes for a call. They bound how many it serves
+/// where every thread has a core of its own, which two cores cannot give to a client, a server and
+/// its worker.
+fn cpu_alone(slice_ns: u64) -> f64 {
+    with_sleeping_server(slice_ns, |server| server.run(echo)).cpu_ns
+}
+
+/// The same of the thread that dispatches.
+fn cpu_by_worker(slice_ns: u64, core: usize) -> f64 {
+    by_worker(slice_ns, core).cpu_ns
+}
+
+fn by_worker(slice_ns: u64, core: usize) -> Served {
     let config = DispatchConfig { cores: vec![core], ..DispatchConfig::new(1) };
     with_sleeping_server(slice_ns, |server| server.run_workers(config, echo))
 }
@@ -189,25 +211,46 @@ fn echo(request: Request<'_>) {
     let _ = request.reply_in_place(|_| ());
 }
 
+/// What a server came to.
+struct Served {
+    /// Millions of calls a second.
+    rate: f64,
+    /// Nanoseconds of processor that its thread took for each.
+    cpu_ns: f64,
+}
+
 /// Three threads share two cores here, so that none may keep one to itself, by its class or by its
 /// polling, with a worker or without.
 fn with_sleeping_server(
     slice_ns: u64,
     serve: impl FnOnce(&mut Server) -> Result<(), tailcut::Error> + Send,
-) -> f64 {
+) -> Served {
     let mut server = Server::bind("127.0.0.1:0").expect("a server");
     let (target, stop) = (server.local_address(), server.stop_handle());
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
             affinity::pin_to(SERVER_CORE).expect("two cores");
-            serve(&mut server)
+            let before = thread_cpu_ns();
+            serve(&mut server).map(|()| thread_cpu_ns() - before)
         });
         let client = Client::connect(target).expect("a client");
+        let began_at = Clock.now();
         let rate = keep_outstanding(&client, (64, &[1; 32]), slice_ns);
+        let calls = rate * (Clock.now() - began_at) as f64 / 1e3;
         stop.stop();
-        thread.join().expect("the server").expect("the server's calls");
-        rate
+        let cpu_ns = thread.join().expect("the server").expect("the server's calls");
+        Served { rate, cpu_ns: cpu_ns as f64 / calls }
     })
+}
+
+/// Nanoseconds of processor that this thread has taken, as the kernel accounts for it.
+fn thread_cpu_ns() -> u64 {
+    // Whoever yields is accounted for up to now, and not up to the last tick.
+    std::thread::yield_now();
+    let text =
+        std::fs::read_to_string("/proc/thread-self/schedstat").expect("the kernel's account");
+    let first = text.split_whitespace().next().and_then(|text| text.parse().ok());
+    first.expect("nanoseconds first")
 }
 
 /// The bare stream's figure, 1 KB datagrams, in bytes.
