@@ -23,6 +23,7 @@ impl Buffers {
     }
 
     /// A buffer for a short message.
+    #[inline]
     pub(crate) fn take(&mut self) -> Vec<u8> {
         let buffer = self.short.pop().unwrap_or_default();
         self.held_bytes -= buffer.capacity();
@@ -32,9 +33,11 @@ impl Buffers {
     /// A buffer for a message of `len` bytes: one that was as long before, where there is one.
     #[inline]
     pub(crate) fn take_for(&mut self, len: usize) -> Vec<u8> {
-        if len < LONG_LEN || self.long.is_empty() {
-            return self.take();
-        }
+        if len < LONG_LEN || self.long.is_empty() { self.take() } else { self.take_long(len) }
+    }
+
+    #[cold]
+    fn take_long(&mut self, len: usize) -> Vec<u8> {
         let fitting = self.long.partition_point(|buffer| buffer.capacity() < len);
         let buffer = self.long.remove(fitting.min(self.long.len() - 1));
         self.held_bytes -= buffer.capacity();
@@ -48,6 +51,7 @@ impl Buffers {
         self.take_for(LONG_LEN)
     }
 
+    #[inline]
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
         if capacity == 0 || self.held_bytes + capacity > self.held_bytes_max {
@@ -55,10 +59,12 @@ impl Buffers {
         }
         buffer.clear();
         self.held_bytes += capacity;
-        if capacity < LONG_LEN {
-            return self.short.push(buffer);
-        }
-        let place = self.long.partition_point(|other| other.capacity() < capacity);
+        if capacity < LONG_LEN { self.short.push(buffer) } else { self.give_long(buffer) }
+    }
+
+    #[cold]
+    fn give_long(&mut self, buffer: Vec<u8>) {
+        let place = self.long.partition_point(|other| other.capacity() < buffer.capacity());
         self.long.insert(place, buffer);
     }
 
@@ -66,9 +72,12 @@ impl Buffers {
     /// long, and the next request wants the buffer.
     #[inline]
     pub(crate) fn fit_reply(&mut self, payload: Vec<u8>) -> Vec<u8> {
-        if payload.capacity() < LONG_LEN || payload.len() > COPIED_LEN_MAX {
-            return payload;
-        }
+        let is_fitting = payload.capacity() < LONG_LEN || payload.len() > COPIED_LEN_MAX;
+        if is_fitting { payload } else { self.copy_short(payload) }
+    }
+
+    #[cold]
+    fn copy_short(&mut self, payload: Vec<u8>) -> Vec<u8> {
         let mut fitting = self.take();
         fitting.extend_from_slice(&payload);
         self.give(payload);

@@ -25,6 +25,7 @@ use crate::rpc::{Call, CallError, CallId, Event, Failure, Lent};
 
 impl Endpoint {
     /// Begins a call; `lent` is the request where [`Call::payload`] is not.
+    #[inline(always)]
     pub(super) fn begin_call(
         &mut self,
         now: Time,

@@ -215,7 +215,7 @@ impl Endpoint {
     }
 
     /// The header of a piece of the message that an RPC sends.
-    #[inline]
+    #[inline(always)]
     fn data_header(&mut self, now: Time, index: SlotId, piece: Piece) -> DataHeader {
         let slot = &mut self.slots[index];
         let peer = &mut self.peers[slot.peer];
@@ -244,7 +244,7 @@ impl Endpoint {
     }
 
     /// Takes note that a piece of the message that an RPC sends goes.
-    #[inline]
+    #[inline(always)]
     fn note_sent(&mut self, now: Time, index: SlotId, piece: Piece) {
         let slot = &mut self.slots[index];
         slot.out.sent(piece);
@@ -260,7 +260,7 @@ impl Endpoint {
     }
 
     /// Ranks the message that an RPC sends after some of it went.
-    #[inline]
+    #[inline(always)]
     fn note_batch_sent(&mut self, now: Time, index: SlotId) {
         self.rank_out(index);
         if !self.slots[index].out.is_sendable() {

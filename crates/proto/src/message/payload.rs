@@ -13,7 +13,7 @@ pub(crate) enum Payload {
 
 impl Payload {
     /// All of them.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Self::Own(buffer) => buffer,
@@ -22,13 +22,13 @@ impl Payload {
     }
 
     /// How many they are.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.bytes().len()
     }
 
     /// Ends their use, and hands over the buffer that they stood in, if it is this endpoint's.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&mut self) -> Vec<u8> {
         match std::mem::take(self) {
             Self::Own(buffer) => buffer,

@@ -182,6 +182,7 @@ impl Client {
     }
 
     /// Begins a call; `lent` is the request where [`Call::payload`] is not.
+    #[inline(always)]
     pub(super) fn call(
         &mut self,
         now: Time,

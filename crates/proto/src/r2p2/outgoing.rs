@@ -47,11 +47,13 @@ impl Outgoing {
     /// # Panics
     ///
     /// When it has more packets than a message can have, which whoever took the payload has to see.
+    #[inline(always)]
     pub(super) fn begin(&mut self, payload: Payload, segment_len: u16, granted: u16) {
         self.begin_after_lead(payload, segment_len, 0, granted);
     }
 
     /// As [`Outgoing::begin`], with a first packet that is `lead` bytes shorter than the others.
+    #[inline(always)]
     pub(super) fn begin_after_lead(
         &mut self,
         payload: Payload,
