@@ -123,7 +123,10 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
         });
         start.wait();
         // A server that has just started refuses what may have run before it.
-        std::thread::sleep(SETTLING);
+        let settled_at = Clock.now() + SETTLING_NS;
+        while Clock.now() < settled_at {
+            std::thread::park_timeout(Duration::from_nanos(SETTLING_NS));
+        }
         let builder = ClientBuilder::new().busy_poll().protocol(protocol).datapath(datapath);
         let client = builder.connect(target).expect("a client");
         let shown = shielded(|| calls(&client, slice_ns, row));
@@ -198,7 +201,7 @@ const LOADS: [(&str, usize, usize); 4] = [
 ];
 
 /// More than a datagram may be under way, by default.
-const SETTLING: Duration = Duration::from_millis(30);
+const SETTLING_NS: u64 = 30_000_000;
 
 /// Bytes of a full packet of R2P2.
 const R2P2_SEGMENT_LEN: u64 = 1380;
