@@ -164,7 +164,11 @@ impl AutoClone {
 #[inline]
 fn rank(load: u32, threads: u32, is_waited: bool) -> u32 {
     if threads == UNKNOWN {
-        return if is_waited { BUSY.saturating_add(load).min(NOBODY - 1) } else { load.min(BUSY - 1) };
+        return if is_waited {
+            BUSY.saturating_add(load).min(NOBODY - 1)
+        } else {
+            load.min(BUSY - 1)
+        };
     }
     let ahead = threads / 8 + 1;
     match load.checked_sub(threads) {

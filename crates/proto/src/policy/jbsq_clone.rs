@@ -66,7 +66,8 @@ impl JbsqClone {
         // Workers out of service are above any bound.
         let (mut fewest, mut second) = (self.bound, None);
         let mut see = |range: Range<usize>| {
-            let columns = loads.outstanding[range.clone()].iter().zip(&loads.waiting[range.clone()]);
+            let columns =
+                loads.outstanding[range.clone()].iter().zip(&loads.waiting[range.clone()]);
             for (index, (&outstanding, &waiting)) in range.zip(columns) {
                 if outstanding < fewest && waiting == 0 {
                     (fewest, second) = (outstanding, Some(index));
