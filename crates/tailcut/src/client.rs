@@ -147,8 +147,9 @@ impl Client {
     }
 
     /// Starts a call and returns at once, so that many can be outstanding; when as many are as the
-    /// configuration allows, it waits until one has ended. The request's first packet has left when this returns, and so has what was enqueued before; the rest of a longer
-    /// request leaves while something waits.
+    /// configuration allows, it waits until one has ended. The request's first packet has left when
+    /// this returns, and so has what was enqueued before; the rest of a longer request leaves while
+    /// something waits.
     ///
     /// # Errors
     ///
@@ -178,10 +179,11 @@ impl Client {
         options: CallOptions,
         timeout: Duration,
     ) -> Result<Pending<'_>, Error> {
-        let mut inner = self.inner.borrow_mut();
-        let place = inner.queue(self.target, request, options, timeout)?;
-        inner.flush();
-        Ok(Pending { client: self, place })
+        let place = self.inner.borrow_mut().queue(self.target, request, options, timeout)?;
+        // It cancels the call, whatever happens from now on.
+        let pending = Pending { client: self, place };
+        self.flush();
+        Ok(pending)
     }
 
     /// Starts a call that leaves with the next [`Client::flush`] or [`Client::start`], or the next
@@ -367,18 +369,25 @@ impl Inner {
         let Self { driver, calls, waiting, .. } = self;
         driver.turn_with(|_, node, _now: Time| {
             while let Some(event) = node.poll_event() {
+                // A call that was abandoned before its end was heard of may have left its place to
+                // another one.
+                let is_awaited = |context: u64, id| matches!(calls.get(context as usize), Some(Slot::Waiting(known)) if *known == id);
                 match event {
-                    Event::Replied { context, payload, server, .. } => {
+                    Event::Replied { context, id, payload, server } if is_awaited(context, id) => {
                         calls[context as usize] = Slot::Replied(payload, server);
                         *waiting -= 1;
                     }
-                    Event::Failed { context, failure, server, text, retry_after_ns, .. } => {
+                    Event::Failed { context, id, failure, server, text, retry_after_ns }
+                        if is_awaited(context, id) =>
+                    {
                         let ending = Ending { failure, server, text, retry_after_ns };
                         calls[context as usize] = Slot::Failed(ending);
                         *waiting -= 1;
                     }
-                    Event::Request { payload, .. } => node.recycle(payload),
-                    Event::Cancelled { .. } => {}
+                    Event::Replied { payload, .. } | Event::Request { payload, .. } => {
+                        node.recycle(payload);
+                    }
+                    Event::Failed { .. } | Event::Cancelled { .. } => {}
                 }
             }
         })?;
