@@ -19,6 +19,7 @@ use super::{Endpoint, Phase};
 use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::order::heap::Places;
+use crate::peer::holdings::Spare;
 use crate::peer::table::PeerId;
 
 /// Peers that want grants.
@@ -42,6 +43,29 @@ pub(super) struct Book {
     pub(super) data_at: [Time; 8],
     /// When this host last came so late to a timer that much may have arrived unread; 0 before.
     pub(super) late_at: Time,
+}
+
+/// What a message is among those that want grants.
+#[derive(Clone, Copy, Debug)]
+enum Standing {
+    /// The best of all.
+    BestOfAll,
+    /// The best of its client.
+    BestOfClient,
+    /// Neither.
+    Behind,
+}
+
+impl Standing {
+    /// Of the message numbered `rank`, from 0, of those that are active, of which the first
+    /// `best_ones` are the best of their clients.
+    fn of(rank: usize, best_ones: usize) -> Self {
+        match rank {
+            0 => Self::BestOfAll,
+            rank if rank < best_ones => Self::BestOfClient,
+            _ => Self::Behind,
+        }
+    }
 }
 
 impl Book {
@@ -235,6 +259,7 @@ impl Endpoint {
             return;
         };
         let (active, count) = self.active(overcommit);
+        let best_ones = count.min(self.book.order.len());
         let window = if window > 0 { window } else { incoming_max / (count as u32 + 1) };
         for (rank, &index) in active[..count].iter().enumerate() {
             let inc = &self.slots[index].inc;
@@ -244,7 +269,7 @@ impl Endpoint {
             // Less than a packet is not worth a grant, unless it is all that is left.
             if more == 0
                 || more < self.config.framing.scheduled_len && more < inc.message.ungranted()
-                || rank > 0 && self.is_crowded_by(index, more)
+                || self.is_crowded_by(index, more, Standing::of(rank, best_ones))
             {
                 continue;
             }
@@ -259,15 +284,24 @@ impl Endpoint {
     }
 
     /// True if `bytes` more of a request are more than a client or all of them may hold. The best
-    /// message gets its grants all the same, so that what is held ends.
-    fn is_crowded_by(&self, index: SlotId, bytes: u32) -> bool {
+    /// message of a client may exceed the client's limit by a message's length, and the best of all
+    /// the limit of all too, so that what is held ends; messages whose last bytes do not come expire.
+    fn is_crowded_by(&self, index: SlotId, bytes: u32, standing: Standing) -> bool {
         let slot = &self.slots[index];
+        let most = self.config.message_len_max;
+        let spare = match standing {
+            Standing::BestOfAll => Spare { client: most, all: most },
+            Standing::BestOfClient => Spare { client: most, all: 0 },
+            Standing::Behind => Spare::default(),
+        };
+        let bytes = bytes as usize;
         matches!(slot.phase, Phase::Receiving)
-            && self.peers.is_crowded(
+            && self.peers.is_crowded_beyond(
                 slot.peer,
                 &self.holdings,
-                bytes as usize,
+                bytes,
                 &self.config.serving,
+                spare,
             )
     }
 
@@ -315,7 +349,8 @@ impl Endpoint {
             return;
         };
         let expected = self.slots[index].inc.message.expected();
-        if expected >= window.saturating_add(2 * increment) {
+        let is_crowded = self.is_crowded_by(index, increment, Standing::BestOfClient);
+        if expected >= window.saturating_add(2 * increment) || is_crowded {
             return;
         }
         self.metrics.fifo_grants += 1;

@@ -16,6 +16,15 @@ pub(crate) struct Held {
     is_above: bool,
 }
 
+/// Bytes by which a request may exceed limits.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spare {
+    /// That of its client.
+    pub(crate) client: usize,
+    /// That of all, and its share of it.
+    pub(crate) all: usize,
+}
+
 impl<T> Table<T> {
     /// True if one more request of a peer would exceed a limit, if it holds `bytes`.
     pub(crate) fn is_full(
@@ -41,9 +50,22 @@ impl<T> Table<T> {
         bytes: usize,
         serving: &Serving,
     ) -> bool {
-        let held_bytes = all.held_bytes + bytes;
+        self.is_crowded_beyond(peer, all, bytes, serving, Spare::default())
+    }
+
+    /// The same for a request that may exceed limits by `spare`.
+    pub(crate) fn is_crowded_beyond(
+        &self,
+        peer: PeerId,
+        all: &Holdings,
+        bytes: usize,
+        serving: &Serving,
+        spare: Spare,
+    ) -> bool {
+        let held_bytes = (all.held_bytes + bytes).saturating_sub(spare.all);
+        let of_client = (self[peer].held_bytes + bytes).saturating_sub(spare.client);
         held_bytes > serving.held_bytes_max
-            || self[peer].held_bytes + bytes > serving.held_bytes_per_client_max
+            || of_client > serving.held_bytes_per_client_max
             || self.has_its_bytes(peer, held_bytes, serving)
     }
 
