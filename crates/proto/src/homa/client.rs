@@ -146,7 +146,7 @@ impl Endpoint {
             peer.state.knows_flags = header.flags().has(DataFlags::KNOWN);
             // The server has all of the request, whatever it was to be sent again.
             self.egress.unrank(index);
-            if header.message_length.get() as usize > self.config.single_len_max() {
+            if header.message_length.get() as usize > self.config.message_len_max {
                 self.metrics.failed += 1;
                 return self.fail(index, Failure::ReplyTooLarge);
             }

@@ -18,7 +18,7 @@ pub struct Config {
     /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which is all that the kernel's module takes, the
     /// peer must be of this implementation.
     pub message_len_max: usize,
-    /// Longest message of one RPC, in bytes: a call that has more is carried by several. Default no
+    /// Longest message sent in one RPC, in bytes: a call that has more is carried by several. Default no
     /// limit but `message_len_max`, since each part is copied twice more at either end. At least
     /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], and that towards peers that take no more.
     pub rpc_len_max: u32,

@@ -13,7 +13,8 @@ impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
     pub(super) fn begin_incoming(&mut self, index: SlotId, header: &DataHeader) {
         let birth = self.next_birth();
-        let len = header.message_length.get().min(self.config.rpc_len_max);
+        let longest = u32::try_from(self.config.message_len_max).unwrap_or(u32::MAX);
+        let len = header.message_length.get().min(longest);
         let payload = self.buffers.take_for(len as usize);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
         let slot = &mut self.slots[index];

@@ -331,7 +331,7 @@ impl Endpoint {
         if !self.config.serving.is_enabled {
             return Err(Some(Refusal::Drop(DropReason::Application)));
         }
-        if header.message_length.get() as usize > self.config.single_len_max() {
+        if header.message_length.get() as usize > self.config.message_len_max {
             return Err(Some(Refusal::Drop(DropReason::TooLarge)));
         }
         let address = origin.path.peer;

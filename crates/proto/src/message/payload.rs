@@ -3,7 +3,7 @@
 use crate::rpc::Lent;
 
 /// The bytes of a message that is being sent.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Payload {
     /// In a buffer that goes back to the pool.
     Own(Vec<u8>),

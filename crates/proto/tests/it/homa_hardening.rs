@@ -222,16 +222,24 @@ fn a_request_replayed_after_its_acknowledgement_does_not_run_again() {
     assert_eq!(server.requests.len(), 4, "another client has ids of its own");
 }
 
-/// What claims more than one RPC may carry is refused at its first packet.
+/// What claims more than a message may have is refused at its first packet.
 #[test]
-fn a_message_that_claims_to_be_longer_than_an_rpc_may_be_is_refused() {
-    let mut server = Lone::with(|config| config.rpc_len_max = 1_000_000);
+fn a_message_that_claims_to_be_longer_than_one_may_be_is_refused() {
+    let mut server = Lone::with(|config| config.message_len_max = 1_000_000);
     server.give(CLIENT, &request(2, 1_000_001, 0, &[0; 1000]));
     assert_eq!(
         (server.node.metrics().drops[DropReason::TooLarge as usize], server.node.holdings()),
         (1, Default::default())
     );
     server.give(CLIENT, &request(4, 1_000_000, 0, &[0; 1000]));
+    assert_eq!(server.node.holdings().partials, 1);
+}
+
+/// How long an RPC is that a peer sends is the peer's to say.
+#[test]
+fn an_rpc_that_is_longer_than_those_that_are_sent_here_is_taken() {
+    let mut server = Lone::with(|config| config.rpc_len_max = 1_000_000);
+    server.give(CLIENT, &request(2, 1_000_001, 0, &[0; 1000]));
     assert_eq!(server.node.holdings().partials, 1);
 }
 
