@@ -121,7 +121,9 @@ fn read(text: &str) -> Result<Url> {
         (None, None) => bail!("{shown}: say which port: {}://HOST:PORT", scheme.name),
     };
     ensure!(!host.is_empty(), "{shown}: a host is missing");
-    ensure!(port.parse::<u16>().is_ok_and(|port| port > 0), "{shown}: {port:?} is no port");
+    let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    // It may be the beginning of a password that was not escaped.
+    ensure!(is_port, "{shown}: what follows the host is no port");
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok(Url {
         scheme,
@@ -351,7 +353,7 @@ mod tests {
         assert!(!format!("{:?}", login("redis://:pw@h")).contains("pw"));
         for url in ["redis://me:hidden@h:port", "redis://me:hid/hidden@h", "http://me:hidden@h"] {
             let error = format!("{:#}", applied(&[url], "").unwrap_err());
-            assert!(!error.contains("hidden") && !error.contains("hid/"), "{error}");
+            assert!(!error.contains("hid"), "{error}");
         }
         for (url, shown) in [
             ("redis://me:pw@h/0", "redis://***@h/0"),

@@ -108,7 +108,7 @@ impl<'a> Asked<'a> {
 
     fn stream(&self) -> Result<()> {
         let mut dialogue = self.converse()?;
-        // A server that is being started may not listen yet.
+        // A server that is being started may not listen yet; it has all its time from then on.
         while dialogue.end == Some(End::Closed(Reason::Refused))
             && Clock.now() < self.start + STARTING_NS
         {
@@ -124,29 +124,28 @@ impl<'a> Asked<'a> {
         let mut streams = Streams::new(WAIT, config)?;
         let id = streams.connect(self.target, self.tls)?;
         let mut dialogue = Dialogue::new(self.app);
-        let until = self.start + self.patience_ns();
-        let mut identify_at = Some(self.start + IDENTIFY_NS);
+        let start = Clock.now();
+        let until = start + self.patience_ns();
+        // Who speaks a protocol of its own is asked in others only when nothing else is left.
+        let is_known = IDENTIFIED.iter().any(|spoken| spoken.is_of(self.app.name()));
+        let mut identify_at = Some(if is_known { start + IDENTIFY_NS } else { until });
         while dialogue.end.is_none() {
+            let next = identify_at.filter(|_| dialogue.heard.is_empty()).unwrap_or(until);
+            streams.poll(Some(next.min(until)), |connection, event| {
+                dialogue.handle(self, connection, event);
+            })?;
             let now = Clock.now();
-            if now >= until {
-                dialogue.end = Some(End::Silent(None));
+            if dialogue.end.is_some() {
                 break;
             }
             // It may be slow, or understand nothing.
             if identify_at.is_some_and(|at| at <= now) && dialogue.heard.is_empty() {
                 identify_at = None;
-                match identify(self.target) {
-                    Some(spoken) if !self.expects(spoken) => {
-                        dialogue.end = Some(End::Silent(Some(spoken)));
-                        break;
-                    }
-                    _ => {}
-                }
+                let other = identify(self.target).filter(|&spoken| !self.expects(spoken));
+                dialogue.end = other.map(|spoken| End::Silent(Some(spoken)));
+            } else if now >= until {
+                dialogue.end = Some(End::Silent(None));
             }
-            let next = identify_at.filter(|_| dialogue.heard.is_empty()).unwrap_or(until);
-            streams.poll(Some(next.min(until)), |connection, event| {
-                dialogue.handle(self, connection, event);
-            })?;
         }
         streams.close(id);
         Ok(dialogue)
@@ -535,6 +534,9 @@ const WAIT: Wait = Wait::Block { spin_ns: 0 };
 
 /// A target is silent after that long at least: less than a person waits.
 const SILENT_NS: u64 = 1_000_000_000;
+
+/// Protocols of applications whose servers answer at once, if only with a complaint.
+const IDENTIFIED: [Spoken; 3] = [Spoken::Http, Spoken::Redis, Spoken::Memcached];
 
 /// When a silent target is asked what it speaks.
 const IDENTIFY_NS: u64 = 300_000_000;
