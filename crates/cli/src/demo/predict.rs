@@ -199,14 +199,16 @@ mod tests {
         );
     }
 
-    /// By the published values of its simulation, at a load of 0.3: a gain of 2.12.
+    /// Published is a gain of 2.12 at a load of 0.3, for services of 25 us, to which the network adds
+    /// some for either; for services of 10 ms eight million requests give 2.244, and the few of a
+    /// prediction come within 2 % of that.
     #[test]
     fn copies_gain_before_servers_with_jitter_as_published() {
         let at = |text| {
             figures_at(&Point { pool: &JITTERED, policy: policy(text), load: 0.3, duration_ns: 1 })
         };
         let gain = at("random").unwrap().p99 / at("netclone").unwrap().p99;
-        assert!((gain / 2.12 - 1.0).abs() < 0.05, "{gain}");
+        assert!(gain > 2.12 && (gain / 2.244 - 1.0).abs() < 0.02, "{gain}");
     }
 
     #[test]
