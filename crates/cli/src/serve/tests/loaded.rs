@@ -372,7 +372,9 @@ fn check_stamps(transport: Transport, target: SocketAddr) {
     assert_all_replied(&outcome);
     assert_eq!(outcome.kind, StampKind::Kernel);
     let MatchCounts { requests, missing_kernel, late, unexpected, reversed, .. } = outcome.stamps;
-    assert!((100..=110).contains(&requests), "{outcome:?}");
+    // On a busy machine a call may be sent again, and then has no stamp of one sending.
+    let resent = outcome.client.resent;
+    assert!((100_u64.saturating_sub(resent)..=110).contains(&requests), "{outcome:?}");
     assert_eq!((missing_kernel, late, unexpected, reversed), (0, 0, 0, 0), "{outcome:?}");
     // The user's clock is read before the kernel's on the way out and after it on the way in.
     let bias = outcome.bias.summary();
