@@ -208,12 +208,15 @@ mod tests {
     /// Three threads that compute on the one CPU that they may use wait for each other.
     #[test]
     fn threads_that_share_a_cpu_wait_for_it() {
-        use std::sync::Arc;
         use std::sync::atomic::{AtomicBool, Ordering};
+        use std::sync::{Arc, Barrier};
         let is_over = Arc::new(AtomicBool::new(false));
+        // A thread has its name from within, and is watched by it: so the watch begins once all run.
+        let all_run = Arc::new(Barrier::new(4));
         let spin = |number| {
-            let is_over = Arc::clone(&is_over);
+            let (is_over, all_run) = (Arc::clone(&is_over), Arc::clone(&all_run));
             let body = move || {
+                all_run.wait();
                 let _ = tailcut_net::affinity::pin_to(0);
                 while !is_over.load(Ordering::Relaxed) {
                     std::hint::spin_loop();
@@ -222,9 +225,11 @@ mod tests {
             std::thread::Builder::new().name(format!("load-{number}")).spawn(body).unwrap()
         };
         let threads: Vec<_> = (0..3).map(spin).collect();
+        all_run.wait();
         let mut watch = CpuWatch::new();
         let mut counts = CpuCounts::default();
-        while counts.ran_us + counts.waited_us < 600_000 {
+        let deadline = Clock.now() + 60_000_000_000;
+        while counts.ran_us + counts.waited_us < 600_000 && Clock.now() < deadline {
             counts.add(&watch.take());
             std::thread::yield_now();
         }
