@@ -41,7 +41,7 @@ local wire = {
     },
     Flags = {
         CLONE = 12, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2,
-        STOPPING = 64,
+        STOPPING = 64, UNSCHEDULED = 16,
     },
     RpcId = {
         SEQUENCE_BITS = 24,
@@ -137,6 +137,7 @@ local f = {
     retransmit = ProtoField.bool("r2p2.ext.flags.retransmit", "Retransmit", 8, nil, bits.RETRANSMIT),
     clone = ProtoField.uint8("r2p2.ext.flags.clone", "Clone", base.DEC, clone_marks, 0x0c),
     resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, bits.RESEND),
+    unscheduled = ProtoField.bool("r2p2.ext.flags.unscheduled", "Unscheduled", 8, nil, bits.UNSCHEDULED),
     resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, bits.RESEND_TAIL),
     stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
     moved = ProtoField.bool("r2p2.ext.flags.moved", "Moved", 8, nil, bits.MOVED),
@@ -419,7 +420,8 @@ end
 
 local function flags_text(flags, kind)
     local text, last = "", kind == ACK and "HELD" or "MOVED"
-    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", "RESEND", "RESEND_TAIL", "STOPPING", last }) do
+    local fourth = kind == REQUEST and "UNSCHEDULED" or "RESEND"
+    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", fourth, "RESEND_TAIL", "STOPPING", last }) do
         if flag(flags, bits[name]) then text = text .. " " .. name:lower():gsub("_", "-") end
     end
     local clone = math.floor(flags / 4) % 4

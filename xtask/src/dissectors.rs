@@ -42,16 +42,7 @@ fn written(tree: &Tree, path: &str, text: &str, sources: &str) -> Result<String>
     let marked = || format!("{path} lacks its marks");
     let (before, rest) = text.split_once(BEGIN).with_context(marked)?;
     let (_, after) = rest.split_once(END).with_context(marked)?;
-    let mut wire = Wire::default();
-    let mut files = Vec::new();
-    for name in FILES {
-        if let Some(text) = tree.text(&format!("{sources}/{name}.rs")) {
-            files.push(syn::parse_file(text).with_context(|| format!("{sources}/{name}.rs"))?);
-        }
-    }
-    // Layouts are as long as constants say that stand below them.
-    files.iter().flat_map(|file| &file.items).for_each(|item| wire.learn(item));
-    files.iter().flat_map(|file| &file.items).for_each(|item| wire.describe(item));
+    let mut wire = Wire::read(tree, sources)?;
     if let Some(text) = tree.text(REFUSALS).filter(|_| !REFUSALS.starts_with(sources)) {
         let items = syn::parse_file(text)?.items;
         let is_meant =
@@ -65,7 +56,9 @@ fn written(tree: &Tree, path: &str, text: &str, sources: &str) -> Result<String>
 
 /// What the sources say so far.
 #[derive(Default)]
-struct Wire {
+pub(crate) struct Wire {
+    /// The headers and numbers, in the order of the sources.
+    pub(crate) items: Vec<WireItem>,
     /// Values of constants, those of a type or module behind its name.
     values: BTreeMap<String, u64>,
     /// Bytes of each header.
@@ -76,7 +69,49 @@ struct Wire {
     tables: Vec<String>,
 }
 
+/// A header or a set of numbers.
+pub(crate) enum WireItem {
+    /// A header: its name, its bytes and its fields.
+    Layout(String, u64, Vec<WireField>),
+    /// Numbers of an enumeration, a type or a module, by name.
+    Numbers(String, Vec<(String, u64)>),
+}
+
+/// A field of a header.
+pub(crate) struct WireField {
+    pub(crate) name: String,
+    /// The type as Rust names it, of an array that of its elements.
+    pub(crate) kind: String,
+    /// Elements of an array.
+    pub(crate) count: Option<u64>,
+    /// Bytes before it.
+    offset: u64,
+    /// Bytes of it.
+    size: u64,
+}
+
 impl Wire {
+    /// Reads the files of a folder that say how packets look.
+    pub(crate) fn read(tree: &Tree, sources: &str) -> Result<Self> {
+        let mut wire = Self::default();
+        let mut files = Vec::new();
+        for name in FILES {
+            if let Some(text) = tree.text(&format!("{sources}/{name}.rs")) {
+                files.push(syn::parse_file(text).with_context(|| format!("{sources}/{name}.rs"))?);
+            }
+        }
+        // Layouts are as long as constants say that stand below them.
+        files.iter().flat_map(|file| &file.items).for_each(|item| wire.learn(item));
+        files.iter().flat_map(|file| &file.items).for_each(|item| wire.describe(item));
+        Ok(wire)
+    }
+
+    /// The constants that belong to no type and no module.
+    pub(crate) fn constants(&self) -> impl Iterator<Item = (&str, u64)> {
+        let values = self.values.iter().filter(|(name, _)| !name.contains('.'));
+        values.map(|(name, &value)| (name.as_str(), value))
+    }
+
     /// Takes up the constants of an item.
     fn learn(&mut self, item: &Item) {
         match item {
@@ -111,12 +146,25 @@ impl Wire {
         let table = match item {
             Item::Struct(item) if is_layout(&item.attrs) => {
                 let name = item.ident.to_string();
-                self.layout(&item.fields).map(|(len, members)| {
+                self.layout(&item.fields).map(|(len, fields)| {
                     self.sizes.insert(name.clone(), len);
+                    let place = |WireField { name, offset, size, .. }: &WireField| {
+                        format!("{name} = {{ {offset}, {size} }}")
+                    };
+                    let members = fields.iter().map(place).collect();
+                    self.items.push(WireItem::Layout(name.clone(), len, fields));
                     (name, [vec![format!("len = {len}")], members].concat())
                 })
             }
-            Item::Enum(item) => Some((item.ident.to_string(), self.variants(item))),
+            Item::Enum(item) => {
+                let numbers = item.variants.iter().filter_map(|variant| {
+                    let (_, value) = variant.discriminant.as_ref()?;
+                    Some((variant.ident.to_string(), self.value(value, "")?))
+                });
+                let numbers = numbers.collect();
+                self.items.push(WireItem::Numbers(item.ident.to_string(), numbers));
+                Some((item.ident.to_string(), self.variants(item)))
+            }
             Item::Impl(item) if item.trait_.is_none() => self.flags(&last_segment(&item.self_ty)),
             Item::Mod(item) => self.flags(&item.ident.to_string()),
             Item::Fn(item) if item.sig.ident == "name" => {
@@ -130,12 +178,18 @@ impl Wire {
         }
     }
 
-    /// Where each field is and how long, and the length of all.
-    fn layout(&self, fields: &Fields) -> Option<(u64, Vec<String>)> {
+    /// The fields, and the length of all.
+    fn layout(&self, fields: &Fields) -> Option<(u64, Vec<WireField>)> {
         let (mut len, mut members) = (0, Vec::new());
         for field in fields {
             let size = self.size(&field.ty)?;
-            members.push(format!("{} = {{ {len}, {size} }}", field.ident.as_ref()?));
+            let name = field.ident.as_ref()?.to_string();
+            let (element, count) = match &field.ty {
+                Type::Array(array) => (&*array.elem, Some(self.value(&array.len, "")?)),
+                single => (single, None),
+            };
+            let kind = last_segment(element);
+            members.push(WireField { name, kind, count, offset: len, size });
             len += size;
         }
         Some((len, members))
@@ -155,13 +209,19 @@ impl Wire {
     }
 
     /// The constants of a type or module that is no header.
-    fn flags(&self, owner: &str) -> Option<(String, Vec<String>)> {
+    fn flags(&mut self, owner: &str) -> Option<(String, Vec<String>)> {
         let of_owner = |(name, value): (&String, &u64)| {
-            Some(format!("{} = {value}", name.strip_prefix(owner)?.strip_prefix('.')?))
+            Some((name.strip_prefix(owner)?.strip_prefix('.')?.to_owned(), *value))
         };
         let is_new = !self.sizes.contains_key(owner)
             && !self.tables.iter().any(|table| table.starts_with(&format!("    {owner} = {{")));
-        is_new.then(|| (owner.to_owned(), self.values.iter().filter_map(of_owner).collect()))
+        if !is_new {
+            return None;
+        }
+        let numbers: Vec<_> = self.values.iter().filter_map(of_owner).collect();
+        let members = numbers.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        self.items.push(WireItem::Numbers(owner.to_owned(), numbers));
+        Some((owner.to_owned(), members))
     }
 
     fn note(&mut self, name: String, expr: &Expr, owner: &str) -> Option<u64> {

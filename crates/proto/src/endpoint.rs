@@ -84,6 +84,12 @@ impl Endpoint {
         either!(self.stop(now));
     }
 
+    /// Takes new requests again after [`Endpoint::stop`], and tells routers so: for who cannot serve for a
+    /// while.
+    pub fn serve_again(&mut self) {
+        either!(self.serve_again());
+    }
+
     /// Whether the application has yet to answer a request, and somebody waits for it.
     pub fn is_waiting(&self, id: RequestId) -> bool {
         either!(self.is_waiting(id))

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::cutoffs::{Cutoffs, Priorities, UnscheduledRank};
+use super::outgoing::Outgoing;
 pub use crate::address::Prefix;
 use crate::peer::limits::Serving;
 
@@ -78,6 +79,9 @@ pub struct Framing {
     pub unscheduled_len: u32,
     /// Bytes of data in a packet of scheduled data. Default 1396.
     pub scheduled_len: u32,
+    /// A message of up to twelve packets that needs no grant is cut into equal ones, so that one GSO
+    /// batch holds several such messages. Default true, but directly over IP, which has no GSO.
+    pub is_even: bool,
     /// Bytes on the wire of a packet of unscheduled data besides its data. Default 122: 56 of Homa,
     /// 28 of IPv4 and UDP, 38 of Ethernet with preamble and gap.
     pub unscheduled_overhead: u32,
@@ -222,6 +226,7 @@ impl Config {
         let framing = Framing {
             unscheduled_len: 1442,
             scheduled_len: 1456,
+            is_even: false,
             unscheduled_overhead: 96,
             scheduled_overhead: 82,
             ..Framing::default()
@@ -285,11 +290,27 @@ impl Framing {
     pub const IP: Self = Self {
         unscheduled_len: 1404,
         scheduled_len: 1404,
+        is_even: false,
         unscheduled_overhead: 114,
         scheduled_overhead: 114,
         content_len_max: u32::MAX,
     };
+
+    /// Bytes of data in the packets of a message, unscheduled and scheduled.
+    #[inline]
+    pub(super) fn lens(&self, message: &Outgoing) -> (u32, u32) {
+        let (first, rest) = (self.unscheduled_len, self.scheduled_len);
+        let len = message.len();
+        let is_short = len > first && len <= first * EVEN_PACKETS_MAX;
+        if self.is_even && is_short && message.granted() == len {
+            return (len.div_ceil(len.div_ceil(first)), rest);
+        }
+        (first, rest)
+    }
 }
+
+/// Longer messages fill batches by themselves.
+const EVEN_PACKETS_MAX: u32 = 12;
 
 impl Default for Framing {
     fn default() -> Self {
@@ -297,6 +318,7 @@ impl Default for Framing {
         Self {
             unscheduled_len: 1396,
             scheduled_len: 1396,
+            is_even: true,
             unscheduled_overhead,
             scheduled_overhead,
             content_len_max: u32::MAX,
@@ -335,5 +357,25 @@ impl Default for Recovery {
             partial_silence_ns_max: 100_000_000,
             peer_silence_ns_max: 5_000_000_000,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_messages_are_cut_into_equal_packets() {
+        for (len, expected) in
+            [(100, 1396), (1396, 1396), (1400, 700), (4_001, 1334), (16_752, 1396), (16_753, 1396)]
+        {
+            let mut message = Outgoing::default();
+            message.begin(vec![0; len].into(), 40_000);
+            assert_eq!(Framing::default().lens(&message), (expected, 1396), "{len} B");
+            assert_eq!(Framing::IP.lens(&message), (1404, 1404), "{len} B");
+        }
+        let mut message = Outgoing::default();
+        message.begin(vec![0; 1400].into(), 400);
+        assert_eq!(Framing::default().lens(&message), (1396, 1396), "the rest waits for a grant");
     }
 }

@@ -122,6 +122,7 @@ mod tests {
 
     const FRAMING: Framing = Framing {
         unscheduled_len: 10,
+        is_even: false,
         scheduled_len: 10,
         unscheduled_overhead: 3,
         scheduled_overhead: 2,

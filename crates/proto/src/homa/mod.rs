@@ -234,6 +234,11 @@ impl Endpoint {
         self.is_stopping = true;
     }
 
+    /// Takes new requests again; see [`crate::endpoint::Endpoint::serve_again`].
+    pub fn serve_again(&mut self) {
+        self.is_stopping = false;
+    }
+
     /// Replies of which bytes have never been sent.
     pub fn replies_under_way(&self) -> usize {
         let is_unsent = |slot: &&Slot| match &slot.phase {

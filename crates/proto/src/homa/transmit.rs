@@ -98,9 +98,9 @@ impl Endpoint {
             GSO_DATAGRAMS_MAX.. => usize::MAX,
             fewer => fewer.max(1),
         };
-        let lens = (self.config.framing.unscheduled_len, self.config.framing.scheduled_len);
         while let Some(index) = self.egress.first() {
             let slot = &self.slots[index];
+            let lens = self.config.framing.lens(&slot.out);
             let Some(piece) = slot.out.peek(lens).filter(|_| batch.count() < count_max) else {
                 break;
             };
@@ -141,7 +141,7 @@ impl Endpoint {
             && self.config.link.is_none()
             && self.config.gso_batch_len_max >= GSO_DATAGRAMS_MAX;
         let framing = &self.config.framing;
-        let lens = (framing.unscheduled_len, framing.scheduled_len);
+        let lens = framing.lens(&slot.out);
         let datagram_len = DATA_LEN + framing.unscheduled_len.max(framing.scheduled_len) as usize;
         let count_max = Attached::datagrams_max(datagram_len, buffer);
         let (run, piece_len) = slot.out.run(lens, count_max)?;

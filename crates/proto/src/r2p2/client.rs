@@ -92,6 +92,8 @@ pub(super) struct Slot {
     pub(super) options: CallOptions,
     /// It may run once, and another target than `target` may have passed it on.
     pub(super) is_moved: bool,
+    /// Packets behind the first go before anybody has taken it.
+    pub(super) is_unscheduled: bool,
     /// The application's.
     context: u64,
     /// When it fails.
@@ -209,6 +211,7 @@ impl Client {
         slot.local = None;
         slot.options = call.options;
         slot.is_moved = false;
+        slot.is_unscheduled = false;
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
         slot.context = call.context;
         slot.deadline = call.deadline;
@@ -220,15 +223,31 @@ impl Client {
             slot.rid = index.0 as u16;
             let id = self.numbering.draw(&mut self.sessions, RpcId::SEQUENCE_MAX);
             slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
-            slot.request.begin(request, shared.config.segment_len, 1);
+            slot.request.begin_even(request, shared.config.segment_len, 1);
         }
         shared.metrics.calls += 1;
         self.plan_copy(now, index, shared);
+        self.plan_unscheduled(index, shared);
         if call.options.v1 || self.starts_now(now, index, shared) {
             self.queue_data(index);
             self.arm_retry(now, index, &shared.config);
         }
         Ok(self.call_id(index))
+    }
+
+    /// A call begins: whether all that goes without credit goes at once, which is so where its target
+    /// is known for a server, that no other stands in for.
+    #[inline(always)]
+    fn plan_unscheduled(&mut self, index: SlotId, shared: &Shared) {
+        let slot = &mut self.slots[index];
+        slot.is_unscheduled = slot.request.count() > 1
+            && self.servers[slot.target.record].state.is_direct
+            && !slot.options.v1
+            && matches!(slot.copy, CopyState::Absent)
+            && shared.config.alternates.len() <= 1;
+        if slot.is_unscheduled {
+            slot.request.grant(UNSCHEDULED_PACKETS);
+        }
     }
 
     /// Calls that have not ended.
@@ -292,7 +311,7 @@ impl Client {
             let mut payload = shared.buffers.take_for(message_len as usize);
             if packet.count == 1 {
                 payload.extend_from_slice(packet.payload);
-                return self.finish(index, path.peer, payload, shared);
+                return self.finish(index, (path.peer, 1), payload, shared);
             }
             let slot = &mut self.slots[index];
             slot.server = Some(server);
@@ -344,17 +363,38 @@ impl Client {
         if sack.granted.get() == 0 {
             return self.validate(now, index, header, shared);
         }
+        let was_early = self.learn_direct(index, path.peer);
         if let Some(sample) = round_trip_ns(now, header) {
             self.servers[server.record].state.ack.sample(sample);
         }
+        let slot = &mut self.slots[index];
         if slot.request.apply(sack) {
-            slot.recovery.attempt = 0;
+            let is_again = std::mem::take(&mut slot.recovery.attempt) > 0;
+            if was_early && is_again {
+                // Packet 0 was lost, and for want of it what came behind.
+                shared.metrics.resent += u64::from(slot.request.resend_all(UNSCHEDULED_PACKETS));
+            }
         }
         self.mend_request(now, index, shared);
         if self.slots[index].request.peek().is_some() {
             self.queue_data(index);
         }
         self.arm_retry(now, index, &shared.config);
+    }
+
+    /// A server takes a request of several packets: learns whether it is the target itself. True if it
+    /// is the first to answer one whose packets it may have had already.
+    fn learn_direct(&mut self, index: SlotId, server: SocketAddr) -> bool {
+        let slot = &mut self.slots[index];
+        let is_direct = slot.target.address == server;
+        // A record that newcomers share is nobody's.
+        let is_known = slot.target.record != PeerId::default();
+        self.servers[slot.target.record].state.is_direct = is_direct && is_known;
+        let was_early = std::mem::take(&mut slot.is_unscheduled);
+        if was_early && !is_direct {
+            slot.request.hold_rest();
+        }
+        was_early && is_direct
     }
 
     /// The server asks for its token before it keeps or sends anything.
@@ -626,8 +666,7 @@ impl Client {
                 let (server, count) = (slot.server_address(), slot.reply.count());
                 let payload = shared.end(&mut slot.reply);
                 if let Some(server) = server {
-                    self.say(index, server, End::Received(count));
-                    self.finish(index, server, payload, shared);
+                    self.finish(index, (server, count), payload, shared);
                 }
             }
             Arrival::New => {
@@ -734,7 +773,7 @@ impl Client {
     pub(super) fn finish(
         &mut self,
         index: SlotId,
-        server: SocketAddr,
+        (server, packets): (SocketAddr, u16),
         payload: Vec<u8>,
         shared: &mut Shared,
     ) {
@@ -743,13 +782,16 @@ impl Client {
         let id = self.call_id(index);
         let slot = &self.slots[index];
         let context = slot.context;
-        if !slot.options.v1
-            && !slot.reply.is_begun()
-            && self.numbering.floor_lag(slot.rpc_id.session().0, slot.rpc_id.sequence())
-                > FLOOR_LAG_MAX
-        {
-            // The floor, which lets the server forget replies, waits for a slow call.
-            self.say(index, server, End::Received(1));
+        // The floor of later requests lets the server forget replies, unless it waits for a slow call.
+        // Those of several packets hold more there.
+        let lag_max = match packets {
+            1 => FLOOR_LAG_MAX,
+            _ => FLOOR_LAG_MAX / 16,
+        };
+        let (session, sequence) = (slot.rpc_id.session().0, slot.rpc_id.sequence());
+        let is_long = packets > FORGOTTEN_PACKETS_MAX;
+        if !slot.options.v1 && (is_long || self.numbering.floor_lag(session, sequence) > lag_max) {
+            self.say(index, server, End::Received(packets));
         }
         shared.events.push_back(Event::Replied { id, context, server, payload });
         self.release(index, shared);
@@ -826,6 +868,7 @@ impl Slot {
             local: None,
             options: CallOptions::default(),
             is_moved: false,
+            is_unscheduled: false,
             context: 0,
             deadline: 0,
             start: Start::Now,
@@ -920,6 +963,9 @@ const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Replies that a server keeps for a session because an older call has not ended.
 const FLOOR_LAG_MAX: u32 = 1024;
+
+/// Longer replies are acknowledged at once: 5.5 kB of full packets.
+const FORGOTTEN_PACKETS_MAX: u16 = 4;
 
 /// Timeouts without a sign of life after which an idempotent call leaves its server.
 const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;

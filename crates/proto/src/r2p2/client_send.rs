@@ -6,7 +6,7 @@ use zerocopy::IntoBytes;
 use super::client::{Client, End, Farewell, Slot, clock_us};
 use super::copies::CopyState;
 use super::pace::Start;
-use super::queue::Item;
+use super::queue::{Item, Written};
 use super::shared::Shared;
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
@@ -20,22 +20,22 @@ impl Client {
         shared: &mut Shared,
     ) -> Option<Transmit> {
         let mut batch = GsoBatch::new(buffer);
+        self.queue.begin_batch();
         while let Some(item) = self.queue.front() {
-            let is_written = match *item {
+            let (key, written) = match item {
                 Item::Data(key) => match self.slots.find(key) {
-                    Some(index) => self.write_data(now, index, &mut batch, shared),
-                    None => true,
+                    Some(index) => (Some(key), self.write_data(now, index, &mut batch, shared)),
+                    None => (None, Written::All),
                 },
                 Item::Sack(key) => match self.slots.find(key) {
-                    Some(index) => self.write_sack(index, &mut batch),
-                    None => true,
+                    Some(index) => (None, Written::at_once(self.write_sack(index, &mut batch))),
+                    None => (None, Written::All),
                 },
-                Item::Control(farewell) => farewell.write(&mut batch),
+                Item::Control(farewell) => (None, Written::at_once(farewell.write(&mut batch))),
             };
-            if !is_written {
+            if !self.queue.pass(key, written) {
                 break;
             }
-            self.queue.pop_front();
         }
         shared.metrics.datagrams_out += batch.count() as u64;
         batch.finish()
@@ -48,7 +48,7 @@ impl Client {
         buffer: &mut [u8],
         shared: &mut Shared,
     ) -> Option<(Transmit, Attached)> {
-        let &Item::Data(key) = self.queue.front()? else { return None };
+        let key = self.queue.front_data()?;
         let index = self.slots.find(key)?;
         let slot = &mut self.slots[index];
         let to = slot.server?;
@@ -56,7 +56,7 @@ impl Client {
         {
             return None;
         }
-        let segment_len = EXTENDED_LEN + usize::from(shared.config.segment_len);
+        let segment_len = EXTENDED_LEN + usize::from(slot.request.segment_len());
         let run = slot.request.run(Attached::datagrams_max(segment_len, buffer))?;
         if run.0 == 0 {
             // Its header is longer.
@@ -97,22 +97,22 @@ impl Client {
         slot.map_or(&[], |index| self.slots[index].request.attached(attached))
     }
 
-    /// Writes the packets that the call may send; `false` when some did not fit.
+    /// Writes the packets that the call may send.
     fn write_data(
         &mut self,
         now: Time,
         index: SlotId,
         batch: &mut GsoBatch,
         shared: &mut Shared,
-    ) -> bool {
+    ) -> Written {
         let slot = &mut self.slots[index];
         if slot.start != Start::Now {
             // It was refused while it stood in the queue: it goes when its turn comes.
             slot.request.is_queued = false;
-            return true;
+            return Written::All;
         }
         if !self.write_copy(now, index, batch, shared) {
-            return false;
+            return Written::Full;
         }
         let slot = &mut self.slots[index];
         while let Some(packet) = slot.request.peek() {
@@ -125,7 +125,7 @@ impl Client {
                 slot.write_packet(now, packet, (token, floor), batch)
             };
             if !is_written {
-                return false;
+                return Written::Full;
             }
             if packet == 0 {
                 if slot.recovery.first_sent_at == 0 {
@@ -135,9 +135,12 @@ impl Client {
                 }
             }
             slot.request.sent(packet);
+            if slot.request.is_uneven_after(packet) && self.queue.has_more() {
+                return Written::Some;
+            }
         }
         slot.request.is_queued = false;
-        true
+        Written::All
     }
 
     fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
@@ -205,7 +208,7 @@ impl Slot {
         (token, floor): (u64, u32),
         batch: &mut GsoBatch,
     ) -> bool {
-        if packet > 0 && self.server.is_none() {
+        if packet > 0 && self.server.is_none() && !self.is_unscheduled {
             // All but the first packet wait for a server that has taken the call.
             return true;
         }
@@ -217,6 +220,8 @@ impl Slot {
             repr.flags |= Flags::RETRANSMIT;
             let age_ms = now.saturating_sub(first_sent_at).div_ceil(1_000_000);
             repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
+        } else if self.is_unscheduled && self.server.is_none() {
+            repr.flags |= Flags::UNSCHEDULED;
         }
         if self.is_moved {
             repr.flags |= Flags::MOVED;

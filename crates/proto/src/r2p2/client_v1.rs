@@ -84,7 +84,7 @@ impl Client {
         let slot = &mut self.slots[index];
         if slot.reply_v1.accept(packet.payload) {
             let payload = slot.reply_v1.take();
-            self.finish(index, path.peer, payload, shared);
+            self.finish(index, (path.peer, 1), payload, shared);
         } else {
             self.arm_retry(now, index, &shared.config);
         }

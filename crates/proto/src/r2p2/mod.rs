@@ -52,8 +52,8 @@ use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
 
-/// Reply packets that a server sends before the client has given credit, and that a client
-/// therefore takes.
+/// Packets of a reply that a server sends before the client has given credit, and of a request that
+/// goes to a server that has taken longer ones: whoever receives takes so many.
 pub const UNSCHEDULED_PACKETS: u16 = 12;
 
 /// How long a server that stops still takes what routers send: five of their probes, each of which
@@ -114,6 +114,11 @@ impl Endpoint {
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`].
     pub fn stop(&mut self, now: Time) {
         self.server.stop(now);
+    }
+
+    /// Takes new requests again; see [`crate::endpoint::Endpoint::serve_again`].
+    pub fn serve_again(&mut self) {
+        self.server.serve_again();
     }
 
     /// Whether the application has yet to answer a request, and somebody waits for it.

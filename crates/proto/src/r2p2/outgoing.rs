@@ -5,6 +5,7 @@
 
 use tailcut_wire::r2p2::{SackBody, Segment, packet_count, payload_span};
 
+use super::UNSCHEDULED_PACKETS;
 use super::bits::Bits;
 use crate::message::payload::Payload;
 use crate::node::Attached;
@@ -52,6 +53,18 @@ impl Outgoing {
         self.begin_after_lead(payload, segment_len, 0, granted);
     }
 
+    /// As [`Outgoing::begin`], with packets of `segment_len_max` at most: those of a short message are
+    /// equal, so that one GSO batch holds several such messages.
+    #[inline(always)]
+    pub(super) fn begin_even(&mut self, payload: Payload, segment_len_max: u16, granted: u16) {
+        let len = payload.len() as u32;
+        let segment_len = match packet_count(len, segment_len_max) {
+            Some(count @ 2..=UNSCHEDULED_PACKETS) => len.div_ceil(count.into()) as u16,
+            _ => segment_len_max,
+        };
+        self.begin(payload, segment_len, granted);
+    }
+
     /// As [`Outgoing::begin`], with a first packet that is `lead` bytes shorter than the others.
     #[inline(always)]
     pub(super) fn begin_after_lead(
@@ -81,6 +94,12 @@ impl Outgoing {
         self.resend.clear();
     }
 
+    /// What was sent behind packet 0 has gone to somebody who has no use for it: it waits for credit.
+    pub(super) fn hold_rest(&mut self) {
+        self.granted = self.granted.min(1);
+        self.next = self.next.min(1);
+    }
+
     /// Ends the message and hands its buffer back.
     pub(super) fn end(&mut self) -> Vec<u8> {
         self.count = 0;
@@ -103,6 +122,18 @@ impl Outgoing {
     pub(super) fn place(&self, index: u16) -> Segment {
         let Self { segment_len, count, .. } = *self;
         Segment { message_len: self.len() as u32, segment_len, index, count }
+    }
+
+    /// True if a GSO batch of packets as long as `index` cannot go on with the one that is next, and
+    /// there are so few that others should go on in its place.
+    pub(super) fn is_uneven_after(&self, index: u16) -> bool {
+        let len = |index| payload_span(index, self.len() as u32, self.segment_len).1;
+        self.count <= UNSCHEDULED_PACKETS && self.peek().is_some_and(|next| len(next) != len(index))
+    }
+
+    /// Bytes of each packet but the last.
+    pub(super) fn segment_len(&self) -> u16 {
+        self.segment_len
     }
 
     /// True if every packet has arrived.

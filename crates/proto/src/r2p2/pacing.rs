@@ -104,6 +104,7 @@ impl Client {
         pace.take(at);
         // It keeps its id: another copy may be under way, whose reply is as good.
         slot.server = None;
+        slot.is_unscheduled = false;
         slot.copy = CopyState::Absent;
         slot.request.restart();
         slot.recovery = Recovery::default();

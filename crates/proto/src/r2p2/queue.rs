@@ -1,4 +1,8 @@
 //! What one half of an endpoint has to send, in the order in which it came up.
+//!
+//! Packets of a short message differ in length, and a GSO batch takes one length. So the first packets
+//! of several go together, and what follows them in the next batch: those messages are set aside
+//! meanwhile.
 
 use std::collections::VecDeque;
 
@@ -9,7 +13,32 @@ use crate::call::slab::SlotKey;
 /// Packets of slots, and control packets `C` of no slot. What a slot's item means is decided when
 /// its turn comes; where the slot has been released by then, it means nothing.
 #[derive(Debug)]
-pub(super) struct SendQueue<C>(VecDeque<Item<C>>);
+pub(super) struct SendQueue<C> {
+    /// In the order in which they came up.
+    items: VecDeque<Item<C>>,
+    /// Slots of messages that were set aside, before all others.
+    aside: VecDeque<SlotKey>,
+    /// The batch that is written began with those.
+    is_asides_turn: bool,
+}
+
+/// What became of an item whose turn it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    /// All of it is written that may go.
+    All,
+    /// Some of it, and others have packets of that length.
+    Some,
+    /// Some of it or nothing: it did not fit.
+    Full,
+}
+
+impl Written {
+    /// Of an item that is written at once or not at all.
+    pub(super) fn at_once(is_written: bool) -> Self {
+        if is_written { Self::All } else { Self::Full }
+    }
+}
 
 /// An entry of the queue.
 #[derive(Clone, Copy, Debug)]
@@ -24,44 +53,87 @@ pub(super) enum Item<C> {
 
 impl<C> SendQueue<C> {
     pub(super) fn new() -> Self {
-        Self(VecDeque::new())
+        Self { items: VecDeque::new(), aside: VecDeque::new(), is_asides_turn: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.items.is_empty() && self.aside.is_empty()
     }
 
-    pub(super) fn front(&self) -> Option<&Item<C>> {
-        self.0.front()
+    /// A batch begins: what was set aside goes first.
+    pub(super) fn begin_batch(&mut self) {
+        self.is_asides_turn = true;
     }
 
+    /// The item whose turn it is.
+    pub(super) fn front(&mut self) -> Option<Item<C>>
+    where
+        C: Copy,
+    {
+        self.is_asides_turn =
+            !self.aside.is_empty() && (self.is_asides_turn || self.items.is_empty());
+        match self.is_asides_turn {
+            true => self.aside.front().copied().map(Item::Data),
+            false => self.items.front().copied(),
+        }
+    }
+
+    /// True if others of its kind come behind that item.
+    pub(super) fn has_more(&self) -> bool {
+        if self.is_asides_turn { self.aside.len() > 1 } else { self.items.len() > 1 }
+    }
+
+    /// That item has been written so far; true if the batch goes on.
+    pub(super) fn pass(&mut self, key: Option<SlotKey>, written: Written) -> bool {
+        if written == Written::Full {
+            return false;
+        }
+        match self.is_asides_turn {
+            true => drop(self.aside.pop_front()),
+            false => drop(self.items.pop_front()),
+        }
+        if written == Written::Some {
+            self.aside.extend(key);
+        }
+        true
+    }
+
+    /// The message whose turn it is, if that is one.
+    pub(super) fn front_data(&self) -> Option<SlotKey> {
+        match self.items.front() {
+            Some(&Item::Data(key)) if self.aside.is_empty() => Some(key),
+            _ => None,
+        }
+    }
+
+    /// That message has been written.
     pub(super) fn pop_front(&mut self) {
-        self.0.pop_front();
+        self.items.pop_front();
     }
 
     /// Queues the message of a slot, once.
     #[inline]
     pub(super) fn push_data(&mut self, slot: SlotKey, message: &mut Outgoing) {
         if !std::mem::replace(&mut message.is_queued, true) {
-            self.0.push_back(Item::Data(slot));
+            self.items.push_back(Item::Data(slot));
         }
     }
 
     /// Queues an ACK of a slot, once.
     pub(super) fn push_sack(&mut self, slot: SlotKey, message: &mut Incoming) {
         if !std::mem::replace(&mut message.is_sack_queued, true) {
-            self.0.push_back(Item::Sack(slot));
+            self.items.push_back(Item::Sack(slot));
         }
     }
 
     pub(super) fn push_control(&mut self, control: C) {
-        self.0.push_back(Item::Control(control));
+        self.items.push_back(Item::Control(control));
     }
 
     /// Queues what answers a packet that is not kept, unless too much waits: anybody can send such
     /// packets.
     pub(super) fn try_push_control(&mut self, control: C) -> bool {
-        let has_room = self.0.len() < CONTROL_LEN_MAX;
+        let has_room = self.items.len() < CONTROL_LEN_MAX;
         if has_room {
             self.push_control(control);
         }

@@ -127,6 +127,8 @@ pub(super) struct Slot {
     kept: Option<Links>,
     /// The next ACK asks for the token.
     pub(super) is_validation_asked: bool,
+    /// The client has had an ACK of it.
+    pub(super) is_acked: bool,
 }
 
 /// Where a request stands.
@@ -274,6 +276,9 @@ impl Server {
             } else {
                 shared.metrics.protocol_violation += 1;
             }
+        } else if packet.index != 0 && packet.flags().has(Flags::UNSCHEDULED) {
+            // Its first packet was lost, refused, or is late: that, or the next like it, is answered.
+            shared.metrics.unknown += 1;
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
@@ -424,7 +429,7 @@ impl Server {
             return Err(AnswerError::Gone);
         }
         let payload = shared.buffers.fit_reply(payload);
-        slot.reply.begin(payload.into(), shared.config.segment_len, UNSCHEDULED_PACKETS);
+        slot.reply.begin_even(payload.into(), shared.config.segment_len, UNSCHEDULED_PACKETS);
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
         self.clients.hold(slot.client, &mut self.held, &mut slot.held, len);
@@ -491,6 +496,13 @@ impl Server {
         }
     }
 
+    /// Takes requests again, and tells the routers.
+    pub(super) fn serve_again(&mut self) {
+        if self.stopping_since.take().is_some() {
+            self.routers.ask_all();
+        }
+    }
+
     /// Replies of which packets have never been sent.
     pub(super) fn replies_under_way(&self) -> usize {
         self.slots.values().filter(|slot| slot.reply.is_partly_unsent()).count()
@@ -538,6 +550,7 @@ impl Server {
         slot.allowance =
             Allowance { received: admission.bytes_in as u64, sent: admission.bytes_out };
         slot.is_validation_asked = false;
+        slot.is_acked = false;
         index
     }
 
@@ -556,7 +569,7 @@ impl Server {
         let (message_len, segment_len) = packet.lengths();
         let slot = &mut self.slots[index];
         slot.phase = Phase::Receiving;
-        slot.request.begin(payload, message_len, segment_len, 1);
+        slot.request.begin(payload, message_len, segment_len, UNSCHEDULED_PACKETS);
         shared.note_expected(0, &slot.request);
         let client = slot.client;
         self.held.partials += 1;
@@ -639,7 +652,12 @@ impl Server {
                 self.held.partials -= 1;
                 self.clients.end_partial(client);
                 self.deliver(index, payload, shared);
-                self.queue_sack(index);
+                if self.slots[index].is_acked {
+                    self.queue_sack(index);
+                } else {
+                    // It came as one that needs no credit: the reply answers it.
+                    self.slots[index].request.is_sack_queued = false;
+                }
             }
         }
     }
@@ -831,6 +849,7 @@ impl Slot {
             allowance: Allowance::default(),
             kept: None,
             is_validation_asked: false,
+            is_acked: false,
         }
     }
 }

@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
 use super::config::Pool;
-use super::queue::Item;
+use super::queue::{Item, Written};
 use super::server::{Control, Phase, Server, Slot};
 use super::shared::Shared;
 use crate::call::slab::{SlotId, SlotKey};
@@ -34,22 +34,24 @@ impl Server {
         if self.batches_since_report >= TRAINS_BETWEEN_REPORTS {
             self.write_reports(&mut batch, shared);
         }
+        self.queue.begin_batch();
         while let Some(item) = self.queue.front() {
-            let is_written = match *item {
+            let (key, written) = match item {
                 Item::Data(key) => match self.slots.find(key) {
-                    Some(index) => self.write_data(index, &mut batch, shared),
-                    None => true,
+                    Some(index) => (Some(key), self.write_data(index, &mut batch, shared)),
+                    None => (None, Written::All),
                 },
                 Item::Sack(key) => match self.slots.find(key) {
-                    Some(index) => self.write_sack(index, &mut batch),
-                    None => true,
+                    Some(index) => (None, Written::at_once(self.write_sack(index, &mut batch))),
+                    None => (None, Written::All),
                 },
-                Item::Control(control) => self.write_control(control, &mut batch, shared),
+                Item::Control(control) => {
+                    (None, Written::at_once(self.write_control(control, &mut batch, shared)))
+                }
             };
-            if !is_written {
+            if !self.queue.pass(key, written) {
                 break;
             }
-            self.queue.pop_front();
         }
         if self.queue.is_empty() {
             self.write_reports(&mut batch, shared);
@@ -105,7 +107,7 @@ impl Server {
         buffer: &mut [u8],
         shared: &mut Shared,
     ) -> Option<(Transmit, Attached)> {
-        let &Item::Data(key) = self.queue.front()? else { return None };
+        let key = self.queue.front_data()?;
         let (server_load, server_waiting) = self.load();
         let index = self.slots.find(key)?;
         let slot = &mut self.slots[index];
@@ -114,7 +116,7 @@ impl Server {
         if !client.is_validated || self.batches_since_report + 1 >= TRAINS_BETWEEN_REPORTS {
             return None;
         }
-        let segment_len = EXTENDED_LEN + usize::from(shared.config.segment_len);
+        let segment_len = EXTENDED_LEN + usize::from(slot.reply.segment_len());
         let run = slot.reply.run(Attached::datagrams_max(segment_len, buffer))?;
         self.batches_since_report += 1;
         let first = ReplyRepr {
@@ -155,12 +157,12 @@ impl Server {
         slot.map_or(&[], |index| self.slots[index].reply.attached(attached))
     }
 
-    /// Writes the reply packets that may go; `false` when some did not fit.
-    fn write_data(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &mut Shared) -> bool {
+    /// Writes the reply packets that may go.
+    fn write_data(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &mut Shared) -> Written {
         let (server_load, server_waiting) = self.load();
         let slot = &mut self.slots[index];
         let Some(rpc_id) = slot.rpc_id else {
-            return self.write_data_v1(index, batch, shared);
+            return Written::at_once(self.write_data_v1(index, batch, shared));
         };
         let client = &self.clients[slot.client];
         while let Some(packet) = slot.reply.peek() {
@@ -170,11 +172,11 @@ impl Server {
             let len = header_len + segment.len();
             if !client.is_validated && !slot.allowance.covers(len) {
                 self.hold_back(index, shared);
-                return true;
+                return Written::All;
             }
             let to = router.map_or(slot.path, |peer| Path { peer, ..slot.path });
             let Some(room) = batch.room(&to, len) else {
-                return false;
+                return Written::Full;
             };
             let repr = ReplyRepr {
                 segment: slot.reply.place(packet),
@@ -193,9 +195,12 @@ impl Server {
             room.copy_from_slice(segment);
             slot.allowance.sent += len as u64;
             slot.reply.sent(packet);
+            if slot.reply.is_uneven_after(packet) && self.queue.has_more() {
+                return Written::Some;
+            }
         }
         slot.reply.is_queued = false;
-        true
+        Written::All
     }
 
     /// The reply must wait until the address is validated: ask for the token instead.
@@ -211,11 +216,16 @@ impl Server {
         let (server_load, server_waiting) = self.load();
         let len = EXTENDED_LEN + size_of::<SackBody>();
         let slot = &mut self.slots[index];
+        if !slot.request.is_sack_queued {
+            // It has become needless.
+            return true;
+        }
         let client = &self.clients[slot.client];
         if client.is_validated || slot.allowance.covers(len) {
             let Some(room) = batch.room(&slot.path, len) else {
                 return false;
             };
+            slot.is_acked = true;
             let repr = ReplyRepr {
                 server_load,
                 server_waiting,

@@ -20,6 +20,9 @@ pub(super) type Servers = Table<ServerState>;
 pub(super) struct ServerState {
     /// Validates this host's address there; 0 before the server has given one.
     pub(super) token: u64,
+    /// It has taken requests of several packets at the address that was called: no router stands
+    /// before it.
+    pub(super) is_direct: bool,
     /// From a packet to its ACK.
     pub(super) ack: Rtt,
     /// From a request to its reply, service included.

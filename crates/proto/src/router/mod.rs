@@ -49,6 +49,7 @@ mod replies;
 mod requests;
 mod server;
 mod servers;
+mod shared;
 mod upstream;
 mod workers;
 
@@ -57,6 +58,8 @@ pub use metrics::{
     MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
 };
 pub use pace::OutlierConfig;
+pub use server::{AT_SERVER_MAX, IN_FLIGHT_MAX};
+pub use shared::{SharedCounts, SharedPlaces};
 
 use std::collections::HashMap;
 
@@ -70,6 +73,7 @@ use self::outbox::Outbox;
 use self::outliers::Outliers;
 use self::replies::FilterId;
 use self::server::{Census, Server};
+use self::shared::Shared;
 use self::upstream::Upstreams;
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
@@ -109,6 +113,8 @@ pub struct Router {
     filter: Option<ReplyFilter<FilterId>>,
     /// Routers before this one.
     upstreams: Upstreams,
+    /// The data plane before it, where there is one.
+    shared: Shared,
     /// Datagrams to send.
     outbox: Outbox,
     /// Every random choice.
@@ -117,6 +123,8 @@ pub struct Router {
     estimator: Option<BoundEstimator>,
     /// Workers of the server that has most, of those that take requests, as far as reports show.
     workers: u32,
+    /// One server alone takes requests.
+    is_alone: bool,
     /// Servers by when something is due there at the earliest.
     due: Heap<Time>,
     /// Where each of them is in `due`.
@@ -171,11 +179,13 @@ impl Router {
             filter: replies::filter_of(&config),
             // Another run of the counts, unless the seed is the same.
             upstreams: Upstreams::new((config.seed >> 32) as u32),
+            shared: Shared::default(),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
                 .then(BoundEstimator::new),
             workers: 1,
+            is_alone: false,
             due: Heap::default(),
             due_places: Places::default(),
             census: Census::default(),
@@ -242,6 +252,7 @@ impl Router {
     /// still accounted for, and its copies and cancels still find their way.
     pub fn close(&mut self) {
         self.is_closed = true;
+        self.close_shared();
     }
 
     /// Nothing is held, placed and not known to be concluded, or to be sent: a closed router can
@@ -265,6 +276,7 @@ impl Node for Router {
             Ok(packet) => packet,
             Err(malformed) => return self.metrics.malformed.count(malformed),
         };
+        self.take_over(now);
         match packet.message_type {
             MessageType::Request => self.handle_request(now, path, &packet, bytes),
             MessageType::Response => self.handle_reply(now, path, &packet, bytes),
@@ -276,14 +288,17 @@ impl Node for Router {
             MessageType::Ack if packet.is_extended() => self.handle_ack(now, path, &packet),
             _ => self.metrics.unexpected += 1,
         }
+        self.share_held(now);
     }
 
     fn handle_timeout(&mut self, now: Time) {
         self.note_turn(now);
+        self.take_over(now);
         self.serve_servers(now);
         self.expire_claims(now);
         self.check_outliers(now);
         self.pump(now);
+        self.share_held(now);
     }
 
     fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
@@ -293,6 +308,7 @@ impl Node for Router {
     fn poll_timeout(&self) -> Option<Time> {
         let servers_at = self.due.peek().map(|(at, _)| at);
         let expiries = self.schedulers.iter().filter_map(Scheduler::next_expiry);
-        expiries.chain(servers_at).chain(self.pump_at).chain(self.claims.next_expiry()).min()
+        let others = self.pump_at.into_iter().chain(self.claims.next_expiry());
+        expiries.chain(servers_at).chain(others).chain(self.held_again_at()).min()
     }
 }

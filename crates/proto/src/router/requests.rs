@@ -53,7 +53,7 @@ impl Router {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, state, bytes);
             }
-            Entered::New(entry) if arrival.is_moved => {
+            Entered::New(entry) if arrival.is_moved || self.may_be_placed_unseen(&arrival) => {
                 arrival.entry = Some(entry);
                 self.claim(now, arrival, bytes);
             }
@@ -303,14 +303,15 @@ impl Router {
     /// Sends a request to a server and counts it there. The caller has seen that the outbox has
     /// room.
     pub(super) fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
-        let arrival = &request.arrival;
+        let is_extended = request.arrival.rpc_id.is_some();
+        if is_extended {
+            let placement = self.place_at(now, slot);
+            write_route(&mut request, (now, placement), &self.config);
+        }
         let server = self.servers[usize::from(slot)]
             .as_mut()
             .expect("requests are placed on configured servers");
-        if arrival.rpc_id.is_some() {
-            let placement = server.place(now);
-            write_route(&mut request, (now, placement), &self.config);
-        } else if server.lease(now, &self.config) {
+        if !is_extended && server.lease(now, &self.config) {
             self.metrics.leases_expired += 1;
         }
         if let Some(entry) = request.arrival.entry {

@@ -7,7 +7,7 @@
 //! | in service | version 1: `v1_failures_max` leases expire in a row | silent, with a trial request now and then |
 //! | silent | feedback that is taken | in service |
 //! | in service | feedback that says that it is stopping | stopping |
-//! | stopping | feedback that does not, as of the server after its restart | in service |
+//! | stopping | feedback that does not, as of the server after its restart or when it resumes | in service |
 //! | in service | it is much slower than the others, as [`super::outliers`] says | ejected, and tried again |
 //! | in service, silent | `drain` | draining: no new requests, feedback counts on |
 //!
@@ -42,6 +42,7 @@ use super::config::{RouterConfig, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::metrics::{ServerState, ServerStatus};
 use super::pace::Pace;
+use super::shared::SharedCounts;
 use crate::node::Time;
 use crate::policy;
 
@@ -57,6 +58,8 @@ pub(super) struct Server {
     pub(super) local: Option<IpAddr>,
     /// Token that shows it that the router receives at its address; 0 before it has asked.
     pub(super) token: u64,
+    /// No probe has echoed it yet.
+    is_token_new: bool,
     /// It gets no new requests, because it has not answered yet.
     pub(super) is_starting: bool,
     /// It gets no new requests, because it is to be removed.
@@ -119,6 +122,8 @@ pub(super) struct Server {
     /// A request placed while nothing was outstanding, when it was placed, and the server's
     /// concluded count then.
     lone_request: Option<(Time, u32)>,
+    /// Since when requests have been held while it worked, and its concluded count then.
+    busy_since: Option<(Time, u32)>,
     /// Requests placed since the server was added.
     placed_total: u64,
     /// Requests concluded since then.
@@ -129,6 +134,8 @@ pub(super) struct Server {
     service_ns: Option<u64>,
     /// Workers that it seems to have, at least 1.
     pub(super) workers: u32,
+    /// The counts that a data plane had of it last, where there is one.
+    pub(super) shared: SharedCounts,
 }
 
 /// Findings of a taken feedback besides the counts.
@@ -142,6 +149,9 @@ pub(super) struct Shown {
     pub(super) delay_ns: Option<u64>,
     /// Service time of a request that found it idle, nanoseconds.
     pub(super) service_ns: Option<u64>,
+    /// Time in which each of the servers that it stands for concluded so many requests, while others
+    /// were held; nanoseconds.
+    pub(super) busy: Option<(u64, u32)>,
 }
 
 /// Feedback that is older than what is known, or contradicts itself.
@@ -269,6 +279,7 @@ impl Server {
             config,
             local: None,
             token: 0,
+            is_token_new: false,
             is_starting: config.speaks == Speaks::Extension,
             is_draining: false,
             is_silent: false,
@@ -297,11 +308,13 @@ impl Server {
             answered_at: now,
             idle_probe: None,
             lone_request: None,
+            busy_since: None,
             placed_total: 0,
             concluded_total: 0,
             rtt_ns: None,
             service_ns: None,
             workers: 1,
+            shared: SharedCounts::default(),
         }
     }
 
@@ -371,11 +384,82 @@ impl Server {
         }
     }
 
-    /// Places an extended request; its placement number.
-    pub(super) fn place(&mut self, now: Time) -> u32 {
+    /// Places an extended request; its placement number. `taken` is that of a place which was taken at a
+    /// data plane.
+    pub(super) fn place(&mut self, now: Time, taken: Option<u32>) -> u32 {
         self.note_placement(now);
-        self.placed = self.placed.wrapping_add(1);
-        self.placed
+        let number = self.placed.wrapping_add(1);
+        let taken = taken.unwrap_or(number);
+        self.placed_total += u64::from(taken.wrapping_sub(number));
+        (self.placed, self.shared.placed) = (taken, taken);
+        taken
+    }
+
+    /// What it shares with a data plane.
+    pub(super) fn shared_counts(&self) -> SharedCounts {
+        let heard = self.heard.unwrap_or_default();
+        SharedCounts {
+            placed: self.placed,
+            seen: self.seen,
+            received: heard.received.get(),
+            concluded: heard.concluded.get(),
+            epoch: self.heard.map(|heard| heard.epoch.get()),
+            reported: self.reported,
+            waiting: self.waiting,
+            reports: self.shared.reports,
+            is_in_service: self.is_in_service(),
+        }
+    }
+
+    /// It is added to a data plane, which knows these counts of it. Where that has placed on it until now,
+    /// it is in service.
+    pub(super) fn adopt(&mut self, counts: SharedCounts) {
+        (self.placed, self.seen, self.shared) = (counts.placed, counts.seen, counts);
+        if let Some(epoch) = counts.epoch {
+            self.hear(epoch, &counts);
+            self.is_starting &= !counts.is_in_service;
+        }
+    }
+
+    /// Takes over what a data plane has placed and heard since; whether there was something.
+    pub(super) fn take_over(
+        &mut self,
+        now: Time,
+        counts: SharedCounts,
+        config: &RouterConfig,
+    ) -> bool {
+        if counts == self.shared {
+            return false;
+        }
+        let placed = counts.placed.wrapping_sub(self.shared.placed);
+        if placed != 0 {
+            self.placed = self.placed.wrapping_add(placed);
+            self.placed_total += u64::from(placed);
+            (self.idle_probe, self.lone_request) = (None, None);
+        }
+        if let Some(epoch) = counts.epoch.filter(|_| counts.reports != self.shared.reports) {
+            let known = self.heard.filter(|heard| heard.epoch.get() == epoch);
+            let newly =
+                known.map_or(0, |heard| counts.concluded.wrapping_sub(heard.concluded.get()));
+            self.concluded_total += u64::from(newly);
+            self.seen = counts.seen;
+            self.hear(epoch, &counts);
+            self.note_answer(now, false, config);
+            self.is_silent = false;
+            self.rewatch_bound();
+        }
+        self.shared = counts;
+        true
+    }
+
+    fn hear(&mut self, epoch: u32, counts: &SharedCounts) {
+        self.heard = Some(FeedbackBody {
+            epoch: epoch.into(),
+            placement_seen: counts.seen.into(),
+            received: counts.received.into(),
+            concluded: counts.concluded.into(),
+        });
+        (self.reported, self.waiting) = (counts.reported, counts.waiting);
     }
 
     /// Places a version 1 request; whether the oldest lease had to give way.
@@ -461,6 +545,7 @@ impl Server {
                 self.retired_epoch =
                     Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
                 self.lone_request = None;
+                self.busy_since = None;
                 shown.is_restart = true;
             }
             None => self.lone_request = None,
@@ -523,6 +608,7 @@ impl Server {
     pub(super) fn learn_token(&mut self, now: Time, token: u64) {
         if self.config.speaks == Speaks::Extension && self.token != token {
             self.token = token;
+            self.is_token_new = true;
             self.probe_at = now;
         }
     }
@@ -555,8 +641,11 @@ impl Server {
             let patience_end = asked_at.saturating_add(self.patience(config));
             self.silence_at = patience_end.max(now.saturating_add(config.stall_probe_ns));
         }
-        let is_known_idle = self.unanswered == 1 && self.heard.is_some();
-        self.idle_probe = (is_known_idle && self.outstanding() == 0).then_some(now);
+        // Feedback that comes is of this probe: of those before, the server has answered all, or none
+        // whose token it did not know.
+        let is_only = self.unanswered == 1 && self.heard.is_some();
+        let is_only = std::mem::take(&mut self.is_token_new) || is_only;
+        self.idle_probe = (is_only && self.outstanding() == 0).then_some(now);
         self.placed
     }
 
@@ -635,6 +724,23 @@ impl Server {
         }
     }
 
+    /// Feedback was taken: the time in which the server concluded so many requests, if others were
+    /// held all along.
+    pub(super) fn busy_interval(&mut self, now: Time, is_holding: bool) -> Option<(u64, u32)> {
+        let concluded = self.heard?.concluded.get();
+        if !is_holding {
+            self.busy_since = None;
+            return None;
+        }
+        let &mut (since, before) = self.busy_since.get_or_insert((now, concluded));
+        let count = concluded.wrapping_sub(before);
+        if count < BUSY_COUNT {
+            return None;
+        }
+        self.busy_since = Some((now, concluded));
+        Some((now.saturating_sub(since).saturating_mul(self.members.into()), count))
+    }
+
     fn note_placement(&mut self, now: Time) {
         self.placed_total += 1;
         self.idle_probe = None;
@@ -677,11 +783,14 @@ const PATIENCE_DECAY_NS: u64 = 1 << 32;
 /// Fewer probes without an answer say nothing: each may have been lost.
 const UNANSWERED_MIN: u32 = 3;
 
+/// Requests that are concluded before they show a rate: a few GSO batches, lest it is that of one.
+const BUSY_COUNT: u32 = 32;
+
 /// Most requests on their way to a server: what lies further back is another incarnation's count.
-const IN_FLIGHT_MAX: u32 = 1 << 16;
+pub const IN_FLIGHT_MAX: u32 = 1 << 16;
 
 /// Most requests that a server can have: more is a count gone wrong.
-const AT_SERVER_MAX: u32 = 1 << 24;
+pub const AT_SERVER_MAX: u32 = 1 << 24;
 
 #[cfg(test)]
 mod tests {
@@ -707,7 +816,7 @@ mod tests {
     fn check(steps: &[(u32, u32, u32, u32, Option<u32>)]) {
         let (mut server, config) = server();
         for _ in 0..4 {
-            server.place(0);
+            server.place(0, None);
         }
         assert_eq!(server.outstanding(), 4);
         for &(epoch, seen, received, concluded, expected) in steps {
@@ -811,9 +920,35 @@ mod tests {
         server.probe(100, 0, &config);
         let shown = server.take_feedback(150, &body(1, PLACED, 0, 0), 0, &config).unwrap();
         assert_eq!(shown.delay_ns, Some(50));
-        let placement = server.place(200);
+        let placement = server.place(200, None);
         let shown = server.take_feedback(500, &body(1, placement, 1, 1), 0, &config).unwrap();
         assert_eq!(shown.service_ns, Some(250));
+    }
+
+    /// It is awake, where one that was asked nothing for long may sleep.
+    #[test]
+    fn the_probe_that_echoes_a_new_token_measures_the_round_trip() {
+        let (mut server, config) = server();
+        server.probe(100, 0, &config);
+        server.learn_token(5_000, 7);
+        server.probe(5_000, 0, &config);
+        let shown = server.take_feedback(5_040, &body(1, PLACED, 0, 0), 0, &config).unwrap();
+        assert_eq!(shown.delay_ns, Some(40));
+    }
+
+    #[test]
+    fn conclusions_while_requests_are_held_show_the_rate() {
+        let (mut server, config) = server();
+        let mut busy = |now, concluded, is_holding| {
+            let feedback = body(1, PLACED, 1_000, concluded);
+            server.take_feedback(now, &feedback, 0, &config).unwrap();
+            server.busy_interval(now, is_holding)
+        };
+        assert_eq!(busy(0, 0, true), None);
+        assert_eq!(busy(400, BUSY_COUNT, false), None, "nothing was held at the end");
+        assert_eq!(busy(500, 50, true), None, "the first of a window");
+        assert_eq!(busy(600, 60, true), None, "too few");
+        assert_eq!(busy(900, 90, true), Some((400, 40)));
     }
 
     #[test]

@@ -42,6 +42,7 @@ impl Router {
         self.servers[worker.index()] = Some(server);
         self.slots.insert(AddressKey(config.addr), slot);
         self.order.push(slot);
+        self.share_server(now, slot);
         self.refresh(now, slot);
         self.pump(now);
         Ok(())
@@ -66,6 +67,7 @@ impl Router {
         let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
         self.complete_since = now;
         self.order.retain(|&other| other != slot);
+        self.unshare_server(slot, addr);
         if let Some(server) = self.servers[usize::from(slot)].take() {
             self.census.remove(&server);
             self.release_pace(&server);
@@ -100,6 +102,7 @@ impl Router {
         };
         let server =
             self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let is_holding = self.schedulers[Lane::Extension as usize].queue_len() > 0;
         let was_silent = server.is_silent;
         server.local = path.local;
         let (reported, waiting, members) = match packet.kind {
@@ -114,13 +117,19 @@ impl Router {
                 return;
             }
             (Some(body), Speaks::Extension) => {
-                let Ok(shown) = server.take_feedback(now, body, reported, &self.config) else {
+                let mut taken = server.take_feedback(now, body, reported, &self.config);
+                if let Ok(shown) = &mut taken {
+                    server.waiting = waiting.into();
+                    server.note_members(members);
+                    server.is_stopping = packet.flags().has(Flags::STOPPING);
+                    shown.busy = server.busy_interval(now, is_holding);
+                }
+                // One that is not taken may have shown where placements go on.
+                self.correct_shared(slot);
+                let Ok(shown) = taken else {
                     self.metrics.feedback_stale += 1;
                     return;
                 };
-                server.waiting = waiting.into();
-                server.note_members(members);
-                server.is_stopping = packet.flags().has(Flags::STOPPING);
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);
                 self.learn_workers(slot);
@@ -155,11 +164,13 @@ impl Router {
         let Some(estimator) = &mut self.estimator else {
             return;
         };
-        if shown.delay_ns.is_none() && shown.service_ns.is_none() {
+        let Shown { delay_ns, service_ns, busy, .. } = shown;
+        if delay_ns.is_none() && service_ns.is_none() && busy.is_none() {
             return;
         }
-        shown.delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
-        shown.service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
+        delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
+        service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
+        busy.into_iter().for_each(|(time_ns, count)| estimator.sample_interval(time_ns, count));
         self.set_bound();
     }
 
@@ -213,6 +224,7 @@ impl Router {
         let server =
             self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
         let placed = server.probe(now, jitter_ns, &self.config);
+        self.shared.want_feedback(slot);
         let (to, from) = (server.addr(), server.local.into());
         let control = RequestRepr::control(MessageType::Probe, 0, RpcId(0));
         let repr = RequestRepr { token: server.token, ..control };
@@ -234,6 +246,7 @@ impl Router {
         server.pace.note(now, server.outstanding());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(worker, service);
+        self.shared.set_in_service(slot, service == Service::In);
         let Load { outstanding, reported, waiting } = server.load();
         scheduler.set_outstanding(worker, outstanding);
         scheduler.set_reported(worker, reported, waiting);

@@ -49,8 +49,11 @@ impl Router {
             return;
         }
         let servers = self.servers.iter().flatten().filter(|server| server.is_able());
-        let workers = servers.map(|server| server.workers).max().unwrap_or(1);
-        if std::mem::replace(&mut self.workers, workers) != workers {
+        let workers = servers.clone().map(|server| server.workers).max().unwrap_or(1);
+        let is_alone = servers.count() == 1;
+        let before = (self.workers, self.is_alone);
+        (self.workers, self.is_alone) = (workers, is_alone);
+        if before != (workers, is_alone) {
             self.set_bound();
         }
     }
@@ -58,10 +61,12 @@ impl Router {
     /// Sets the bound that follows from what is measured.
     pub(super) fn set_bound(&mut self) {
         let Some(estimator) = &self.estimator else { return };
-        let bound = estimator.bound() + self.workers - 1;
+        let bound = if self.is_alone { estimator.bound_alone() } else { estimator.bound() };
+        let bound = bound + self.workers - 1;
         for scheduler in &mut self.schedulers {
             scheduler.set_bound(bound);
         }
+        self.shared.set_bound(bound);
     }
 }
 

@@ -243,6 +243,17 @@ fn a_server_that_stops_says_so() {
 }
 
 #[test]
+fn a_server_that_has_stopped_may_serve_again() {
+    for mut pair in Pair::of_both() {
+        pair.server.stop(pair.now);
+        pair.server.serve_again();
+        pair.call(b"ping", 100 * MS).unwrap();
+        pair.settle();
+        assert!(matches!(pair.server.poll_event(), Some(Event::Request { .. })));
+    }
+}
+
+#[test]
 fn buffers_that_are_given_back_are_handed_out_again() {
     for mut pair in Pair::of_both() {
         let buffer = Vec::with_capacity(12_345);

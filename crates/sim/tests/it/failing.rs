@@ -1,5 +1,7 @@
 //! When a router notices that a server is gone, or slow, and when not.
 
+use tailcut_measure::distribution::Distribution;
+use tailcut_measure::quantity::Unit;
 use tailcut_proto::router::OutlierConfig;
 use tailcut_sim::failing::{Config, Run};
 
@@ -82,14 +84,43 @@ fn a_server_of_twice_the_time_stays() {
 fn heavy_tails_are_no_slowness() {
     for service in ["bimodal:100us:50ms:0.99", "lognorm:13:1.5", "exp:2ms"] {
         for load in [0.3, 0.9] {
-            let service = tailcut_measure::distribution::Distribution::parse(
-                service,
-                tailcut_measure::quantity::Unit::Time,
-            );
+            let service = Distribution::parse(service, Unit::Time);
             let service = service.unwrap();
             let run = run(&Config { service, load, servers: 8, ..paused(15 * SECOND) });
             let at = format!("{load} {:?}", run.metrics.servers_ejected);
             assert_eq!((run.alarms, run.metrics.servers_ejected), (0, 0), "{at}");
         }
+    }
+}
+
+/// Against every fixed bound that may suit, at 0.9 of what the servers can do.
+#[test]
+fn the_default_policy_is_near_the_best_bound_at_any_service_time() {
+    for (servers, service, mean_ns) in [
+        (2, "exp:1us", 1_000),
+        (8, "exp:1us", 1_000),
+        (2, "exp:10us", 10_000),
+        (16, "exp:10us", 10_000),
+        (8, "bimodal:5us:505us:0.99", 10_000),
+        (64, "exp:100us", 100_000),
+        (8, "exp:1ms", 1_000_000),
+        (2, "exp:10ms", 10_000_000),
+    ] {
+        let p99 = |policy: &str| {
+            let mut config = Config {
+                servers,
+                service: Distribution::parse(service, Unit::Time).unwrap(),
+                length_ns: 100 * MS + 60_000 * mean_ns / u64::from(servers),
+                ..Config::new()
+            };
+            config.router.policy = policy.parse().unwrap();
+            run(&config).sojourns[0].percentile(0.99)
+        };
+        let of = |bound| (p99(&format!("jbsq:{bound}")), bound);
+        let best = [1, 2, 3, 6, 8, 16, 64].map(of).into_iter();
+        let (best, bound) = best.min_by(|one, other| one.0.total_cmp(&other.0)).unwrap();
+        let ratio = p99("jbsq:auto") / best;
+        println!("{servers} servers of {service}: {ratio:.3} of jbsq:{bound}");
+        assert!(ratio <= 1.15, "{servers} servers of {service}: {ratio} of jbsq:{bound}");
     }
 }

@@ -67,7 +67,10 @@ fn write_flags(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
     let named = [
         (Flags::IDEMPOTENT, " idempotent"),
         (Flags::RETRANSMIT, " retransmit"),
-        (Flags::RESEND, " resend"),
+        match packet.message_type {
+            MessageType::Request => (Flags::UNSCHEDULED, " unscheduled"),
+            _ => (Flags::RESEND, " resend"),
+        },
         (Flags::RESEND_TAIL, " resend-tail"),
         (Flags::STOPPING, " stopping"),
         match packet.message_type {

@@ -8,8 +8,8 @@ use zerocopy::byteorder::big_endian::U16;
 
 use super::header::type_policy;
 use super::{
-    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, Policy, ROUTED_LEN,
-    ReplyHeader, RequestHeader, Route, RpcId, position,
+    BASE_LEN, BaseHeader, EXTENDED_LEN, EXTENSION_VERSION, Flags, MAGIC, MessageType, Policy,
+    ROUTED_LEN, ReplyHeader, RequestHeader, Route, RpcId, position,
 };
 
 /// A packet's place in its message.
@@ -122,10 +122,12 @@ impl RequestRepr {
         }
     }
 
-    /// Bytes before the payload: the first packet of a request has a route block.
+    /// Bytes before the payload: the first packet of a request has a route block, unless it goes to a
+    /// server and the others with it.
     #[inline]
     pub fn header_len(&self) -> usize {
-        let has_route = self.kind == MessageType::Request && self.segment.index == 0;
+        let is_first = self.kind == MessageType::Request && self.segment.index == 0;
+        let has_route = is_first && self.flags & Flags::UNSCHEDULED == 0;
         if has_route { ROUTED_LEN } else { EXTENDED_LEN }
     }
 

@@ -271,6 +271,8 @@ impl Flags {
     pub const RESEND_TAIL: u8 = 0x20;
     /// On a FEEDBACK: the server is stopping and takes no new requests.
     pub const STOPPING: u8 = 0x40;
+    /// On packets of a request of several: they were sent before anybody had taken it, to a server.
+    pub const UNSCHEDULED: u8 = 0x10;
     /// On a request that may run once: the client has sent it to another router too, which may have
     /// placed it.
     pub const MOVED: u8 = 0x80;

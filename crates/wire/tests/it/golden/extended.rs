@@ -13,7 +13,7 @@ use super::message;
 /// Every conversation, one after the other.
 pub(crate) fn datagrams() -> Vec<Datagram> {
     let annotated = [annotated(), kept(), long_reply(), lost_tail(), refusals(), clones()];
-    let others = [over_ipv6(), stopping(), claims(), filtered(), overload()];
+    let others = [over_ipv6(), stopping(), claims(), filtered(), overload(), unscheduled()];
     annotated.into_iter().chain(others).flatten().collect()
 }
 
@@ -199,6 +199,16 @@ fn long_reply() -> Vec<Datagram> {
         Datagram::new(SERVER, CLIENT, reply.flagged(Flags::RETRANSMIT).packet(1)),
         Datagram::new(SERVER, CLIENT, reply.packet(259)),
         Datagram::new(CLIENT, SERVER, sack(MessageType::ReplyAck, 3, (260, &[]), 260, 0)),
+    ]
+}
+
+/// A request of two packets to a server that has taken longer ones before.
+fn unscheduled() -> Vec<Datagram> {
+    let request = Message::request(3, 1_500).flagged(Flags::UNSCHEDULED);
+    vec![
+        Datagram::new(CLIENT, SERVER, request.unrouted(0)),
+        Datagram::new(CLIENT, SERVER, request.packet(1)),
+        Datagram::new(SERVER, CLIENT, Message::reply(3, 4).packet(0)),
     ]
 }
 

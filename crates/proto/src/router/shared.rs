@@ -1,0 +1,257 @@
+//! Places at servers that a data plane before the router takes too: a program of the network card or the kernel
+//! that places what it can alone, and gives the router the rest.
+//!
+//! | event | the router |
+//! |---|---|
+//! | a datagram, a timeout | takes over what the data plane has placed and heard since, then acts |
+//! | it places a request | takes the place where the data plane takes its own, and so its number |
+//! | a feedback that the data plane does not take | decides what it means, and corrects the counts |
+//! | a server comes or leaves, goes in or out of service | tells the data plane |
+//! | the bound of its policy changes | tells the data plane |
+//! | it begins to hold requests | tells so, and looks at the counts once more: a place may have come free between |
+//! | it holds requests | gets every feedback and every request, so that none overtakes those |
+//! | it probes a server | gets the next feedback of it |
+//! | a request that may run once comes again, and is not known | claims it: the data plane may have placed it |
+//!
+//! Invariant: a server's outstanding count is one number, whoever has placed. Of a data plane that lives on
+//! when the router has ended, the next router takes over the counts.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use super::Router;
+use super::arrival::Arrival;
+use super::config::Speaks;
+use crate::node::Time;
+
+/// What a data plane and the router know of a server together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SharedCounts {
+    /// Placement number of the last request placed. Wraps.
+    pub placed: u32,
+    /// Placement number up to which the server has seen. Wraps.
+    pub seen: u32,
+    /// Requests that the server has received. Wraps.
+    pub received: u32,
+    /// Of these, concluded. Wraps.
+    pub concluded: u32,
+    /// Epoch of the server's counts; `None` before the first feedback.
+    pub epoch: Option<u32>,
+    /// Requests queued or running there, as it reported last.
+    pub reported: u32,
+    /// Of these, the requests that wait.
+    pub waiting: u32,
+    /// Feedbacks that the data plane has taken. Wraps.
+    pub reports: u32,
+    /// The data plane may place on it.
+    pub is_in_service: bool,
+}
+
+/// The places at servers that a data plane shares with a router. Servers are named by the router's slots.
+pub trait SharedPlaces: fmt::Debug + Send {
+    /// A server is added, with these counts. Returns those that the data plane has of it already, which
+    /// then hold.
+    fn add(&mut self, slot: u16, server: SocketAddr, counts: SharedCounts) -> SharedCounts;
+
+    /// A server that only the router deals with is added.
+    fn add_other(&mut self, server: SocketAddr);
+
+    /// A server is removed, of either kind.
+    fn remove(&mut self, slot: u16, server: SocketAddr);
+
+    /// The counts of a server.
+    fn counts(&self, slot: u16) -> SharedCounts;
+
+    /// Takes a place at a server; its placement number.
+    fn take(&self, slot: u16) -> u32;
+
+    /// Puts other counts in the place of those that were read before; what was placed since still counts.
+    fn correct(&self, slot: u16, before: &SharedCounts, counts: &SharedCounts);
+
+    /// The bound of the policy, from now on, where it has one.
+    fn set_bound(&self, bound: u32);
+
+    /// Whether the data plane may place on a server.
+    fn set_in_service(&self, slot: u16, is_in_service: bool);
+
+    /// The next feedback of a server is to reach the router too.
+    fn want_feedback(&self, slot: u16);
+
+    /// Requests are held, until a time at least; or none any more.
+    fn set_held(&self, until: Option<Time>);
+
+    /// The data plane places nothing from now on.
+    fn close(&self);
+}
+
+/// The data plane of a router, where it has one.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// The places.
+    places: Option<Box<dyn SharedPlaces>>,
+    /// Up to when the data plane knows that requests are held.
+    held_until: Option<Time>,
+}
+
+impl Shared {
+    /// Tells whether a server gets requests.
+    pub(super) fn set_in_service(&self, slot: u16, is_in_service: bool) {
+        if let Some(places) = &self.places {
+            places.set_in_service(slot, is_in_service);
+        }
+    }
+
+    /// The bound of the policy has changed.
+    pub(super) fn set_bound(&self, bound: u32) {
+        if let Some(places) = &self.places {
+            places.set_bound(bound);
+        }
+    }
+
+    /// A probe is about to be sent.
+    pub(super) fn want_feedback(&self, slot: u16) {
+        if let Some(places) = &self.places {
+            places.want_feedback(slot);
+        }
+    }
+}
+
+impl Router {
+    /// Shares the places of all servers with a data plane, from now on.
+    pub fn share_places(&mut self, now: Time, places: Box<dyn SharedPlaces>) {
+        self.shared.places = Some(places);
+        if let Some(bound) = self.bound() {
+            self.shared.set_bound(bound);
+        }
+        for slot in self.order.clone() {
+            self.share_server(now, slot);
+        }
+    }
+
+    /// What is shared, as the driver has given it.
+    pub fn shared_places(&self) -> Option<&dyn SharedPlaces> {
+        self.shared.places.as_deref()
+    }
+
+    /// Gives the data plane a server that has been added.
+    pub(super) fn share_server(&mut self, now: Time, slot: u16) {
+        let server = self.servers[usize::from(slot)].as_mut().expect("it has been added");
+        let Some(places) = &mut self.shared.places else {
+            return;
+        };
+        if server.speaks() == Speaks::V1 {
+            return places.add_other(server.addr());
+        }
+        let counts = places.add(slot, server.addr(), server.shared_counts());
+        server.adopt(counts);
+        self.refresh(now, slot);
+    }
+
+    pub(super) fn unshare_server(&mut self, slot: u16, addr: SocketAddr) {
+        if let Some(places) = &mut self.shared.places {
+            places.remove(slot, addr);
+        }
+    }
+
+    /// Takes over what the data plane has placed and heard.
+    #[inline]
+    pub(super) fn take_over(&mut self, now: Time) {
+        if self.shared.places.is_some() {
+            self.take_over_all(now);
+        }
+    }
+
+    #[inline(never)]
+    fn take_over_all(&mut self, now: Time) {
+        for index in 0..self.order.len() {
+            let slot = self.order[index];
+            let Some(places) = &self.shared.places else { return };
+            let server = self.servers[usize::from(slot)].as_mut().expect("it is in the order");
+            let was_silent = server.is_silent;
+            if server.speaks() == Speaks::Extension
+                && server.take_over(now, places.counts(slot), &self.config)
+            {
+                self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
+                self.refresh(now, slot);
+                self.learn_workers(slot);
+            }
+        }
+    }
+
+    /// The number of a placement at a server.
+    pub(super) fn place_at(&mut self, now: Time, slot: u16) -> u32 {
+        let taken = self.shared.places.as_ref().map(|places| places.take(slot));
+        let server = self.servers[usize::from(slot)].as_mut();
+        server.expect("requests are placed on configured servers").place(now, taken)
+    }
+
+    /// A feedback has reached the router, and may mean what the data plane did not know.
+    pub(super) fn correct_shared(&mut self, slot: u16) {
+        let server = self.servers[usize::from(slot)].as_mut().expect("it was heard");
+        if let Some(places) = &self.shared.places
+            && server.speaks() == Speaks::Extension
+        {
+            let counts = server.shared_counts();
+            if counts != server.shared {
+                places.correct(slot, &server.shared, &counts);
+                server.shared = counts;
+            }
+        }
+    }
+
+    /// Tells whether requests are held, when the router has acted.
+    #[inline]
+    pub(super) fn share_held(&mut self, now: Time) {
+        if self.shared.places.is_some() {
+            self.share_held_now(now);
+        }
+    }
+
+    #[inline(never)]
+    fn share_held_now(&mut self, now: Time) {
+        if self.queue_len() == 0 {
+            return self.set_held(None);
+        }
+        let was_known = self.shared.held_until.is_some();
+        if self.shared.held_until.is_none_or(|until| until <= now + HELD_NS / 2) {
+            self.set_held(Some(now + HELD_NS));
+        }
+        if !was_known {
+            // What was heard before it was told has not come here.
+            self.take_over_all(now);
+            self.pump(now);
+            if self.queue_len() == 0 {
+                self.set_held(None);
+            }
+        }
+    }
+
+    fn set_held(&mut self, until: Option<Time>) {
+        if let Some(places) = &self.shared.places
+            && until != self.shared.held_until
+        {
+            places.set_held(until);
+            self.shared.held_until = until;
+        }
+    }
+
+    /// When it is to be told again that requests are held.
+    pub(super) fn held_again_at(&self) -> Option<Time> {
+        self.shared.held_until.map(|until| until - HELD_NS / 2)
+    }
+
+    pub(super) fn close_shared(&self) {
+        if let Some(places) = &self.shared.places {
+            places.close();
+        }
+    }
+
+    /// True if the data plane may have placed a request that is not known here.
+    pub(super) fn may_be_placed_unseen(&self, arrival: &Arrival) -> bool {
+        self.shared.places.is_some() && arrival.age_ns.is_some() && !arrival.is_idempotent
+    }
+}
+
+/// How long a data plane takes it that requests are held. A router that has died holds it up for no longer,
+/// and one that pauses for longer has its requests overtaken.
+const HELD_NS: u64 = 50_000_000;
