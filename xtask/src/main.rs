@@ -1,7 +1,8 @@
-//! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask wasm`,
-//! `cargo xtask lines`.
+//! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
+//! `cargo xtask wasm`, `cargo xtask lines`.
 
 mod dissectors;
+mod ebpf;
 mod lines;
 mod tidy;
 mod tree;
@@ -29,6 +30,8 @@ fn run(arguments: &[&str]) -> Result<()> {
     match arguments {
         ["tidy"] => tidy::run(&root),
         ["dissectors"] => dissectors::run(&root),
+        ["ebpf"] => ebpf::run(&root),
+        ["ebpf", "--check"] => ebpf::check(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -47,5 +50,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
 
   tidy         check the rules of DESIGN and of the style that no compiler checks
   dissectors   write the tables of the Wireshark dissectors from crates/wire
+  ebpf         compile ebpf/*.bpf.c, after writing their header from crates/wire; with --check, compare
+               what that gives with what is committed
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

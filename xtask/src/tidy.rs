@@ -5,7 +5,7 @@
 
 mod circles;
 mod fields;
-mod fresh;
+pub(crate) mod fresh;
 mod layers;
 mod links;
 mod rust;
@@ -15,8 +15,8 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::dissectors;
 use crate::tree::{Tree, Violation};
+use crate::{dissectors, ebpf};
 
 /// Lists every violation on standard error; an error when there is one.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -24,6 +24,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     let mut violations: Vec<Violation> = RULES.iter().flat_map(|rule| rule(&tree)).collect();
     violations.extend(fresh::stale(&tree, fresh::GENERATED)?);
     violations.extend(dissectors::stale(&tree)?);
+    violations.extend(ebpf::stale(&tree)?);
     violations.sort();
     violations.dedup();
     for Violation { path, line, message } in &violations {

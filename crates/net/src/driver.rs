@@ -116,6 +116,20 @@ impl Turn {
     }
 }
 
+/// What there is to look at after [`Driver::wait_for`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Woken {
+    /// The owner's descriptor is ready.
+    pub extra: bool,
+    /// A port is, a deadline has passed, or another thread has called.
+    pub own: bool,
+}
+
+impl Woken {
+    /// Whatever there may be.
+    pub const ALL: Self = Self { extra: true, own: true };
+}
+
 /// Counters of a [`Driver`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DriverMetrics {
@@ -347,6 +361,31 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         if self.keeps_turning() { Ok(()) } else { self.sleep(extra, until) }
     }
 
+    /// As [`Driver::wait`], and tells what there is to look at: so that who waits for two things asks the kernel
+    /// about neither in vain.
+    ///
+    /// # Errors
+    ///
+    /// As [`Driver::wait`].
+    #[inline]
+    pub fn wait_for(&mut self, extra: BorrowedFd<'_>, until: Option<Time>) -> io::Result<Woken> {
+        if self.keeps_turning() {
+            return Ok(Woken::ALL);
+        }
+        let sleeps = self.metrics.sleeps;
+        self.sleep(Some(extra), until)?;
+        if self.metrics.sleeps == sleeps {
+            return Ok(Woken::ALL);
+        }
+        let is_extra = self.fds[EXTRA].revents != 0;
+        let is_alone =
+            self.fds.iter().enumerate().all(|(index, fd)| index == EXTRA || fd.revents == 0);
+        let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
+        let is_due = || deadlines.min().is_some_and(|deadline| deadline <= self.clock.now());
+        // Where nothing is ready, a deadline or a waker has ended the sleep.
+        Ok(Woken { extra: is_extra, own: !is_extra || !is_alone || is_due() })
+    }
+
     /// Whether [`Driver::wait`] would return at once, for an owner who has something to announce
     /// before a sleep.
     #[inline]
@@ -397,9 +436,13 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         Ok(received)
     }
 
-    /// Empties the error queues that the last poll found something in: they would end every sleep.
+    /// Empties the error queues that the last poll found something in: they would end every sleep. Tells
+    /// the datapaths which are ready.
     fn take_errors(&mut self) {
         for (station, fd) in self.stations.iter_mut().zip(&self.fds[STATIONS..]) {
+            if fd.revents != 0 {
+                station.port.handle_ready();
+            }
             if fd.revents & libc::POLLERR != 0 {
                 station.port.take_errors();
             }

@@ -1,10 +1,11 @@
-//! The only crate of tailcut with sockets, the clock and unsafe code. Linux only.
+//! The only crate of tailcut with sockets and the clock, and its unsafe code but for the edge to C. Linux only.
 //!
 //! | module | what it is |
 //! |---|---|
 //! | [`clock`] | the monotonic clock |
 //! | [`mod@datapath`] | what moves datagrams: the trait, and either of these |
 //! | [`udp`] | a UDP socket that moves bursts and GSO batches (GSO, GRO) |
+//! | [`xdp`] | either past the kernel's stack (AF_XDP) |
 //! | [`ip`] | a raw socket of IP protocol 146, Homa's, or of TCP's in its disguise |
 //! | [`open`] | opens endpoints on datapaths |
 //! | [`datagram`] | many connected UDP sockets |
@@ -37,6 +38,7 @@ pub mod datagram;
 pub mod datapath;
 pub mod dispatch;
 pub mod driver;
+pub mod ebpf;
 pub mod entropy;
 pub mod log;
 pub mod open;
@@ -48,7 +50,7 @@ pub mod stamps;
 #[cfg(feature = "tcp")]
 pub mod stream;
 pub mod trace;
-pub use datapath::{ip, udp};
+pub use datapath::{ip, udp, xdp};
 mod poller;
 mod spin;
 mod waker;
@@ -67,7 +69,9 @@ pub mod completions {
 /// interface.
 #[doc(hidden)]
 pub mod batches {
-    pub use crate::sys::{Message, Notes, Outgoing, ReceiveBatch, SendBatch, set_buffers, set_gro};
+    pub use crate::sys::{
+        Message, Notes, Outgoing, ReceiveBatch, SendBatch, Xsk, set_buffers, set_gro,
+    };
 }
 
 #[allow(unsafe_code)]

@@ -1,9 +1,9 @@
 //! Opens endpoints on datapaths: the one place where a protocol and a datapath are fitted to each
 //! other, for the library, servers, routers and load threads alike.
 //!
-//! | | [`DatapathKind::Udp`] | [`DatapathKind::Ip`], [`DatapathKind::HijackedTcp`] |
+//! | | [`DatapathKind::Udp`], [`DatapathKind::Xdp`] | [`DatapathKind::Ip`], [`DatapathKind::XdpIp`], [`DatapathKind::HijackedTcp`] |
 //! |---|---|---|
-//! | [`Protocol::R2p2`] | credit sized to the socket's buffer | refused |
+//! | [`Protocol::R2p2`] | credit sized to the socket's buffer, or the ring | refused |
 //! | [`Protocol::Homa`] | little waits for the device | also: packets of IP protocol 146 or 6, calls from the socket's port |
 
 use std::io;
@@ -14,6 +14,7 @@ use tailcut_proto::{homa, r2p2};
 
 use crate::datapath::ip::IpPort;
 use crate::datapath::udp::{SegmentedSend, UdpConfig, UdpPort};
+use crate::datapath::xdp::{XdpConfig, XdpPort};
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Wait};
 use crate::entropy;
@@ -44,6 +45,37 @@ pub enum DatapathKind {
     /// with `hijack_tcp=1`: NICs cut such packets and spread them over cores. Some fabrics drop
     /// them.
     HijackedTcp,
+    /// As [`DatapathKind::Udp`], past the kernel's stack at one interface (AF_XDP). Needs the
+    /// capabilities CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and, for the memory that it locks, CAP_IPC_LOCK.
+    Xdp(XdpConfig),
+    /// As [`DatapathKind::Ip`], likewise.
+    XdpIp(XdpConfig),
+}
+
+impl DatapathKind {
+    /// The same packets past the kernel's stack.
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput in the disguise of TCP, whose packets are the kernel's to sort.
+    pub fn over_xdp(self, config: XdpConfig) -> io::Result<Self> {
+        match self {
+            Self::Udp | Self::Xdp(_) => Ok(Self::Xdp(config)),
+            Self::Ip | Self::XdpIp(_) => Ok(Self::XdpIp(config)),
+            Self::HijackedTcp => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "packets in the disguise of TCP go through the kernel alone",
+            )),
+        }
+    }
+
+    /// True if packets of Homa stand directly in IP.
+    fn is_directly_over_ip(self) -> bool {
+        match self {
+            Self::Ip | Self::HijackedTcp | Self::XdpIp(_) => true,
+            Self::Udp | Self::Xdp(_) => false,
+        }
+    }
 }
 
 /// How endpoints are opened. What only a datapath knows is filled in: a secret, credit, and over IP
@@ -127,7 +159,7 @@ impl Opening {
     /// What brings a packet to the thread that has to have it.
     fn steering(&self) -> io::Result<Steering> {
         if self.datapath != DatapathKind::Udp {
-            let text = "directly over IP every socket gets every packet: give each server a port of its own";
+            let text = "only UDP's sockets share a port, by what the kernel directs: give each server a port of its own";
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
         Ok(match self.protocol {
@@ -159,7 +191,14 @@ impl Opening {
             (Protocol::Homa, DatapathKind::HijackedTcp) => {
                 IpPort::bind_hijacked(address, self.socket()).map(Into::into)
             }
-            (Protocol::R2p2, DatapathKind::Ip | DatapathKind::HijackedTcp) => {
+            (_, DatapathKind::Xdp(config)) => {
+                XdpPort::bind(address, config, self.socket()).map(Into::into)
+            }
+            (Protocol::Homa, DatapathKind::XdpIp(config)) => {
+                XdpPort::bind_ip(address, config, self.socket()).map(Into::into)
+            }
+            (Protocol::R2p2, datapath) => {
+                debug_assert!(datapath.is_directly_over_ip(), "the others are above");
                 let text = "R2P2 goes over UDP alone: take the datapath udp, or the protocol homa";
                 Err(io::Error::new(io::ErrorKind::InvalidInput, text))
             }
@@ -180,11 +219,12 @@ impl Opening {
     ///
     /// # Errors
     ///
-    /// InvalidInput over IP, which has no such sockets; else what the kernel says of it.
+    /// InvalidInput over IP and past the kernel's stack, which have no such sockets; else what the kernel
+    /// says of it.
     pub fn adopt(&self, socket: UdpSocket) -> io::Result<AnyDatapath> {
         match self.datapath {
             DatapathKind::Udp => UdpPort::adopt(socket, self.socket()).map(Into::into),
-            DatapathKind::Ip | DatapathKind::HijackedTcp => {
+            _ => {
                 Err(io::Error::new(io::ErrorKind::InvalidInput, "a socket of UDP carries no other"))
             }
         }
@@ -214,7 +254,7 @@ impl Opening {
             }
             Protocol::Homa => {
                 let mut config = homa::Config { secret, ..self.homa.clone() };
-                if self.datapath != DatapathKind::Udp {
+                if self.datapath.is_directly_over_ip() {
                     config.client_port = datapath.local_address().port();
                     config.framing = homa::Framing::IP;
                 }

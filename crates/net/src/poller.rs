@@ -13,6 +13,8 @@
 
 use std::io;
 use std::mem::MaybeUninit;
+#[cfg(feature = "tcp")]
+use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{Timespec, epoll};
@@ -203,6 +205,13 @@ impl Poller {
             self.quiet_until = self.now();
         }
         Ok(())
+    }
+}
+
+#[cfg(feature = "tcp")]
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

@@ -99,6 +99,7 @@ impl Trace {
             let protocol = match port {
                 AnyDatapath::Udp(_) => IpNumber::UDP,
                 AnyDatapath::Ip(port) => IpNumber(port.ip_protocol()),
+                AnyDatapath::Xdp(port) => IpNumber(port.ip_protocol()),
             };
             self.ports.push((port.local_address(), protocol));
         }

@@ -86,9 +86,15 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tailcut-wire", &[]),
     ("tailcut-proto", &["tailcut-wire"]),
     ("tailcut-measure", &["tailcut-proto"]),
+    ("tailcut-bridge", &[]),
     ("tailcut-net", &["tailcut-proto", "tailcut-wire"]),
     ("tailcut-sim", &["tailcut-measure", "tailcut-proto", "tailcut-wire"]),
     ("tailcut", &["tailcut-net", "tailcut-proto"]),
+    ("tailcut-services", &["tailcut"]),
+    ("tailcut-c", &["tailcut"]),
+    // It writes text that names tailcut-services, and needs nothing of it.
+    ("tailcut-build", &[]),
+    ("tailcut-helloworld", &["tailcut-build", "tailcut-services"]),
     // It drives proto's endpoints itself, for it looks at each packet of a call that is stamped.
     (
         "tailcut-instrument",
@@ -99,6 +105,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "tailcut-cli",
         &[
             "tailcut",
+            "tailcut-bridge",
             "tailcut-experiments",
             "tailcut-instrument",
             "tailcut-measure",

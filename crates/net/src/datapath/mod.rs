@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`UdpPort`] | UDP's, in bursts and GSO batches |
 //! | [`IpPort`] | packets of Homa's IP protocol, or of TCP's in its disguise |
+//! | [`XdpPort`] | either of UDP's or Homa's, past the kernel's stack (AF_XDP) |
 //!
 //! [`AnyDatapath`] is one of them, chosen when a program starts; a driver of nodes is generic, so
 //! that nothing is dispatched for a packet. `docs/adding-a-datapath.md` says how another is added.
@@ -17,6 +18,7 @@ mod receive;
 mod send;
 mod socket;
 pub mod udp;
+pub mod xdp;
 
 use std::fmt;
 use std::io;
@@ -28,6 +30,7 @@ use tailcut_proto::node::{Path, Transmit};
 use self::ip::IpPort;
 pub(crate) use self::send::is_writable_within;
 use self::udp::{UdpMetrics, UdpPort};
+use self::xdp::XdpPort;
 use crate::stamps::{StampConfig, Stamps};
 
 /// Moves datagrams at one address of this host, or at all of them.
@@ -145,6 +148,10 @@ pub trait Datapath {
 
     /// Whether there is one.
     fn has_refused(&self) -> bool;
+
+    /// Takes note that a poll has found its descriptor ready, for a datapath whose descriptor stands for
+    /// several that cost a system call to look at.
+    fn handle_ready(&mut self) {}
 }
 
 /// Space for one transmit, with room around it for a layer that wraps what a node writes.
@@ -187,13 +194,15 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// A datapath of either kind.
+/// A datapath of any kind.
 #[derive(Debug)]
 pub enum AnyDatapath {
     /// Datagrams over UDP.
     Udp(UdpPort),
     /// Homa packets directly over IP.
     Ip(IpPort),
+    /// Either past the kernel's stack.
+    Xdp(Box<XdpPort>),
 }
 
 impl From<UdpPort> for AnyDatapath {
@@ -208,12 +217,19 @@ impl From<IpPort> for AnyDatapath {
     }
 }
 
+impl From<XdpPort> for AnyDatapath {
+    fn from(port: XdpPort) -> Self {
+        Self::Xdp(Box::new(port))
+    }
+}
+
 /// Calls the same method of whichever datapath it is: once a burst or a transmit.
 macro_rules! either {
     ($self:ident.$method:ident($($argument:expr),*)) => {
         match $self {
             Self::Udp(port) => port.$method($($argument),*),
             Self::Ip(port) => port.$method($($argument),*),
+            Self::Xdp(port) => port.$method($($argument),*),
         }
     };
 }
@@ -306,5 +322,10 @@ impl Datapath for AnyDatapath {
 
     fn has_refused(&self) -> bool {
         either!(self.has_refused())
+    }
+
+    #[inline]
+    fn handle_ready(&mut self) {
+        either!(self.handle_ready());
     }
 }

@@ -25,13 +25,13 @@ use std::sync::atomic::Ordering;
 use super::Steering;
 use crate::datapath::Datapath;
 use crate::datapath::udp::{self, UdpConfig, UdpPort};
-use crate::sys::{Instruction, Map, MapKind, SharedCounters, attach_reuseport_program};
+use crate::sys::{Instruction, Map, MapKind, SharedMemory, attach_reuseport_program};
 
 /// Where a thread of a group says how many requests wait for it.
 #[derive(Debug)]
 pub struct QueueLen {
     /// Of all threads of the group.
-    counters: Arc<SharedCounters>,
+    counters: Arc<SharedMemory>,
     /// The place of this one's.
     place: usize,
 }

@@ -13,6 +13,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
+use socket2::SockRef;
 use tailcut_proto::node::Time;
 
 use super::tls::Session;
@@ -58,6 +59,8 @@ pub(super) struct Link {
     is_blocked: bool,
     /// The peer sends no more.
     is_finished: bool,
+    /// The owner does not want to read now.
+    pub(super) is_paused: bool,
 }
 
 /// How far a connection is.
@@ -113,6 +116,7 @@ impl Link {
             sent: 0,
             is_blocked: false,
             is_finished: false,
+            is_paused: false,
         }
     }
 
@@ -136,8 +140,10 @@ impl Link {
     /// `unsent_max` bytes unsent.
     #[inline]
     pub(super) fn wanted(&self, unsent_max: usize) -> Interest {
-        let reads =
-            self.phase != Phase::Connecting && !self.is_finished && self.unsent() < unsent_max;
+        let reads = self.phase != Phase::Connecting
+            && !self.is_finished
+            && !self.is_paused
+            && self.unsent() < unsent_max;
         let mut wanted = Interest::empty();
         wanted.set(Interest::IN, reads);
         wanted.set(Interest::OUT, self.is_blocked || self.phase == Phase::Connecting);
@@ -176,7 +182,7 @@ impl Link {
             Ok(Some(error)) | Err(error) => return Err(Reason::of(&error)),
         }
         // Readiness may be told of a socket that is still on its way.
-        if self.socket.peer_addr().is_err() {
+        if SockRef::from(&self.socket).peer_addr().is_err() {
             return Ok(());
         }
         self.phase = if self.tls.is_some() { Phase::Greeting } else { Phase::Open };

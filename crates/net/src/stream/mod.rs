@@ -24,10 +24,11 @@ mod table;
 mod tls;
 
 use std::io;
-use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 use tailcut_proto::node::Time;
 
 use self::link::{Buffers, Link, Phase, Reading};
@@ -323,6 +324,30 @@ impl Streams {
         if let Some(reason) = failed {
             link.doom(reason);
         }
+        self.adopt(link)
+    }
+
+    /// As [`Streams::connect`], to a Unix socket. The peer's address is shown as 0.0.0.0:0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Streams::connect`], and that nobody listens at the path.
+    pub fn connect_unix(&mut self, path: &Path) -> io::Result<ConnectionId> {
+        if self.table.len() >= self.config.connections_max {
+            return Err(io::Error::new(
+                io::ErrorKind::QuotaExceeded,
+                "as many connections as are permitted",
+            ));
+        }
+        let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+        // It connects at once, or the peer takes no more now.
+        socket.connect(&SockAddr::unix(path)?)?;
+        let peer = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let deadline = self.poller.now().saturating_add(self.config.connect_timeout_ns);
+        self.adopt(Link::new((socket.into(), peer), Phase::Connecting, None, deadline))
+    }
+
+    fn adopt(&mut self, link: Link) -> io::Result<ConnectionId> {
         let id = self.table.insert(link);
         self.register(id)?;
         self.metrics.connects += 1;
@@ -376,6 +401,12 @@ impl Streams {
     pub fn listen_address(&self, id: ListenerId) -> io::Result<SocketAddr> {
         let address = self.listeners[id.0].socket.local_addr()?.as_socket();
         address.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
+    }
+
+    /// Whether a connection is open, and not closed by its owner.
+    #[inline]
+    pub fn is_open(&self, id: ConnectionId) -> bool {
+        self.table.link(id).is_some_and(|link| link.phase == Phase::Open && !link.is_closed)
     }
 
     /// This end's address of a connection; `None` when it has ended.
@@ -435,6 +466,17 @@ impl Streams {
     /// Bytes that the connection's socket has not taken yet; 0 for one that has ended.
     pub fn unsent(&self, id: ConnectionId) -> usize {
         self.table.link(id).map_or(0, Link::unsent)
+    }
+
+    /// Stops reading from a connection, or reads on. What its peer sends meanwhile waits in the sockets; an
+    /// end of the connection that takes effect at once is still told.
+    pub fn set_reading(&mut self, id: ConnectionId, is_reading: bool) {
+        if let Some(link) = self.table.link_mut(id)
+            && link.is_paused == is_reading
+        {
+            link.is_paused = !is_reading;
+            self.register_changes(id);
+        }
     }
 
     /// Ends a connection once what is unsent has left. No event of it follows. Harmless when it has
@@ -504,6 +546,25 @@ impl Streams {
         self.poll_turns(until, &mut f)
     }
 
+    /// Tells `f` what has happened, and returns how often, without waiting: for an owner who waits for
+    /// other descriptors too, by [`Streams::as_fd`](AsFd::as_fd), until [`Streams::next_deadline`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Streams::poll`].
+    #[inline]
+    pub fn look<F>(&mut self, mut f: F) -> io::Result<usize>
+    where
+        F: FnMut(&mut Connection<'_>, Event<'_>),
+    {
+        self.turn(false, &mut f)
+    }
+
+    /// When [`Streams::look`] has something to tell though no descriptor is ready.
+    pub fn next_deadline(&self) -> Option<Time> {
+        (self.pending > 0).then_some(self.next_deadline)
+    }
+
     /// Does what a connection is ready for, and lets what its owner has written leave.
     #[inline]
     fn serve<F>(&mut self, id: ConnectionId, ready: Ready, f: &mut F) -> usize
@@ -548,7 +609,8 @@ impl Streams {
         if ready.has_error() || (ready == Ready::DIRECT && link.awaits_stamps()) {
             *events += link.take_stamps(id, f);
         }
-        if ready.is_readable() || ready.has_error() {
+        let is_unwanted = ready == Ready::DIRECT && link.is_paused;
+        if (ready.is_readable() || ready.has_error()) && !is_unwanted {
             let was_greeting = link.phase == Phase::Greeting;
             let reading = Reading { buffers: &mut self.buffers, metrics: &mut self.metrics };
             *events += link.read(id, reading, f)?;
@@ -778,7 +840,14 @@ impl<F: FnMut(&mut Connection<'_>, Event<'_>)> Turns<F> for Streams {
     }
 
     fn deadline(&self) -> Option<Time> {
-        (self.pending > 0).then_some(self.next_deadline)
+        self.next_deadline()
+    }
+}
+
+/// Readable while any connection or port is ready for what it is waited for.
+impl AsFd for Streams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.poller.as_fd()
     }
 }
 

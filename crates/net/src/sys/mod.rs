@@ -10,7 +10,9 @@ mod completions;
 mod control;
 mod lane;
 mod loan;
+mod mapping;
 mod options;
+mod program;
 mod receive;
 mod send;
 mod shared_queue;
@@ -18,8 +20,11 @@ mod slot;
 #[cfg(feature = "tcp")]
 mod stream;
 mod thread;
+mod xsk;
+mod xsk_ring;
 
-pub(crate) use bpf::{Instruction, Map, MapKind, SharedCounters, attach_reuseport_program};
+pub use bpf::SharedMemory;
+pub(crate) use bpf::{Instruction, Map, MapKind, attach_reuseport_program};
 pub use completions::{Completions, Parcel, Taken};
 pub(crate) use lane::{Sender, Taken as LaneTaken, Taker, lane};
 pub use loan::Loan;
@@ -29,6 +34,8 @@ pub(crate) use options::{
     attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping,
 };
 pub use options::{set_buffers, set_gro};
+pub(crate) use program::{Link, Program, interface_index};
+pub use program::{Tested, Verdict};
 pub use receive::{Message, Notes, ReceiveBatch};
 pub(crate) use receive::{NetworkError, take_error};
 pub use send::{Outgoing, SendBatch};
@@ -37,6 +44,8 @@ pub(crate) use shared_queue::{Feeder, Puller, shared_queue};
 #[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};
 pub(crate) use thread::{monotonic_ns, poll, set_scheduler};
+pub use xsk::Xsk;
+pub(crate) use xsk::{Pool, QueueConfig, Shape};
 
 use std::io;
 

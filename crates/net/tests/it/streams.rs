@@ -210,6 +210,58 @@ fn who_does_not_read_is_not_read_from() {
     drop(reader.join().expect("the reader").expect("bytes"));
 }
 
+/// Also by a thread that reads few connections directly.
+#[test]
+fn a_paused_connection_is_not_read() {
+    let (mut streams, id, peer) = pair(Wait::BusyPoll);
+    streams.set_reading(id, false);
+    (&peer).write_all(b"a").expect("a byte");
+    for _ in 0..100 {
+        assert_eq!(turn(&mut streams, |_, event| panic!("{event:?}")), 0);
+    }
+    streams.set_reading(id, true);
+    until(|| turn(&mut streams, |_, event| assert_eq!(event, Event::Bytes(b"a"))) > 0);
+}
+
+#[test]
+fn a_unix_socket_is_connected_to() {
+    let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("streams-unix");
+    // There is one where an earlier run was killed.
+    let _ = std::fs::remove_file(&path);
+    let mut streams = streams(Wait::Block { spin_ns: 0 });
+    assert!(streams.connect_unix(&path).is_err());
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("a socket");
+    let id = streams.connect_unix(&path).expect("a connection");
+    let (mut peer, _) = listener.accept().expect("a connection");
+    until(|| turn(&mut streams, |_, event| assert_eq!(event, Event::Connected)) > 0);
+    peer.write_all(b"hello").expect("bytes");
+    until(|| turn(&mut streams, echo) > 0);
+    let mut bytes = [0; 5];
+    peer.read_exact(&mut bytes).expect("bytes");
+    assert_eq!(&bytes, b"hello");
+    drop(peer);
+    until(|| turn(&mut streams, |_, event| assert_eq!(event, Event::Finished)) > 0);
+    streams.close(id);
+    std::fs::remove_file(&path).expect("it is there");
+}
+
+/// An owner who waits for it with other descriptors.
+#[test]
+fn it_is_readable_while_it_has_something_to_tell() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let (mut streams, _, peer) = pair(Wait::default());
+    let is_readable = |streams: &Streams, seconds| {
+        let mut fds = [PollFd::new(streams, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: seconds, tv_nsec: 0 };
+        poll(&mut fds, Some(&timeout)).expect("a call") > 0
+    };
+    assert!(!is_readable(&streams, 0) && streams.next_deadline().is_none());
+    (&peer).write_all(b"a").expect("a byte");
+    assert!(is_readable(&streams, 20));
+    let looked = streams.look(|_, event| assert_eq!(event, Event::Bytes(b"a"))).expect("a look");
+    assert_eq!((looked, is_readable(&streams, 0)), (1, false));
+}
+
 #[test]
 fn thousands_of_connections_are_served_alike() {
     const COUNT: usize = 4_096;

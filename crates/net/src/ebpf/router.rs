@@ -1,0 +1,514 @@
+//! The XDP router: `ebpf/router.bpf.c`, which places what it can before the kernel's network stack, and the memory
+//! that it shares with the user-space router.
+//!
+//! | | |
+//! |---|---|
+//! | a request of one packet, while a server has a place | is placed by the program |
+//! | any other packet for the router that a router can use | goes up to its socket, counted by reason |
+//! | what is malformed, or comes from whom it cannot come | is dropped, counted by reason |
+//! | the program and its memory | where they are pinned, outlive this process until [`XdpRouter::detach`] |
+//!
+//! Invariant: an entry is whole before its address is known to the program, and until it is not any more.
+
+mod layout;
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use tailcut_proto::node::Time;
+use tailcut_proto::policy::{
+    BoundEstimator, Jbsq, Jsq, PolicySpec, QueueModel, Random, RoundRobin,
+};
+use tailcut_proto::router::{AT_SERVER_MAX, IN_FLIGHT_MAX, SharedCounts, SharedPlaces};
+
+use super::{Attached, Mode, Object, SharedMemory, Tested};
+pub use layout::{COUNT_NAMES, SERVERS_MAX};
+use layout::{COUNTS_MAX, CPUS_MAX, FIXED, KNOWN, TAGGED, router, server};
+
+/// What the program is told once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The address that requests are sent to.
+    pub listen: SocketAddr,
+    /// The policy, one of those that [`XdpRouter::knows`].
+    pub policy: PolicySpec,
+    /// Longest UDP payload that is placed; longer ones go up.
+    pub packet_len_max: usize,
+}
+
+/// A loaded program and its memory.
+#[derive(Debug)]
+pub struct XdpRouter {
+    /// The program and its maps.
+    object: Arc<Object>,
+    /// The global variables.
+    memory: Arc<SharedMemory>,
+    /// The program at the interface, once it is there.
+    attached: Option<Attached>,
+    /// Where it is pinned, if it is.
+    folder: Option<PathBuf>,
+}
+
+/// The way of frames to a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// Ethernet address of the next hop.
+    pub to: [u8; 6],
+    /// Ethernet address of the interface.
+    pub from: [u8; 6],
+    /// Number of the interface.
+    pub interface: u32,
+    /// The VLAN that frames are tagged with.
+    pub vlan: Option<u16>,
+}
+
+impl XdpRouter {
+    /// Whether the program has a policy.
+    pub fn knows(policy: PolicySpec) -> bool {
+        policy_code(policy).is_some()
+    }
+
+    /// Loads the program, which dies with this process.
+    ///
+    /// # Errors
+    ///
+    /// As [`Object::load`].
+    pub fn load() -> io::Result<Self> {
+        let object = Object::load(OBJECT)?;
+        Self::of(object, None)
+    }
+
+    /// Loads the program with the memory that an earlier process has left in a folder, and leaves it there
+    /// for the next. What is left by a version of another layout is removed.
+    ///
+    /// # Errors
+    ///
+    /// Those of making the folder, which must be in a file system of type bpf; else as [`Object::load`].
+    pub fn load_pinned(folder: &Path) -> io::Result<Self> {
+        fs::create_dir_all(folder)?;
+        let loaded = Object::load_pinned(OBJECT, folder);
+        let object = match loaded {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                remove(folder)?;
+                fs::create_dir_all(folder)?;
+                Object::load_pinned(OBJECT, folder)?
+            }
+            loaded => loaded?,
+        };
+        Self::of(object, Some(folder.to_owned()))
+    }
+
+    fn of(object: Object, folder: Option<PathBuf>) -> io::Result<Self> {
+        let memory = Arc::new(object.variables()?);
+        Ok(Self { object: Arc::new(object), memory, attached: None, folder })
+    }
+
+    /// Tells the program what to do. Panics for a policy that it does not know.
+    pub fn configure(&self, config: &XdpConfig) {
+        let (policy, bound) = policy_code(config.policy).expect("the caller asks what is known");
+        let XdpConfig { listen, packet_len_max, .. } = *config;
+        let set = |offset, value| self.memory.word(offset).store(value, Ordering::Relaxed);
+        // Nothing is placed while this changes.
+        set(router::POLICY, 0);
+        for (index, word) in ip_words(listen).into_iter().enumerate() {
+            set(router::IP + 4 * index, word);
+        }
+        let [high, low] = listen.port().to_be_bytes();
+        set(router::PORT, u32::from_ne_bytes([high, low, u8::from(is_v4(listen)), 0]));
+        set(router::BOUND, bound);
+        set(router::PACKET_LEN_MAX, packet_len_max as u32);
+        set(router::IN_FLIGHT_MAX, IN_FLIGHT_MAX);
+        set(router::AT_SERVER_MAX, AT_SERVER_MAX);
+        self.memory.word(router::POLICY).store(policy, Ordering::Release);
+    }
+
+    /// Attaches the program to an interface, in the place of the one that an earlier process has pinned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Object::attach`].
+    pub fn attach(&mut self, interface: u32, mode: Mode) -> io::Result<()> {
+        let Some(folder) = &self.folder else {
+            self.attached = Some(self.object.attach(PROGRAM, interface, mode)?);
+            return Ok(());
+        };
+        let path = folder.join(LINK);
+        if let Ok(attached) = Attached::open(&path) {
+            // One whose interface has gone is of no use.
+            if attached.replace(&self.object, PROGRAM).is_ok() {
+                self.attached = Some(attached);
+                return Ok(());
+            }
+            fs::remove_file(&path)?;
+        }
+        let attached = self.object.attach(PROGRAM, interface, mode)?;
+        attached.pin(&path)?;
+        self.attached = Some(attached);
+        Ok(())
+    }
+
+    /// Detaches it, and removes what is pinned.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn detach(&mut self) -> io::Result<()> {
+        if let Some(attached) = self.attached.take() {
+            attached.detach()?;
+        }
+        self.folder.take().map_or(Ok(()), |folder| remove(&folder))
+    }
+
+    /// Its places, for a router to share.
+    pub fn places(&self) -> XdpPlaces {
+        let (object, memory) = (self.object.clone(), self.memory.clone());
+        XdpPlaces { object, memory, entries: Vec::new() }
+    }
+
+    /// What it has counted since it was loaded, as [`COUNT_NAMES`] names it.
+    pub fn counts(&self) -> [u64; COUNT_NAMES.len()] {
+        let cpu = |cpu: usize, index: usize| {
+            let offset = router::COUNTS + 8 * (cpu * COUNTS_MAX + index);
+            self.memory.long(offset).load(Ordering::Relaxed)
+        };
+        std::array::from_fn(|index| (0..CPUS_MAX).map(|at| cpu(at, index)).sum())
+    }
+
+    /// Runs the program on a packet, as [`Object::test`].
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn test(&self, packet: &[u8], repeat: u32) -> io::Result<Tested> {
+        self.object.test(PROGRAM, packet, repeat)
+    }
+
+    /// Sets the random word of all decisions from now on, for tests.
+    pub fn set_random(&self, word: u64) {
+        self.memory.long(router::RANDOM).store(word, Ordering::Relaxed);
+        self.memory.word(router::IS_RANDOM_SET).store(1, Ordering::Release);
+    }
+}
+
+/// The places of servers in the program's memory.
+pub struct XdpPlaces {
+    /// The program's maps.
+    object: Arc<Object>,
+    /// The program's memory.
+    memory: Arc<SharedMemory>,
+    /// The entry of each of the router's slots.
+    entries: Vec<Option<usize>>,
+}
+
+impl XdpPlaces {
+    /// Removes servers that an earlier process has left, and that are none of these.
+    pub fn keep_only(&self, servers: &[SocketAddr]) {
+        for entry in 0..SERVERS_MAX {
+            if let Some(addr) = self.addr(entry).filter(|addr| !servers.contains(addr)) {
+                self.release(entry, addr);
+            }
+        }
+    }
+
+    /// Sets the way of frames to a server, which otherwise the kernel is asked for.
+    pub fn set_way(&self, slot: u16, way: Way) {
+        let Some(entry) = self.entry(slot) else { return };
+        let tag = way.vlan.map_or(0, |vlan| TAGGED | u64::from(vlan & 0xfff) << 48);
+        self.long(entry, server::RESOLVED_AT).store(FIXED, Ordering::Relaxed);
+        self.long(entry, server::SOURCE).store(mac(way.from), Ordering::Relaxed);
+        self.word(entry, server::INTERFACE).store(way.interface, Ordering::Relaxed);
+        self.long(entry, server::NEXT_HOP).store(KNOWN | tag | mac(way.to), Ordering::Release);
+    }
+
+    /// Why frames for a server cannot be sent by the program; `None` where they can, or nothing is known yet.
+    pub fn obstacle(&self, slot: u16) -> Option<&'static str> {
+        let entry = self.entry(slot)?;
+        let is_known = self.long(entry, server::NEXT_HOP).load(Ordering::Relaxed) != 0;
+        let code = self.word(entry, server::FIB).load(Ordering::Relaxed);
+        if is_known {
+            return None;
+        }
+        Some(match code {
+            0 => return None,
+            1..=3 => "the route there refuses packets",
+            4 => "it is on this host, or its route is no unicast route",
+            FORWARDING_OFF => "the kernel does not forward on the interface",
+            6 => "its route leads through a tunnel",
+            7 => "its neighbour's address is not resolved",
+            _ => "the kernel has no route there",
+        })
+    }
+
+    fn entry(&self, slot: u16) -> Option<usize> {
+        self.entries.get(usize::from(slot)).copied().flatten()
+    }
+
+    fn word(&self, entry: usize, field: usize) -> &std::sync::atomic::AtomicU32 {
+        self.memory.word(router::SERVERS + entry * server::BYTES + field)
+    }
+
+    fn long(&self, entry: usize, field: usize) -> &std::sync::atomic::AtomicU64 {
+        self.memory.long(router::SERVERS + entry * server::BYTES + field)
+    }
+
+    /// The server of an entry that is in use.
+    fn addr(&self, entry: usize) -> Option<SocketAddr> {
+        let port = self.word(entry, server::PORT).load(Ordering::Relaxed).to_ne_bytes();
+        let port = u16::from_be_bytes([port[0], port[1]]);
+        let mut ip = [0; 16];
+        for (index, bytes) in ip.chunks_exact_mut(4).enumerate() {
+            let word = self.word(entry, server::IP + 4 * index).load(Ordering::Relaxed);
+            bytes.copy_from_slice(&word.to_ne_bytes());
+        }
+        let ip = std::net::Ipv6Addr::from(ip).to_canonical();
+        (port != 0).then(|| SocketAddr::new(ip, port))
+    }
+
+    fn release(&self, entry: usize, addr: SocketAddr) {
+        self.word(entry, server::IS_IN_SERVICE).store(0, Ordering::Release);
+        self.forget_peer(addr);
+        self.word(entry, server::PORT).store(0, Ordering::Release);
+        self.set_len();
+    }
+
+    fn set_len(&self) {
+        let last = (0..SERVERS_MAX).rev().find(|&entry| self.addr(entry).is_some());
+        let len = last.map_or(0, |last| last as u32 + 1);
+        self.memory.word(router::LEN).store(len, Ordering::Release);
+    }
+
+    /// Where the map is full the peer's packets are dropped as a stranger's; it has room for twice the servers.
+    fn know_peer(&self, addr: SocketAddr, entry: u32) {
+        if let Err(error) = self.object.insert(PEERS, &peer_key(addr), &entry.to_ne_bytes()) {
+            tracing::error!(%addr, %error, "the XDP router cannot know a server");
+        }
+    }
+
+    fn forget_peer(&self, addr: SocketAddr) {
+        // One that is not there any more is what is wanted.
+        let _ = self.object.remove(PEERS, &peer_key(addr));
+    }
+
+    fn write(&self, entry: usize, counts: &SharedCounts) {
+        let at_server = counts.received.wrapping_sub(counts.concluded);
+        let slots = pair(counts.placed, counts.seen.wrapping_sub(at_server));
+        self.long(entry, server::SLOTS).store(slots, Ordering::Relaxed);
+        self.write_report(entry, counts);
+    }
+
+    fn write_report(&self, entry: usize, counts: &SharedCounts) {
+        let clip = |count: u32| count.min(0xffff);
+        let report = pair(counts.received, counts.concluded);
+        self.word(entry, server::IS_KNOWN).store(0, Ordering::Release);
+        self.long(entry, server::COUNTS).store(report, Ordering::Relaxed);
+        self.word(entry, server::EPOCH).store(counts.epoch.unwrap_or(0), Ordering::Relaxed);
+        let load = clip(counts.reported) << 16 | clip(counts.waiting);
+        self.word(entry, server::LOAD).store(load, Ordering::Relaxed);
+        self.word(entry, server::IS_KNOWN).store(counts.epoch.is_some().into(), Ordering::Release);
+    }
+
+    fn read(&self, entry: usize) -> SharedCounts {
+        let word = |field| self.word(entry, field).load(Ordering::Relaxed);
+        // First: where it is old, what follows is looked at again.
+        let reports = self.word(entry, server::REPORTS).load(Ordering::Acquire);
+        let (placed, base) = halves(self.long(entry, server::SLOTS).load(Ordering::Relaxed));
+        let (received, concluded) =
+            halves(self.long(entry, server::COUNTS).load(Ordering::Relaxed));
+        let load = word(server::LOAD);
+        SharedCounts {
+            placed,
+            // So that what is outstanding is what the program reckons with.
+            seen: base.wrapping_add(received.wrapping_sub(concluded)),
+            received,
+            concluded,
+            epoch: (word(server::IS_KNOWN) != 0).then(|| word(server::EPOCH)),
+            reported: load >> 16,
+            waiting: load & 0xffff,
+            reports,
+            is_in_service: word(server::IS_IN_SERVICE) != 0,
+        }
+    }
+}
+
+impl fmt::Debug for XdpPlaces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers =
+            (0..SERVERS_MAX).filter_map(|entry| Some((self.addr(entry)?, self.read(entry))));
+        f.debug_map().entries(servers).finish()
+    }
+}
+
+impl SharedPlaces for XdpPlaces {
+    fn add(&mut self, slot: u16, addr: SocketAddr, counts: SharedCounts) -> SharedCounts {
+        let known = (0..SERVERS_MAX).find(|&entry| self.addr(entry) == Some(addr));
+        let free = || (0..SERVERS_MAX).find(|&entry| self.addr(entry).is_none());
+        let entry =
+            known.or_else(free).expect("a router has no more servers than there are places");
+        if self.entries.len() <= usize::from(slot) {
+            self.entries.resize(usize::from(slot) + 1, None);
+        }
+        self.entries[usize::from(slot)] = Some(entry);
+        if known.is_none() {
+            self.write(entry, &counts);
+            for field in [server::NEXT_HOP, server::RESOLVED_AT] {
+                self.long(entry, field).store(0, Ordering::Relaxed);
+            }
+            for field in [server::REPORTS, server::IS_WANTED, server::IS_IN_SERVICE, server::FIB] {
+                self.word(entry, field).store(0, Ordering::Relaxed);
+            }
+            for (index, word) in ip_words(addr).into_iter().enumerate() {
+                self.word(entry, server::IP + 4 * index).store(word, Ordering::Relaxed);
+            }
+            self.word(entry, server::PORT).store(port_word(addr), Ordering::Release);
+            self.set_len();
+        }
+        self.know_peer(addr, entry as u32);
+        self.read(entry)
+    }
+
+    fn add_other(&mut self, addr: SocketAddr) {
+        self.know_peer(addr, NOBODY);
+    }
+
+    fn remove(&mut self, slot: u16, addr: SocketAddr) {
+        let entry = self.entries.get_mut(usize::from(slot)).and_then(Option::take);
+        match entry {
+            Some(entry) => self.release(entry, addr),
+            None => self.forget_peer(addr),
+        }
+    }
+
+    fn counts(&self, slot: u16) -> SharedCounts {
+        self.entry(slot).map(|entry| self.read(entry)).unwrap_or_default()
+    }
+
+    fn take(&self, slot: u16) -> u32 {
+        let entry = self.entry(slot).expect("places are taken at servers that were added");
+        let before = self.long(entry, server::SLOTS).fetch_add(1 << 32, Ordering::AcqRel);
+        halves(before).0.wrapping_add(1)
+    }
+
+    fn correct(&self, slot: u16, before: &SharedCounts, counts: &SharedCounts) {
+        let Some(entry) = self.entry(slot) else { return };
+        let more = counts.placed.wrapping_sub(before.placed);
+        let base = counts.seen.wrapping_sub(counts.received.wrapping_sub(counts.concluded));
+        self.word(entry, server::IS_KNOWN).store(0, Ordering::SeqCst);
+        let corrected = |slots| Some(pair(halves(slots).0.wrapping_add(more), base));
+        let slots = self.long(entry, server::SLOTS);
+        let _ = slots.fetch_update(Ordering::AcqRel, Ordering::Relaxed, corrected);
+        self.write_report(entry, counts);
+    }
+
+    fn set_bound(&self, bound: u32) {
+        self.memory.word(router::BOUND).store(bound, Ordering::Relaxed);
+    }
+
+    fn set_in_service(&self, slot: u16, is_in_service: bool) {
+        if let Some(entry) = self.entry(slot) {
+            self.word(entry, server::IS_IN_SERVICE).store(is_in_service.into(), Ordering::Release);
+        }
+    }
+
+    fn want_feedback(&self, slot: u16) {
+        if let Some(entry) = self.entry(slot) {
+            self.word(entry, server::IS_WANTED).store(1, Ordering::Release);
+        }
+    }
+
+    fn set_held(&self, until: Option<Time>) {
+        self.memory.long(router::HELD_UNTIL).store(until.unwrap_or(0), Ordering::SeqCst);
+        // Before the counts are read again: the program writes them before it looks at this.
+        fence(Ordering::SeqCst);
+    }
+
+    fn close(&self) {
+        self.memory.word(router::POLICY).store(0, Ordering::Release);
+    }
+}
+
+/// The program's number of a policy, and the bound.
+fn policy_code(policy: PolicySpec) -> Option<(u32, u32)> {
+    let two = 2.try_into().expect("two is not zero");
+    match policy.model() {
+        _ if policy == Random::SPEC => Some((1, 0)),
+        _ if policy == RoundRobin::SPEC => Some((2, 0)),
+        _ if policy == Jsq::spec(two) => Some((3, 0)),
+        QueueModel::Bounded(Some(bound)) if policy == Jbsq::spec(bound) => Some((4, bound.get())),
+        // The router derives its bound, and tells it.
+        QueueModel::Bounded(None) if policy == Jbsq::AUTO => {
+            Some((4, BoundEstimator::INITIAL.get()))
+        }
+        _ => None,
+    }
+}
+
+/// Removes what is pinned in a folder, and the folder.
+fn remove(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        fs::remove_file(entry?.path())?;
+    }
+    fs::remove_dir(folder)
+}
+
+fn is_v4(addr: SocketAddr) -> bool {
+    ip_bytes(addr)[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
+}
+
+/// An address as the program has it.
+fn ip_bytes(addr: SocketAddr) -> [u8; 16] {
+    match addr.ip() {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn ip_words(addr: SocketAddr) -> [u32; 4] {
+    let bytes = ip_bytes(addr);
+    std::array::from_fn(|at| {
+        u32::from_ne_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]])
+    })
+}
+
+/// A port in network order, and two zeros.
+fn port_word(addr: SocketAddr) -> u32 {
+    let [high, low] = addr.port().to_be_bytes();
+    u32::from_ne_bytes([high, low, 0, 0])
+}
+
+fn peer_key(addr: SocketAddr) -> [u8; 20] {
+    let mut key = [0; 20];
+    key[..16].copy_from_slice(&ip_bytes(addr));
+    key[16..].copy_from_slice(&port_word(addr).to_ne_bytes());
+    key
+}
+
+/// An Ethernet address as the bytes of a word begin.
+fn mac(address: [u8; 6]) -> u64 {
+    let [a, b, c, d, e, f] = address;
+    u64::from_le_bytes([a, b, c, d, e, f, 0, 0])
+}
+
+fn pair(high: u32, low: u32) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+fn halves(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+/// `ebpf/router.bpf.c`.
+const OBJECT: &[u8] = include_bytes!("../../../../ebpf/router.bpf.o");
+/// Its function and its map.
+const PROGRAM: &str = "route";
+const PEERS: &str = "peers";
+/// What the link is pinned as.
+const LINK: &str = "link";
+/// In the map: a peer that only user space deals with.
+const NOBODY: u32 = u32::MAX;
+/// `BPF_FIB_LKUP_RET_FWD_DISABLED`.
+const FORWARDING_OFF: u32 = 5;

@@ -1,0 +1,5 @@
+//! The XDP router, frame in and frame out, by the kernel's own test runs.
+
+mod bench;
+mod packets;
+mod traces;

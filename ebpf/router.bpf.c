@@ -1,0 +1,528 @@
+/* The XDP router: places requests of one packet on servers, and takes their FEEDBACK, before the kernel's network
+ * stack. Whatever it cannot place goes up, to the user-space router, whose datagram it is anyway.
+ *
+ * The client stays the source, so the server answers it directly. The policies are those of
+ * crates/proto/src/policy, to the bit for one random word and one CPU. A place is taken by one atomic operation,
+ * so no server ever has more than the bound. Packets are read as in crates/wire/src/r2p2/packet.rs. */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "router.h"
+#include "wire.h"
+
+#define INLINE static __attribute__((always_inline)) inline
+#define LOOP _Pragma("clang loop unroll(disable)")
+#define OUT_OF_SERVICE (~0u)
+#define NOBODY (~0u)
+#define AF_INET 2
+#define AF_INET6 10
+/* In next_hop: the way is known; frames there are tagged. */
+#define NEXT_HOP_KNOWN (1ull << 63)
+#define VLAN_TAGGED 0x1000
+#define MAC_MASK 0xffffffffffffull
+/* Between two questions for a way that is known. */
+#define RESOLVE_NS 100000000ull
+/* In resolved_at: user space has set the way. */
+#define FIXED (~0ull)
+
+struct router router;
+
+/* Servers, and whoever else only user space deals with, by address: the index, or NOBODY. */
+struct map peers SEC("maps") = { BPF_MAP_TYPE_HASH, sizeof(struct peer), 4, 2 * SERVERS_MAX, 0 };
+
+struct vlan {
+    __be16 tci, protocol;
+};
+
+/* A packet to the router. The pointers are into it. */
+struct frame {
+    struct ethhdr *eth;
+    struct iphdr *ip4; /* or, if is_ipv6 */
+    struct ipv6hdr *ip6;
+    __u32 is_ipv6;
+    struct udphdr *udp;
+    void *end;
+    __u32 len; /* of the UDP payload */
+    __u32 tag; /* VLAN_TAGGED and the VLAN, or 0 */
+    __u32 interface;
+};
+
+INLINE int count(enum count what, int verdict)
+{
+    router.counts[bpf_get_smp_processor_id() & (CPUS_MAX - 1)][what]++;
+    return verdict;
+}
+
+#define UP(what) count(what, XDP_PASS)
+#define DROP(what) count(what, XDP_DROP)
+
+/* SplitMix64, as Draws in crates/proto/src/policy/draws.rs. */
+INLINE __u64 word(__u64 *state)
+{
+    __u64 z = *state += 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+INLINE __u32 below(__u64 *state, __u32 limit)
+{
+    return ((word(state) >> 32) * limit) >> 32;
+}
+
+INLINE __u64 read_slots(const struct server *server)
+{
+    return *(volatile const __u64 *)&server->slots;
+}
+
+INLINE __u32 outstanding(__u64 slots)
+{
+    return (__u32)(slots >> 32) - (__u32)slots;
+}
+
+/* The loops below have no branch but their end, which reads `len` for itself: of every other the verifier would
+ * follow both ways, all combinations of them, to the last instruction. */
+INLINE __u32 read_len(void)
+{
+    __u32 len = *(volatile __u32 *)&router.len;
+    return len < SERVERS_MAX ? len : SERVERS_MAX;
+}
+
+/* Hides how a value came about, lest clang makes a branch of it. */
+#define HIDE(value) asm volatile("" : "+r"(value))
+
+/* All ones where a is below b, else 0; neither is above 2^62. */
+INLINE __u64 is_below(__u64 a, __u64 b)
+{
+    __u64 mask = (__s64)(a - b) >> 63;
+    HIDE(mask);
+    return mask;
+}
+
+/* A number of which the verifier knows nothing, so that all ends of a loop look alike to it. */
+INLINE __u64 forget(__u64 number)
+{
+    return number + *(volatile __u64 *)&router.zero;
+}
+
+INLINE __u32 load_of(__u32 index)
+{
+    const struct server *server = &router.servers[index & (SERVERS_MAX - 1)];
+    return outstanding(read_slots(server)) | (server->is_in_service - 1);
+}
+
+INLINE __u32 in_service(void)
+{
+    __u32 sum = 0, len = read_len();
+    LOOP
+    for (__u32 i = 0; i < SERVERS_MAX && i < len; i++)
+        sum += router.servers[i].is_in_service;
+    return forget(sum);
+}
+
+/* The server of a rank among those in service: it comes after as many servers as have not seen it. */
+INLINE __u32 nth(__u32 rank)
+{
+    __u32 len = read_len();
+    __u64 index = 0, seen = 0;
+    LOOP
+    for (__u32 i = 0; i < SERVERS_MAX && i < len; i++) {
+        seen += router.servers[i].is_in_service;
+        index -= is_below(seen, (__u64)rank + 1);
+    }
+    return forget(index);
+}
+
+INLINE __u32 choose_random(__u64 random)
+{
+    __u32 all = in_service();
+    return all ? nth(below(&random, all)) : NOBODY;
+}
+
+INLINE __u32 choose_jsq2(__u64 random)
+{
+    __u32 all = in_service();
+    if (all < 2)
+        return all ? nth(0) : NOBODY;
+    __u64 pair = word(&random);
+    __u32 first = ((pair >> 32) * all) >> 32, second = ((pair & 0xffffffff) * (all - 1)) >> 32;
+    second += second >= first;
+    first = nth(first);
+    second = nth(second);
+    __u32 one = load_of(first), other = load_of(second);
+    if (other < one)
+        return second;
+    return other == one && below(&random, 2) == 0 ? second : first;
+}
+
+/* The one with the fewest outstanding below the bound, of several the first in the circle that begins after the last
+ * placement. Without a bound, the first of the circle in service. */
+INLINE __u32 choose_in_turn(__u32 bound)
+{
+    __u32 len = read_len(), next = router.next;
+    __u64 start = forget(next < len ? next : 0), best = (__u64)bound << 8;
+    __u64 weight = is_below(OUT_OF_SERVICE - 1, bound);
+    LOOP
+    for (__u32 i = 0; i < SERVERS_MAX && i < len; i++) {
+        __u64 turn = i - start, load = load_of(i);
+        turn += len & is_below(turn, 0);
+        /* In turn alone, whoever is in service is as good as another. */
+        load -= load & weight & is_below(load, OUT_OF_SERVICE);
+        __u64 key = load << 8 | turn;
+        best += (key - best) & is_below(key, best);
+    }
+    best = forget(best);
+    if (best >= (__u64)bound << 8)
+        return NOBODY;
+    __u32 index = start + (best & 0xff);
+    return index < read_len() ? index : index - read_len();
+}
+
+INLINE __u32 choose(__u32 policy, __u32 bound, __u64 random)
+{
+    if (policy == POLICY_RANDOM)
+        return choose_random(random);
+    if (policy == POLICY_JSQ2)
+        return choose_jsq2(random);
+    return choose_in_turn(bound);
+}
+
+/* Takes a place; false where others have taken the last meanwhile. */
+INLINE int take(struct server *server, __u32 bound, __u32 *placement)
+{
+    __u64 slots = read_slots(server);
+    LOOP
+    for (int i = 0; i < 8; i++) {
+        if (outstanding(slots) >= bound)
+            return 0;
+        __u64 before = __sync_val_compare_and_swap(&server->slots, slots, slots + (1ull << 32));
+        if (before == slots) {
+            *placement = (__u32)(slots >> 32) + 1;
+            return 1;
+        }
+        slots = before;
+    }
+    return 0;
+}
+
+/* The ones' complement sum of words, for a checksum: without the old, with the new. */
+INLINE __u64 swap(__u64 sum, __u32 old, __u32 new)
+{
+    return sum + (__u32)~old + new;
+}
+
+INLINE __u16 checksum(__u16 old, __u64 sum)
+{
+    sum += (__u16)~old;
+    sum = (sum & 0xffffffff) + (sum >> 32);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = (sum & 0xffff) + (sum >> 16);
+    return ~sum;
+}
+
+/* Writes server and placement into the packet. */
+INLINE void rewrite(struct frame *f, struct r2p2_route *route, const struct server *server, __u32 placement)
+{
+    const __u32 *to = (const __u32 *)server->ip;
+    __u16 *state = (__u16 *)&route->routed, old_state = *state;
+    __u64 sum = 0;
+
+    if (!f->is_ipv6) {
+        sum = swap(0, f->ip4->daddr, to[3]);
+        f->ip4->check = checksum(f->ip4->check, sum);
+        f->ip4->daddr = to[3];
+    } else {
+        for (int i = 0; i < 4; i++) {
+            sum = swap(sum, f->ip6->daddr.in6_u.u6_addr32[i], to[i]);
+            f->ip6->daddr.in6_u.u6_addr32[i] = to[i];
+        }
+    }
+    route->routed = 1;
+    sum = swap(sum, f->udp->dest, server->port);
+    sum = swap(sum, old_state, *state);
+    sum = swap(sum, route->placement, bpf_htonl(placement));
+    f->udp->dest = server->port;
+    route->placement = bpf_htonl(placement);
+    /* Over IPv4, 0 says that there is none. */
+    if (f->udp->check || f->is_ipv6) {
+        __u16 check = checksum(f->udp->check, sum);
+        f->udp->check = check ? check : 0xffff;
+    }
+    __u64 next_hop = server->next_hop, source = server->source;
+    __builtin_memcpy(f->eth->h_dest, &next_hop, ETH_ALEN);
+    __builtin_memcpy(f->eth->h_source, &source, ETH_ALEN);
+}
+
+INLINE int is_held(void)
+{
+    __u64 until = *(volatile __u64 *)&router.held_until;
+    return until && until > bpf_ktime_get_coarse_ns();
+}
+
+INLINE int place(struct frame *f, struct r2p2_route *route)
+{
+    __u32 policy = router.policy, index, placement;
+    __u32 bound = forget(policy == POLICY_JBSQ ? router.bound : OUT_OF_SERVICE);
+    if (policy == POLICY_NONE)
+        return UP(UP_OFF);
+    if (is_held())
+        return UP(UP_HELD);
+    __u64 random = 0;
+    if (router.is_random_set)
+        random = router.random;
+    else if (policy == POLICY_RANDOM || policy == POLICY_JSQ2)
+        random = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+    index = choose(policy, bound, random);
+    if (index >= SERVERS_MAX)
+        return policy == POLICY_JBSQ ? UP(UP_FULL) : UP(UP_OFF);
+    struct server *server = &router.servers[index];
+    if (server->next_hop >> 48 != (NEXT_HOP_KNOWN >> 48 | f->tag))
+        return UP(UP_UNRESOLVED);
+    if (!take(server, bound, &placement))
+        return UP(UP_FULL);
+    if (policy == POLICY_RR || policy == POLICY_JBSQ)
+        router.next = index + 1;
+    rewrite(f, route, server, placement);
+    if (server->interface == f->interface)
+        return count(PLACED, XDP_TX);
+    return count(PLACED, bpf_redirect(server->interface, 0));
+}
+
+/* A request with the extension, whose first 8 bytes are in order. */
+INLINE int request(struct frame *f, struct r2p2_request_header *header)
+{
+    struct r2p2_base_header *base = &header->base;
+    if (!(base->flags & R2P2_POSITION_FIRST))
+        return DROP(DROP_NOT_FIRST);
+    /* User space counts one without a route block as malformed. */
+    struct r2p2_route *route = (void *)(header + 1);
+    if (base->header_size != R2P2_ROUTED_LEN || (void *)(route + 1) > f->end)
+        return UP(UP_OPTIONS);
+    if (base->flags != R2P2_POSITION_ONLY || f->len > router.packet_len_max)
+        return UP(UP_SEVERAL);
+    __u32 message_len = bpf_ntohl(header->message_len);
+    if (message_len > bpf_ntohs(header->segment_len) || f->len != R2P2_ROUTED_LEN + message_len)
+        return DROP(DROP_LENGTH);
+    if (header->flags & R2P2_FLAGS_RETRANSMIT)
+        return UP(UP_RETRANSMIT);
+    __u64 *client_ip = (__u64 *)route->client_ip;
+    if (header->flags & (R2P2_FLAGS_CLONE | R2P2_FLAGS_MOVED) || client_ip[0] | client_ip[1] |
+        route->client_port | route->routed | route->returns ||
+        (base->type_policy & 15) != R2P2_POLICY_UNRESTRICTED)
+        return UP(UP_OPTIONS);
+    return place(f, route);
+}
+
+/* Who has sent it, by its index among the servers, or NOBODY that user space alone deals with; NULL for a stranger. */
+INLINE __u32 *find_peer(struct frame *f)
+{
+    struct peer peer = { .port = f->udp->source };
+    __u32 *ip = (__u32 *)peer.ip;
+    if (!f->is_ipv6) {
+        ip[2] = bpf_htonl(0xffff);
+        ip[3] = f->ip4->saddr;
+    } else {
+        __builtin_memcpy(ip, &f->ip6->saddr, sizeof(peer.ip));
+    }
+    return bpf_map_lookup_elem(&peers, &peer);
+}
+
+/* Asks the kernel's tables for the way to a server, where it was long ago. */
+INLINE void resolve(struct xdp_md *context, struct frame *f, struct server *server)
+{
+    __u64 now = bpf_ktime_get_coarse_ns(), next_hop = 0;
+    if (server->resolved_at == FIXED || (server->next_hop && now - server->resolved_at < RESOLVE_NS))
+        return;
+    struct bpf_fib_lookup way = { .ifindex = f->interface };
+    if (!f->is_ipv6) {
+        way.family = AF_INET;
+        way.ipv4_src = f->ip4->daddr;
+        way.ipv4_dst = f->ip4->saddr;
+    } else {
+        way.family = AF_INET6;
+        __builtin_memcpy(way.ipv6_src, &f->ip6->daddr, sizeof(way.ipv6_src));
+        __builtin_memcpy(way.ipv6_dst, &f->ip6->saddr, sizeof(way.ipv6_dst));
+    }
+    server->fib = bpf_fib_lookup(context, &way, sizeof(way), 0);
+    if (server->fib == BPF_FIB_LKUP_RET_SUCCESS) {
+        __u64 source = 0;
+        __builtin_memcpy(&next_hop, way.dmac, ETH_ALEN);
+        __builtin_memcpy(&source, way.smac, ETH_ALEN);
+        next_hop |= NEXT_HOP_KNOWN | (__u64)f->tag << 48;
+        server->source = source;
+        /* The route names an interface for the VLAN; frames leave by the one below it, tagged. */
+        server->interface = f->tag ? f->interface : way.ifindex;
+    }
+    server->resolved_at = now;
+    server->next_hop = next_hop;
+}
+
+/* Takes the counts of a FEEDBACK, if they go on from those that are known. */
+INLINE int take_counts(struct server *server, const struct r2p2_feedback_body *body)
+{
+    __u32 received = bpf_ntohl(body->received), concluded = bpf_ntohl(body->concluded);
+    __u32 seen = bpf_ntohl(body->placement_seen), at_server = received - concluded;
+    __u64 counts = *(volatile __u64 *)&server->counts;
+    __u32 known_at_server = (__u32)(counts >> 32) - (__u32)counts;
+    if (!server->is_known || server->epoch != bpf_ntohl(body->epoch) || at_server > router.at_server_max ||
+        (__s32)(received - (__u32)(counts >> 32)) < 0 || (__s32)(concluded - (__u32)counts) < 0)
+        return 0;
+    __u64 slots = read_slots(server);
+    LOOP
+    for (int i = 0; i < 8; i++) {
+        __u32 placed = slots >> 32, known_seen = (__u32)slots + known_at_server;
+        if ((__s32)(seen - known_seen) < 0 || placed - seen > router.in_flight_max)
+            return 0;
+        __u64 next = (slots & ~0xffffffffull) | (__u32)(seen - at_server);
+        __u64 before = __sync_val_compare_and_swap(&server->slots, slots, next);
+        if (before == slots) {
+            *(volatile __u64 *)&server->counts = (__u64)received << 32 | concluded;
+            return 1;
+        }
+        slots = before;
+    }
+    return 0;
+}
+
+INLINE int feedback(struct xdp_md *context, struct frame *f, struct r2p2_reply_header *header)
+{
+    struct r2p2_feedback_body *body = (void *)(header + 1);
+    if (f->len != sizeof(*header) + sizeof(*body) || (void *)(body + 1) > f->end)
+        return DROP(DROP_LENGTH);
+    __u32 *index = find_peer(f);
+    if (!index)
+        return DROP(DROP_STRANGER);
+    if (*index >= SERVERS_MAX)
+        return UP(UP_FEEDBACK);
+    struct server *server = &router.servers[*index];
+    resolve(context, f, server);
+    /* A server that stops, and a router that stands for several, are user space's. */
+    if (header->flags & R2P2_FLAGS_STOPPING || bpf_ntohl(header->detail) > 1 || !take_counts(server, body))
+        return UP(UP_FEEDBACK);
+    server->load = (__u32)bpf_ntohs(header->server_load) << 16 | bpf_ntohs(header->server_waiting);
+    __sync_fetch_and_add(&server->reports, 1);
+    /* After the counts, as user space reads the counts after it has said that it holds something. */
+    if (is_held() || (server->is_wanted && __sync_lock_test_and_set(&server->is_wanted, 0)))
+        return UP(UP_FEEDBACK);
+    return DROP(FEEDBACK_TAKEN);
+}
+
+/* The UDP payload, in the order of Packet::parse. */
+INLINE int packet(struct xdp_md *context, struct frame *f)
+{
+    struct r2p2_base_header *base = (void *)(f->udp + 1);
+    struct r2p2_request_header *header = (void *)base;
+    if (f->len < sizeof(*base) || (void *)(base + 1) > f->end)
+        return DROP(DROP_TRUNCATED);
+    if (base->magic != R2P2_MAGIC)
+        return DROP(DROP_MAGIC);
+    __u32 type = base->type_policy >> 4, order = bpf_ntohs(base->p_order);
+    if (type > R2P2_MESSAGE_TYPE_DROP && type < R2P2_MESSAGE_TYPE_CLAIMED)
+        return DROP(DROP_TYPE);
+    if (type == R2P2_MESSAGE_TYPE_FEEDBACK && f->len == sizeof(*base) + sizeof(struct r2p2_feedback_v1))
+        return find_peer(f) ? UP(UP_FEEDBACK) : DROP(DROP_STRANGER);
+    if ((base->type_policy & 15) > R2P2_POLICY_FIXED)
+        return DROP(DROP_POLICY);
+    if (base->flags & ~R2P2_POSITION_ONLY)
+        return DROP(DROP_FLAGS);
+    if (base->header_size == R2P2_BASE_LEN)
+        return UP(UP_OPTIONS);
+    if (base->header_size != R2P2_EXTENDED_LEN && base->header_size != R2P2_ROUTED_LEN)
+        return DROP(DROP_HEADER_SIZE);
+    if (f->len < base->header_size || (void *)(header + 1) > f->end)
+        return DROP(DROP_TRUNCATED);
+    if (header->version != R2P2_EXTENSION_VERSION)
+        return DROP(DROP_VERSION);
+    int is_only = base->flags == R2P2_POSITION_ONLY;
+    if (order == 0 || (base->flags & R2P2_POSITION_FIRST && is_only != (order == 1)))
+        return DROP(DROP_ORDER);
+    switch (type) {
+    case R2P2_MESSAGE_TYPE_REQUEST:
+        return request(f, header);
+    case R2P2_MESSAGE_TYPE_FEEDBACK:
+        if (base->header_size != R2P2_EXTENDED_LEN || !is_only)
+            return DROP(DROP_ORDER);
+        return feedback(context, f, (void *)header);
+    case R2P2_MESSAGE_TYPE_ACK:
+    case R2P2_MESSAGE_TYPE_CLAIMED:
+        return find_peer(f) ? UP(UP_CONTROL) : DROP(DROP_STRANGER);
+    case R2P2_MESSAGE_TYPE_CANCEL:
+    case R2P2_MESSAGE_TYPE_PROBE:
+    case R2P2_MESSAGE_TYPE_CLAIM:
+        return UP(UP_CONTROL);
+    default:
+        return DROP(DROP_UNEXPECTED);
+    }
+}
+
+/* The UDP header, where the packet is for the router. */
+INLINE int datagram(struct xdp_md *context, struct frame *f, __u32 ip_payload)
+{
+    if ((void *)(f->udp + 1) > f->end || f->udp->dest != router.port)
+        return UP(OTHERS);
+    __u32 len = bpf_ntohs(f->udp->len);
+    if (len < sizeof(*f->udp) || len != ip_payload || len > (__u64)(f->end - (void *)f->udp))
+        return DROP(DROP_TRUNCATED);
+    f->len = len - sizeof(*f->udp);
+    return packet(context, f);
+}
+
+INLINE int is_router(const void *ip)
+{
+    const __u64 *address = ip, *ours = (const __u64 *)router.ip;
+    return address[0] == ours[0] && address[1] == ours[1];
+}
+
+SEC("xdp")
+int route(struct xdp_md *context)
+{
+    void *data = (void *)(long)context->data;
+    struct frame f = { .eth = data, .end = (void *)(long)context->data_end };
+    void *network = f.eth + 1;
+    if (network > f.end)
+        return UP(OTHERS);
+    f.interface = context->ingress_ifindex;
+    __be16 protocol = f.eth->h_proto;
+    if (protocol == bpf_htons(ETH_P_8021Q)) {
+        struct vlan *vlan = network;
+        network = vlan + 1;
+        if (network > f.end)
+            return UP(OTHERS);
+        protocol = vlan->protocol;
+        f.tag = VLAN_TAGGED | (bpf_ntohs(vlan->tci) & 0xfff);
+    }
+    __u32 ip_payload, is_ipv6 = 0;
+    if (protocol == bpf_htons(ETH_P_IP) && router.is_ipv4) {
+        struct iphdr *ip = f.ip4 = network;
+        if ((void *)(ip + 1) > f.end || ip->daddr != ((__be32 *)router.ip)[3] || ip->protocol != IPPROTO_UDP)
+            return UP(OTHERS);
+        if (ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff))
+            return UP(UP_IP);
+        ip_payload = bpf_ntohs(ip->tot_len) - sizeof(*ip);
+        f.udp = (void *)(ip + 1);
+    } else if (protocol == bpf_htons(ETH_P_IPV6) && !router.is_ipv4) {
+        struct ipv6hdr *ip = f.ip6 = network;
+        if ((void *)(ip + 1) > f.end || !is_router(&ip->daddr))
+            return UP(OTHERS);
+        if (ip->nexthdr != IPPROTO_UDP)
+            return ip->nexthdr == IPPROTO_TCP || ip->nexthdr == IPPROTO_ICMPV6 ? UP(OTHERS) : UP(UP_IP);
+        ip_payload = bpf_ntohs(ip->payload_len);
+        is_ipv6 = 1;
+        f.udp = (void *)(ip + 1);
+    } else {
+        return UP(OTHERS);
+    }
+    /* Hides where it is from, so that clang asks for it and not for that. */
+    HIDE(is_ipv6);
+    f.is_ipv6 = is_ipv6;
+    return datagram(context, &f, ip_payload);
+}
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
