@@ -8,6 +8,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, EnumString};
 use tailcut_measure::app::{Carrier, Login};
@@ -15,6 +16,7 @@ use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::trace::TraceConfig;
+use tailcut_net::xdp::XdpConfig;
 use tailcut_proto::r2p2::{Cloning, Copies, Hedge, Loser};
 
 use super::clones::CloneCounts;
@@ -61,6 +63,9 @@ pub struct Job {
     pub r2p2: R2p2,
     /// Servers behind the switch, whose pairs a client draws; for [`Transport::NetClone`].
     pub netclone_servers: u32,
+    /// As `--datapath` has it, `xdp:eth0`; of R2P2 and Homa. Sockets by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub datapath: Option<String>,
     /// Fill the store with every key before the load begins.
     pub preload: bool,
     /// Load whatever a request before the load is answered.
@@ -152,6 +157,23 @@ impl Transport {
             }
         };
         Opening { protocol, datapath, ..Opening::default() }
+    }
+
+    /// As [`Transport::opening`], past the kernel's stack where a configuration is given.
+    ///
+    /// # Errors
+    ///
+    /// In words, why it goes through the kernel alone.
+    pub fn opening_over(self, config: Option<XdpConfig>) -> Result<Opening> {
+        let mut opening = self.opening();
+        if let Some(config) = config {
+            ensure!(
+                self.has_endpoints(),
+                "--datapath is of R2P2 and Homa; leave it out, or change --transport"
+            );
+            opening.datapath = opening.datapath.over_xdp(config)?;
+        }
+        Ok(opening)
     }
 
     /// What it is to applications.
@@ -432,10 +454,10 @@ pub trait Agent: Send {
     fn name(&self) -> &str;
 
     /// Begins to connect; [`AgentEvent::Ready`] or [`AgentEvent::Failed`] follows.
-    fn prepare(&mut self, job: &Job) -> anyhow::Result<()>;
+    fn prepare(&mut self, job: &Job) -> Result<()>;
 
     /// Begins the load in so many ns, counted from now.
-    fn start(&mut self, in_ns: u64) -> anyhow::Result<()>;
+    fn start(&mut self, in_ns: u64) -> Result<()>;
 
     /// By how much the load may begin earlier or later than asked, ns at most: half of a round trip
     /// to an agent elsewhere.
@@ -444,10 +466,10 @@ pub trait Agent: Send {
     }
 
     /// Spreads the load over so many connections from now on.
-    fn set_connections(&mut self, connections: u32) -> anyhow::Result<()>;
+    fn set_connections(&mut self, connections: u32) -> Result<()>;
 
     /// Ends the load; slices that are open and [`AgentEvent::Done`] follow.
-    fn stop(&mut self) -> anyhow::Result<()>;
+    fn stop(&mut self) -> Result<()>;
 
     /// What it tells next, waiting for so many ns at most. An agent that is gone tells
     /// [`AgentEvent::Failed`].

@@ -37,7 +37,7 @@ fn main() {
         "", "baseline", "tailcut", "ratio", "quartiles", "core-core"
     );
     affinity::pin_to(CLIENT_CORE).expect("two cores");
-    for (name, unit, baseline, ours) in library_rows() {
+    for (name, unit, baseline, ours) in library_rows().into_iter().chain(second_packet_rows()) {
         if wanted(name) {
             compare(name, unit, &plan, (baseline, ours));
         }
@@ -81,8 +81,8 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 13] {
         (
             "H3 64 outstanding 100 B: Homa over R2P2",
             "M/s",
-            |slice| calls(slice, Protocol::R2p2),
-            |slice| calls(slice, Protocol::Homa),
+            |slice| calls(slice, Protocol::R2p2, (64, &[1; 100])),
+            |slice| calls(slice, Protocol::Homa, (64, &[1; 100])),
         ),
         ("D1 64 outstanding, a worker on the same core", "M/s", echo_alone, |slice| {
             echo_by_worker(slice, SERVER_CORE)
@@ -96,6 +96,36 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 13] {
         ("D1 the same, a worker on the same core", "ns", cpu_alone, |slice| {
             cpu_by_worker(slice, SERVER_CORE)
         }),
+    ]
+}
+
+/// What a second packet costs.
+fn second_packet_rows() -> [(&'static str, &'static str, Side, Side); 4] {
+    [
+        (
+            "B12 1,400 B over 1,024 B, polling: p50",
+            "us",
+            |slice| ping_over(slice, (Protocol::R2p2, Wait::BusyPoll), &[1; 1_024]),
+            |slice| ping_over(slice, (Protocol::R2p2, Wait::BusyPoll), &[1; 1_400]),
+        ),
+        (
+            "B12 the same, 16 outstanding: calls/s",
+            "M/s",
+            |slice| calls(slice, Protocol::R2p2, (16, &[1; 1_024])),
+            |slice| calls(slice, Protocol::R2p2, (16, &[1; 1_400])),
+        ),
+        (
+            "B12 the same over Homa, polling: p50",
+            "us",
+            |slice| ping_over(slice, (Protocol::Homa, Wait::BusyPoll), &[1; 1_024]),
+            |slice| ping_over(slice, (Protocol::Homa, Wait::BusyPoll), &[1; 1_400]),
+        ),
+        (
+            "B12 over Homa, 16 outstanding: calls/s",
+            "M/s",
+            |slice| calls(slice, Protocol::Homa, (16, &[1; 1_024])),
+            |slice| calls(slice, Protocol::Homa, (16, &[1; 1_400])),
+        ),
     ]
 }
 
@@ -136,12 +166,12 @@ fn exchange(slice_ns: u64, segmented_send: SegmentedSend) -> f64 {
     })
 }
 
-/// 64 calls of 100 bytes outstanding.
-fn calls(slice_ns: u64, protocol: Protocol) -> f64 {
+/// So many calls outstanding.
+fn calls(slice_ns: u64, protocol: Protocol, load: (usize, &[u8])) -> f64 {
     with_server(ServerBuilder::new().busy_poll().protocol(protocol), |target| {
         let client =
             ClientBuilder::new().busy_poll().protocol(protocol).connect(target).expect("a client");
-        keep_outstanding(&client, (64, &[1; 100]), slice_ns)
+        keep_outstanding(&client, load, slice_ns)
     })
 }
 

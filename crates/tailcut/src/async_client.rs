@@ -164,6 +164,16 @@ impl AsyncClient {
         AsyncCall { state, shared: self.shared.clone() }
     }
 
+    /// How long a call waits for its reply that does not say otherwise.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// How calls are treated that do not say otherwise.
+    pub fn options(&self) -> CallOptions {
+        self.options
+    }
+
     /// Where calls go.
     pub fn target(&self) -> SocketAddr {
         self.shared.target

@@ -195,15 +195,38 @@ impl Client {
     ///
     /// As [`Client::start`].
     pub fn enqueue(&self, request: &[u8]) -> Result<Pending<'_>, Error> {
+        self.enqueue_with(request, self.options, self.timeout)
+    }
+
+    /// The same with options and a timeout of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::start`].
+    pub fn enqueue_with(
+        &self,
+        request: &[u8],
+        options: CallOptions,
+        timeout: Duration,
+    ) -> Result<Pending<'_>, Error> {
         let request = Given::Copied(request);
-        let place =
-            self.inner.borrow_mut().queue(self.target, request, self.options, self.timeout)?;
+        let place = self.inner.borrow_mut().queue(self.target, request, options, timeout)?;
         Ok(Pending { client: self, place })
     }
 
     /// Sends what has been enqueued.
     pub fn flush(&self) {
         self.inner.borrow_mut().flush();
+    }
+
+    /// How long a call waits for its reply that does not say otherwise.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// How calls are treated that do not say otherwise.
+    pub fn options(&self) -> CallOptions {
+        self.options
     }
 
     /// The client's own address.

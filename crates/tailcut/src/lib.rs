@@ -95,6 +95,7 @@ pub use tailcut_net::dispatch::{
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::SegmentedSend;
+pub use tailcut_net::xdp::{InterfaceName, XdpConfig};
 pub use tailcut_proto::endpoint::Metrics;
 pub use tailcut_proto::r2p2::{Config, Pool, Prefix, Serving};
 pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, DropReason, Failure};
@@ -104,7 +105,7 @@ pub use self::async_client::{AsyncCall, AsyncClient};
 pub use self::client::{Client, Pending, Reply};
 pub use self::error::Error;
 pub use self::options::{ClientBuilder, ServerBuilder};
-pub use self::request::{Request, Responder};
+pub use self::request::{Deadline, Request, Responder};
 pub use self::server::{Server, ServerHandle};
 #[cfg(feature = "tokio")]
 pub use self::time_slice::TimeSlice;

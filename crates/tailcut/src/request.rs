@@ -51,6 +51,17 @@ pub struct Responder {
     job: Task,
 }
 
+/// When a request's client stops waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Time);
+
+impl Deadline {
+    /// How long it is until then; zero when it has passed.
+    pub fn time_left(self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(Clock.now()))
+    }
+}
+
 /// A request in somebody's hands, until another has it.
 pub(crate) type Task = Option<Parcel<Job>>;
 
@@ -168,9 +179,14 @@ macro_rules! answering {
                 self.job().options
             }
 
+            /// When the client stops waiting, for who keeps it apart from the request.
+            pub fn deadline(&self) -> Deadline {
+                Deadline(self.job().deadline)
+            }
+
             /// How long the client will still wait.
             pub fn time_left(&self) -> Duration {
-                Duration::from_nanos(self.job().deadline.saturating_sub(Clock.now()))
+                self.deadline().time_left()
             }
 
             /// Whether nobody waits for the answer any more: the client gave up, or its deadline

@@ -30,6 +30,7 @@ impl Limits {
     /// Whether the job is one that this agent does, and what it grants then.
     pub(super) fn check(&self, job: &Job) -> Result<Granted> {
         self.check_load(job)?;
+        ensure!(job.datapath.is_none(), "an agent loads by sockets; leave --datapath out");
         within("netclone_servers", u64::from(job.netclone_servers), 1, u64::from(SERVERS_MAX))?;
         within("threads", u64::from(job.threads), 1, THREADS_MAX)?;
         check_connections(job.connections)?;

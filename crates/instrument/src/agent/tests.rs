@@ -34,6 +34,7 @@ pub(super) fn job() -> Job {
         login: None,
         r2p2: R2p2::default(),
         netclone_servers: 2,
+        datapath: None,
         preload: false,
         no_probe: false,
         busy_poll: false,

@@ -21,6 +21,7 @@ use tailcut_net::open::Opening;
 use tailcut_net::probe::{Arrived, Probe};
 use tailcut_net::stamps::{SentStamp, StampConfig, Stamping, Stamps as Seen};
 use tailcut_net::trace::{self, Trace};
+use tailcut_net::xdp::XdpConfig;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Time, Transmit};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
@@ -30,7 +31,7 @@ use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
 use super::watch::{Watch, Wire};
-use crate::job::{ClientCounts, Transport};
+use crate::job::ClientCounts;
 
 /// A request that waits for its reply.
 struct Pending {
@@ -89,7 +90,7 @@ impl Endpoints {
             bail!("a store is filled over TCP, TLS or UDP; fill it there first");
         }
         let lanes = plan.lanes.iter().map(|lane| Lane::new(lane.target)).collect();
-        let mut opening = cloning_opening(plan, sampler.config());
+        let mut opening = cloning_opening(plan, sampler.config())?;
         opening.r2p2.alternates.clone_from(&plan.alternates);
         Ok(Self {
             driver: Driver::new(wait).context("cannot set up polling")?,
@@ -168,23 +169,25 @@ fn add_endpoint(
 }
 
 /// What opens the endpoints of a plan, whose calls may have copies.
-fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Opening {
-    let mut opening = opening(plan.job.transport, stamps);
+fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Result<Opening> {
+    let mut opening = opening(plan, stamps)?;
     let targets: Vec<_> = plan.lanes.iter().map(|lane| lane.target).collect();
     opening.r2p2.cloning = plan.job.r2p2.cloning(&targets);
     opening.r2p2.is_paced = plan.job.r2p2.paced;
-    opening
+    Ok(opening)
 }
 
 /// How endpoints are opened that only call.
-fn opening(transport: Transport, stamps: StampConfig) -> Opening {
-    let mut opening = Opening { stamps, ..transport.opening() };
+fn opening(plan: &Plan, stamps: StampConfig) -> Result<Opening> {
+    let xdp = plan.job.datapath.as_deref().map(XdpConfig::from_datapath).transpose();
+    let opening = plan.job.transport.opening_over(xdp.map_err(anyhow::Error::msg)?)?;
+    let mut opening = Opening { stamps, ..opening };
     opening.r2p2.calls_max = CALLS_MAX;
     opening.r2p2.serving.is_enabled = false;
     opening.homa.calls_max = CALLS_MAX;
     opening.homa.calls_per_peer_max = CALLS_PER_PEER_MAX;
     opening.homa.serving.is_enabled = false;
-    opening
+    Ok(opening)
 }
 
 /// The number on the wire of a call that has just been made.
@@ -209,7 +212,7 @@ fn outcome_of(failure: CallFailure) -> Failure {
 pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
     let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
     let stamps = StampConfig { stamping: Stamping::Hardware, source: probe.source };
-    add_endpoint(&mut driver, &opening(plan.job.transport, stamps), probe.target)?;
+    add_endpoint(&mut driver, &opening(plan, stamps)?, probe.target)?;
     let mut arrived = Seeing::default();
     let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
     let end = driver.clock().now().saturating_add(probe.wait_ns);
@@ -249,7 +252,7 @@ pub(super) enum CallEnd {
 /// Makes one call, and waits for its end for so long.
 pub(super) fn ask(plan: &Plan, target: SocketAddr, request: &[u8], ns: u64) -> Result<CallEnd> {
     let mut driver = Driver::new(Wait::default()).context("cannot set up polling")?;
-    add_endpoint(&mut driver, &opening(plan.job.transport, StampConfig::default()), target)?;
+    add_endpoint(&mut driver, &opening(plan, StampConfig::default())?, target)?;
     let options = CallOptions { v1: plan.job.r2p2.v1, ..CallOptions::default() };
     let start = driver.clock().now();
     let (deadline, payload) = (start.saturating_add(ns), request.to_vec());

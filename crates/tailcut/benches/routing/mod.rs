@@ -3,6 +3,7 @@
 //! Both sides of a row use the same client and the same server; only what stands between them
 //! differs. The server and what stands between share the server's core, as two cores force it.
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use tailcut::{ClientBuilder, SegmentedSend, ServerBuilder, ServerHandle, Wait};
+use tailcut::{Client, ClientBuilder, SegmentedSend, ServerBuilder, ServerHandle, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
@@ -23,10 +24,46 @@ use super::keep_outstanding;
 use super::support::{CLIENT_CORE, SERVER_CORE, Side, gro_socket, shielded};
 
 pub(crate) fn rows() -> Vec<(&'static str, &'static str, Side, Side)> {
-    let mut rows: Vec<(_, _, Side, Side)> =
-        vec![("router: busy time of a routed RPC over a hop's", "us", hop_cost, router_cost)];
+    let mut rows: Vec<(_, _, Side, Side)> = vec![
+        ("router: busy time of a routed RPC over a hop's", "us", hop_cost, router_cost),
+        (
+            "default policy over jbsq:64, 64 calls, 1 server",
+            "M/s",
+            |slice| routed(slice, "jbsq:64", 64, 1),
+            |slice| routed(slice, DEFAULT_POLICY, 64, 1),
+        ),
+        (
+            "default policy over jbsq:64, 64 calls, 8 servers",
+            "M/s",
+            |slice| routed(slice, "jbsq:64", 64, 8),
+            |slice| routed(slice, DEFAULT_POLICY, 64, 8),
+        ),
+        (
+            "default policy over random, 64 calls, 8 servers",
+            "M/s",
+            |slice| routed(slice, "random", 64, 8),
+            |slice| routed(slice, DEFAULT_POLICY, 64, 8),
+        ),
+        (
+            "default policy over jbsq:64, 1,024 calls, 1 server",
+            "M/s",
+            |slice| routed(slice, "jbsq:64", 1_024, 1),
+            |slice| routed(slice, DEFAULT_POLICY, 1_024, 1),
+        ),
+        (
+            "default policy over random, 1,024 calls, 8 servers",
+            "M/s",
+            |slice| routed(slice, "random", 1_024, 8),
+            |slice| routed(slice, DEFAULT_POLICY, 1_024, 8),
+        ),
+    ];
     if nginx_module().is_some() {
-        rows.push(("routed RPC/s over NGINX's UDP proxy", "M/s", through_nginx, through_router));
+        rows.push(("routed RPC/s over NGINX's UDP proxy", "M/s", through_nginx, |slice| {
+            routed(slice, "jbsq:64", 64, 1)
+        }));
+        rows.push(("the same with the default policy", "M/s", through_nginx, |slice| {
+            routed(slice, DEFAULT_POLICY, 64, 1)
+        }));
     } else {
         println!(
             "SKIPPED: NGINX with its stream module is missing (Debian: nginx-light libnginx-mod-stream)"
@@ -80,7 +117,7 @@ fn feed(hop: &SocketAddr, sink: &UdpSocket, slice_ns: u64) {
 fn router_cost(slice_ns: u64) -> f64 {
     let (busy_ns, routed) = (AtomicU64::new(0), AtomicU64::new(0));
     let server = Background::server(CLIENT_CORE);
-    let mut driver = router(server.address);
+    let mut driver = router("jbsq:64", std::iter::once(server.address));
     let target = driver.port(0).local_address();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -108,9 +145,10 @@ fn router_cost(slice_ns: u64) -> f64 {
     busy_ns.into_inner() as f64 / routed.into_inner() as f64 / 1e3
 }
 
-fn through_router(slice_ns: u64) -> f64 {
-    let server = Background::server(SERVER_CORE);
-    let mut driver = router(server.address);
+/// Millions of calls a second through a router with a policy before so many servers.
+fn routed(slice_ns: u64, policy: &str, outstanding: usize, server_count: usize) -> f64 {
+    let servers: Vec<_> = (0..server_count).map(|_| Background::server(SERVER_CORE)).collect();
+    let mut driver = router(policy, servers.iter().map(|server| server.address));
     let target = driver.port(0).local_address();
     let (stop, waker) = (AtomicBool::new(false), driver.waker());
     std::thread::scope(|scope| {
@@ -121,7 +159,7 @@ fn through_router(slice_ns: u64) -> f64 {
                 driver.wait(None, None).expect("a sleep");
             }
         });
-        let rate = call_through(target, slice_ns);
+        let rate = call_through(target, outstanding, slice_ns);
         stop.store(true, Ordering::Relaxed);
         waker.wake();
         thread.join().expect("the router");
@@ -132,26 +170,41 @@ fn through_router(slice_ns: u64) -> f64 {
 fn through_nginx(slice_ns: u64) -> f64 {
     let server = Background::server(SERVER_CORE);
     let nginx = Nginx::start(server.address);
-    call_through(nginx.address, slice_ns)
+    call_through(nginx.address, 64, slice_ns)
 }
 
-fn call_through(target: SocketAddr, slice_ns: u64) -> f64 {
+fn call_through(target: SocketAddr, outstanding: usize, slice_ns: u64) -> f64 {
     let client =
         ClientBuilder::new().wait(Wait::Block { spin_ns: 0 }).connect(target).expect("a client");
     // What stands between may still be starting.
     while client.call(&[1; 32]).is_err() {}
-    shielded(|| keep_outstanding(&client, (64, &[1; 32]), slice_ns))
+    shielded(|| keep_answered(&client, (outstanding, &[1; 32]), slice_ns))
 }
 
-/// A router before one server, sleeping when it shares a core, JBSQ wide enough for all that is
-/// outstanding.
-fn router(server: SocketAddr) -> Driver<Router> {
+/// As [`keep_outstanding`], where calls may be refused for overload: those that are answered count.
+fn keep_answered(client: &Client, (outstanding, request): (usize, &[u8]), slice_ns: u64) -> f64 {
+    let mut calls = VecDeque::new();
+    let started = Clock.now();
+    let (mut ended, mut answered): (u64, u64) = (0, 0);
+    while !ended.is_multiple_of(64) || Clock.now() - started < slice_ns {
+        while calls.len() < outstanding {
+            calls.push_back(client.enqueue(request).expect("a call"));
+        }
+        let oldest = calls.pop_front().expect("calls are outstanding");
+        answered += u64::from(oldest.wait().is_ok());
+        ended += 1;
+    }
+    answered as f64 * 1e3 / (Clock.now() - started) as f64
+}
+
+/// A router before servers, sleeping when it shares a core.
+fn router(policy: &str, servers: impl Iterator<Item = SocketAddr>) -> Driver<Router> {
     let mut driver = Driver::new(Wait::Block { spin_ns: 0 }).expect("a driver");
     let port = UdpPort::bind(([127, 0, 0, 1], 0).into(), UdpConfig::default()).expect("a port");
     let config = RouterConfig {
-        policy: "jbsq:64".parse().expect("a policy"),
+        policy: policy.parse().expect("a policy"),
         forward: Forward::Annotate,
-        servers: vec![ServerConfig { addr: server, speaks: Speaks::Extension }],
+        servers: servers.map(|addr| ServerConfig { addr, speaks: Speaks::Extension }).collect(),
         ..RouterConfig::default()
     };
     let router = Router::new(driver.clock().now(), config).expect("a router");
@@ -256,5 +309,8 @@ fn nginx_module() -> Option<PathBuf> {
 fn address_of(socket: &UdpSocket) -> SocketAddr {
     socket.local_addr().expect("an address")
 }
+
+/// Of `tailcut route`.
+const DEFAULT_POLICY: &str = "jbsq:auto";
 
 const ROUTED_OUTSTANDING: usize = 8;

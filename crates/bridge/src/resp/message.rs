@@ -1,0 +1,147 @@
+//! The commands of a call.
+//!
+//! | message | reply |
+//! |---|---|
+//! | a command of any kind | the server's, in RESP2 |
+//! | a run of writes, up to 64 | theirs, one after the other |
+//! | `HELLO 3`, and one of these | the same in RESP3; HELLO has no reply |
+
+use super::command::{Class, Why, classify};
+use super::scan::{Command, ProtocolError, Scan};
+
+/// What a message asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commands {
+    /// Where the first one begins.
+    pub start: usize,
+    /// How many there are, one or more.
+    pub count: u32,
+    /// The replies are to be in RESP3.
+    pub is_resp3: bool,
+    /// They may run more than once.
+    pub is_idempotent: bool,
+}
+
+/// Why a message is not to be sent to a server.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// It is no array of bulk strings.
+    #[error(transparent)]
+    Protocol(#[from] ProtocolError),
+    /// It ends within a command, or has none.
+    #[error("the message ends within a command")]
+    Cut,
+    /// Too many commands, or a run with another than a write in it.
+    #[error("a message has one command, or up to {COMMANDS_MAX} writes")]
+    Run,
+    /// A command that no call can be.
+    #[error("{name} cannot be called: {}", .why.text())]
+    Refused {
+        /// The command.
+        name: String,
+        /// Why.
+        why: Why,
+    },
+}
+
+/// Reads a message.
+///
+/// # Errors
+///
+/// Where it is not for a server: nothing of it may be sent.
+pub fn read(message: &[u8]) -> Result<Commands, MessageError> {
+    let start = if message.starts_with(RESP3) { RESP3.len() } else { 0 };
+    let (mut at, mut count, mut is_idempotent) = (start, 0, true);
+    let mut is_run = true;
+    while at < message.len() || count == 0 {
+        let rest = &message[at..];
+        let len = Scan::default().advance(rest, LEN_MAX)?.ok_or(MessageError::Cut)?;
+        let command = Command::new(&rest[..len]);
+        let class = classify(command);
+        let why = match class {
+            Class::Refused(why) => Some(why),
+            Class::Session => Some(Why::Connection),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err(MessageError::Refused { name: name(command), why });
+        }
+        // No server answers a command without a name.
+        if command.name().is_empty() {
+            return Err(MessageError::Cut);
+        }
+        (at, count) = (at + len, count + 1);
+        is_run &= class == Class::Write;
+        is_idempotent &= class.is_idempotent();
+        if count > 1 && !is_run || count > COMMANDS_MAX {
+            return Err(MessageError::Run);
+        }
+    }
+    Ok(Commands { start, count, is_resp3: start > 0, is_idempotent })
+}
+
+/// A command's name as it may be shown.
+pub fn name(command: Command<'_>) -> String {
+    let name = command.name();
+    let shown = &name[..name.len().min(NAME_SHOWN_MAX)];
+    String::from_utf8_lossy(shown).to_uppercase().escape_default().to_string()
+}
+
+/// What a message for RESP3 begins with.
+pub const RESP3: &[u8] = b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
+
+/// Most commands of a message: a long pipeline's round trips without a reply that is long.
+pub const COMMANDS_MAX: u32 = 64;
+
+/// Longer than any message.
+const LEN_MAX: usize = 1 << 40;
+
+/// Bytes of a name that are shown.
+const NAME_SHOWN_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::super::scan;
+    use super::*;
+
+    fn message(lines: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            scan::write(&arguments, &mut bytes);
+        }
+        bytes
+    }
+
+    fn check(lines: &[&str], start: usize, count: u32, is_idempotent: bool) {
+        let expected = Commands { start, count, is_resp3: start > 0, is_idempotent };
+        assert_eq!(read(&message(lines)), Ok(expected), "{lines:?}");
+    }
+
+    #[test]
+    fn a_message_is_a_command_or_a_run_of_writes() {
+        check(&["GET a"], 0, 1, true);
+        check(&["LPOP a"], 0, 1, false);
+        check(&["SET a b", "DEL c"], 0, 2, false);
+        check(&["HELLO 3", "GET a"], RESP3.len(), 1, true);
+    }
+
+    #[test]
+    fn other_runs_are_refused() {
+        assert_eq!(read(&message(&["GET a", "GET b"])), Err(MessageError::Run));
+        assert_eq!(read(&message(&["SET a b", "LPOP b"])), Err(MessageError::Run));
+        assert_eq!(read(&message(&["DEL a"; 65])), Err(MessageError::Run));
+    }
+
+    #[test]
+    fn what_would_disturb_a_connection_is_refused() {
+        assert_eq!(read(b""), Err(MessageError::Cut));
+        assert_eq!(read(RESP3), Err(MessageError::Cut));
+        assert_eq!(read(b"*1\r\n$4\r\nPING"), Err(MessageError::Cut));
+        assert_eq!(read(b"*0\r\n"), Err(MessageError::Cut));
+        assert!(matches!(read(b"PING\r\n"), Err(MessageError::Protocol(_))));
+        let error = read(&message(&["DEL a", "MULTI"])).unwrap_err();
+        assert!(error.to_string().starts_with("MULTI cannot be called: "), "{error}");
+        assert!(read(&message(&["HELLO 2"])).is_err());
+    }
+}

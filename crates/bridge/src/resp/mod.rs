@@ -1,0 +1,20 @@
+//! Redis' protocol, RESP2 and RESP3.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`scan`] | where a command ends |
+//! | [`requests`] | the commands of a connection, inline ones too |
+//! | [`command`] | what a command is: a read, a write, or nothing that a call can be |
+//! | [`message`] | the commands of a call |
+//! | [`reply`] | where a reply ends |
+//! | [`session`] | a client's connection: commands to calls, answers in order |
+//!
+//! The parser is our own: those that there are make values of what they read, or begin an array anew at each
+//! fragment, which for values of 8 MiB is 128 times.
+
+pub mod command;
+pub mod message;
+pub mod reply;
+pub mod requests;
+pub mod scan;
+pub mod session;

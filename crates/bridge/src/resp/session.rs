@@ -1,0 +1,549 @@
+//! A client's connection: commands to calls, answers in order.
+//!
+//! | next command | under way | then |
+//! |---|---|---|
+//! | read | reads alone | it is called |
+//! | read | a write | it waits for that |
+//! | write | nothing | it is called, with the writes that stand behind it |
+//! | write | anything | it waits for all of that |
+//! | of the connection | any | it is answered here |
+//! | refused | any | it is answered by an error |
+//! | any, behind a MULTI that was refused | any | it is refused, up to EXEC |
+//!
+//! Invariant: what a client sends on one connection happens in that order, as far as anybody can see: reads
+//! may pass each other, and nothing passes a write.
+
+use std::collections::VecDeque;
+
+use super::command::{Class, Why, classify};
+use super::message::{self, COMMANDS_MAX, RESP3};
+use super::requests::Requests;
+use super::scan::Command;
+use crate::call::{Call, Failed, Limits, Route};
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Session {
+    /// What is no command yet.
+    requests: Requests,
+    limits: Limits,
+    /// Answers that are due, in order.
+    due: VecDeque<Due>,
+    /// The ticket of the first of them.
+    first: u64,
+    /// A command that has been read, and must wait.
+    next: Option<Step>,
+    /// Reads under way.
+    reads: usize,
+    /// Writes under way.
+    writes: usize,
+    /// Bytes of answers in `due`.
+    answers_len: usize,
+    /// Bytes of the longest answer of late, which those under way may have too.
+    recent_len: usize,
+    state: State,
+    /// No more bytes are taken.
+    is_closing: bool,
+}
+
+/// What the client has changed of its connection.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    /// It has asked for RESP3.
+    is_resp3: bool,
+    /// A MULTI was refused, and what follows up to its EXEC is too.
+    is_discarding: bool,
+}
+
+/// An answer that is due.
+#[derive(Debug)]
+enum Due {
+    /// It is here.
+    Ready(Vec<u8>),
+    /// It is called for.
+    Called {
+        /// Commands of the call.
+        commands: u32,
+        is_read: bool,
+    },
+}
+
+/// A command, or a run of writes, that is to be called.
+#[derive(Debug)]
+struct Next {
+    message: Vec<u8>,
+    commands: u32,
+    class: Class,
+}
+
+/// What a command is to the session.
+#[derive(Debug)]
+enum Step {
+    /// To be called.
+    Call(Next),
+    /// Answered.
+    Answer(Vec<u8>),
+    /// Answered, and the last.
+    Farewell(Vec<u8>),
+}
+
+impl Session {
+    /// A connection that has said nothing yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            requests: Requests::new(limits.message_len_max - RESP3.len()),
+            limits,
+            due: VecDeque::new(),
+            first: 0,
+            next: None,
+            reads: 0,
+            writes: 0,
+            answers_len: 0,
+            recent_len: 0,
+            state: State::default(),
+            is_closing: false,
+        }
+    }
+
+    /// Takes what the client says.
+    pub fn receive(&mut self, bytes: &[u8]) {
+        if !self.is_closing {
+            self.requests.push(bytes);
+        }
+    }
+
+    /// The client says no more: what has come whole is still called.
+    pub fn finish(&mut self) {
+        self.is_closing = true;
+    }
+
+    /// The next call to make.
+    pub fn poll_call(&mut self) -> Option<Call> {
+        loop {
+            match self.next.take().or_else(|| self.read())? {
+                Step::Call(next) => {
+                    let is_read = next.class.is_idempotent();
+                    let must_wait = self.writes > 0 || !is_read && self.reads > 0;
+                    if must_wait || self.has_enough_under_way() {
+                        self.next = Some(Step::Call(next));
+                        return None;
+                    }
+                    return Some(self.begin(next, is_read));
+                }
+                Step::Answer(bytes) => self.ready(bytes),
+                Step::Farewell(bytes) => {
+                    self.ready(bytes);
+                    self.is_closing = true;
+                    self.requests = Requests::new(0);
+                }
+            }
+        }
+    }
+
+    /// A call has ended.
+    pub fn answer(&mut self, ticket: u64, answer: Result<Vec<u8>, Failed>) {
+        let index = ticket.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+        let due = index.and_then(|index| self.due.get_mut(index));
+        let Some(due @ &mut Due::Called { commands, is_read }) = due else { return };
+        let bytes = answer.unwrap_or_else(|failed| error(&failed).repeat(commands as usize));
+        self.answers_len += bytes.len();
+        self.recent_len = bytes.len().max(self.recent_len - self.recent_len / 8);
+        *due = Due::Ready(bytes);
+        *(if is_read { &mut self.reads } else { &mut self.writes }) -= 1;
+    }
+
+    /// Appends the answers whose turn it is.
+    pub fn write(&mut self, out: &mut Vec<u8>) {
+        while let Some(Due::Ready(bytes)) = self.due.front() {
+            out.extend_from_slice(bytes);
+            self.answers_len -= bytes.len();
+            self.due.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// Whether more may be read.
+    pub fn is_reading(&self) -> bool {
+        !self.is_closing && self.next.is_none() && !self.is_full()
+    }
+
+    /// Whether nothing more will be answered.
+    pub fn is_over(&self) -> bool {
+        self.is_closing && self.is_idle()
+    }
+
+    /// Whether a command has begun to come and is waited for.
+    pub fn is_partial(&self) -> bool {
+        self.is_reading() && !self.requests.is_empty()
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_idle(&self) -> bool {
+        self.due.is_empty() && self.next.is_none()
+    }
+
+    /// Bytes that are held.
+    pub fn held(&self) -> usize {
+        let next = match &self.next {
+            Some(Step::Call(next)) => next.message.len(),
+            _ => 0,
+        };
+        self.requests.len() + self.answers_len + next
+    }
+
+    /// Whether what is under way may answer as much as may wait.
+    fn has_enough_under_way(&self) -> bool {
+        let expected = self.answers_len + self.reads * self.recent_len;
+        self.reads >= self.limits.calls_max
+            || self.reads > 0 && expected >= self.limits.answers_len_max
+    }
+
+    fn is_full(&self) -> bool {
+        self.due.len() >= self.limits.pipeline_max
+            || self.answers_len >= self.limits.answers_len_max
+    }
+
+    /// Reads a command.
+    fn read(&mut self) -> Option<Step> {
+        if self.is_full() {
+            return None;
+        }
+        match self.requests.poll() {
+            Ok(command) => Some(self.state.step(command?)),
+            Err(error) => Some(Step::Farewell(format!("-ERR {error}\r\n").into_bytes())),
+        }
+    }
+
+    fn ready(&mut self, bytes: Vec<u8>) {
+        self.answers_len += bytes.len();
+        self.due.push_back(Due::Ready(bytes));
+    }
+
+    /// Makes a call, with the writes that stand behind a write.
+    fn begin(&mut self, next: Next, is_read: bool) -> Call {
+        let Next { mut message, mut commands, class } = next;
+        // One that is long is moved once more only where the client speaks RESP3.
+        if self.state.is_resp3 {
+            message.splice(..0, RESP3.iter().copied());
+        }
+        while class == Class::Write && commands < COMMANDS_MAX && message.len() < RUN_LEN_MAX {
+            match self.read() {
+                Some(Step::Call(next))
+                    if next.class == Class::Write && next.message.len() < RUN_LEN_MAX =>
+                {
+                    message.extend_from_slice(&next.message);
+                    commands += 1;
+                }
+                step => {
+                    self.next = step;
+                    break;
+                }
+            }
+        }
+        let route = match class {
+            Class::Read => Route::Any,
+            Class::Scan => Route::Same,
+            _ => Route::Primary,
+        };
+        let ticket = self.first + self.due.len() as u64;
+        self.due.push_back(Due::Called { commands, is_read });
+        *(if is_read { &mut self.reads } else { &mut self.writes }) += 1;
+        Call { ticket, message, route, is_idempotent: is_read }
+    }
+}
+
+impl State {
+    fn step(&mut self, command: Command<'_>) -> Step {
+        let class = classify(command);
+        let name = || message::name(command);
+        if self.is_discarding {
+            let is_exec = command.name().eq_ignore_ascii_case(b"EXEC");
+            let is_end = is_exec || command.name().eq_ignore_ascii_case(b"DISCARD");
+            self.is_discarding = !is_end;
+            return Step::Answer(match (is_exec, is_end) {
+                (true, _) => {
+                    b"-EXECABORT Transaction discarded, for MULTI was refused.\r\n".to_vec()
+                }
+                (false, true) => b"+OK\r\n".to_vec(),
+                (false, false) => {
+                    format!("-ERR {} is discarded, for MULTI was refused\r\n", name()).into_bytes()
+                }
+            });
+        }
+        match class {
+            Class::Session => self.converse(command),
+            Class::Refused(why) => {
+                // Clients send a transaction in one go: none of it may run.
+                self.is_discarding = command.name().eq_ignore_ascii_case(b"MULTI");
+                Step::Answer(
+                    format!("-ERR {} cannot be called: {}\r\n", name(), why.text()).into_bytes(),
+                )
+            }
+            class => Step::Call(Next { message: command.bytes().to_vec(), commands: 1, class }),
+        }
+    }
+
+    /// What is the connection's own.
+    fn converse(&mut self, command: Command<'_>) -> Step {
+        let mut arguments = command.arguments();
+        let name = arguments.next().unwrap_or_default();
+        let first = arguments.next();
+        if name.eq_ignore_ascii_case(b"QUIT") {
+            return Step::Farewell(b"+OK\r\n".to_vec());
+        }
+        if name.eq_ignore_ascii_case(b"SELECT") {
+            return Step::Answer(match (first, arguments.next()) {
+                (Some(b"0"), None) => b"+OK\r\n".to_vec(),
+                _ => b"-ERR there is database 0 alone behind a gateway\r\n".to_vec(),
+            });
+        }
+        self.is_resp3 = match first {
+            None => self.is_resp3,
+            Some(b"2") => false,
+            Some(b"3") => true,
+            Some(_) => return Step::Answer(b"-NOPROTO unsupported protocol version\r\n".to_vec()),
+        };
+        if arguments.any(|argument| argument.eq_ignore_ascii_case(b"AUTH")) {
+            let text = format!("-ERR AUTH cannot be called: {}\r\n", Why::Connection.text());
+            return Step::Answer(text.into_bytes());
+        }
+        Step::Answer(hello(self.is_resp3))
+    }
+}
+
+/// What HELLO answers.
+fn hello(is_resp3: bool) -> Vec<u8> {
+    let (head, version) = if is_resp3 { ("%7", 3) } else { ("*14", 2) };
+    let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
+    let text = [
+        format!("{head}\r\n"),
+        bulk("server") + &bulk("redis"),
+        bulk("version") + &bulk(VERSION),
+        bulk("proto") + &format!(":{version}\r\n"),
+        bulk("id") + ":0\r\n",
+        bulk("mode") + &bulk("standalone"),
+        bulk("role") + &bulk("master"),
+        bulk("modules") + "*0\r\n",
+    ];
+    text.concat().into_bytes()
+}
+
+/// Why there is no answer, as an error of Redis.
+fn error(failed: &Failed) -> Vec<u8> {
+    let code = match failed {
+        Failed::Refused(_) => "REFUSED",
+        Failed::Uncertain(_) | Failed::TimedOut => "UNCERTAIN",
+        Failed::Rejected(_) => "ERR",
+    };
+    // A line, whatever others have put into it.
+    let text = format!("{code} {failed}").replace(['\r', '\n'], " ");
+    format!("-{text}\r\n").into_bytes()
+}
+
+/// The version of Redis that clients are told: the oldest that has all that is passed on.
+const VERSION: &str = "7.0.0";
+
+/// Bytes of a run of writes, beyond which none is added.
+const RUN_LEN_MAX: usize = 16 << 10;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::scan;
+    use super::*;
+
+    fn session() -> Session {
+        Session::new(Limits { pipeline_max: 8, calls_max: 3, ..Limits::default() })
+    }
+
+    fn lines(lines: &[&str]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for line in lines {
+            let arguments: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            scan::write(&arguments, &mut bytes);
+        }
+        bytes
+    }
+
+    fn calls(session: &mut Session) -> Vec<Call> {
+        std::iter::from_fn(|| session.poll_call()).collect()
+    }
+
+    fn written(session: &mut Session) -> String {
+        let mut out = Vec::new();
+        session.write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn reads_pass_each_other_and_are_answered_in_order() {
+        let mut session = session();
+        session.receive(&lines(&["GET a", "GET b"]));
+        let calls = calls(&mut session);
+        assert_eq!(calls.len(), 2);
+        assert!(calls.iter().all(|call| call.is_idempotent && call.route == Route::Any));
+        session.answer(calls[1].ticket, Ok(b"$1\r\nb\r\n".to_vec()));
+        assert_eq!(written(&mut session), "");
+        session.answer(calls[0].ticket, Ok(b"$1\r\na\r\n".to_vec()));
+        assert_eq!(written(&mut session), "$1\r\na\r\n$1\r\nb\r\n");
+        assert!(session.is_idle() && session.held() == 0);
+    }
+
+    #[test]
+    fn nothing_passes_a_write() {
+        let mut session = session();
+        session.receive(&lines(&["GET a", "SET a 1", "SET b 2", "LPOP c", "GET a"]));
+        let first = calls(&mut session);
+        assert_eq!(first.len(), 1);
+        assert!(!session.is_reading());
+        session.answer(first[0].ticket, Ok(b"1".to_vec()));
+        let writes = calls(&mut session);
+        assert_eq!(writes.len(), 1);
+        assert_eq!(writes[0].message, lines(&["SET a 1", "SET b 2"]));
+        assert_eq!((writes[0].is_idempotent, writes[0].route), (false, Route::Primary));
+        session.answer(writes[0].ticket, Ok(b"23".to_vec()));
+        let pop = calls(&mut session);
+        assert_eq!(pop[0].message, lines(&["LPOP c"]));
+        session.answer(pop[0].ticket, Ok(b"4".to_vec()));
+        let last = calls(&mut session);
+        session.answer(last[0].ticket, Ok(b"5".to_vec()));
+        assert_eq!(written(&mut session), "12345");
+    }
+
+    #[test]
+    fn where_answers_are_long_few_calls_are_under_way() {
+        let mut session = Session::new(Limits { answers_len_max: 1000, ..Limits::default() });
+        session.receive(&lines(&["GET a"; 2]));
+        for call in calls(&mut session) {
+            session.answer(call.ticket, Ok(vec![b'x'; 400]));
+        }
+        written(&mut session);
+        session.receive(&lines(&["GET a"; 50]));
+        assert_eq!(calls(&mut session).len(), 3);
+    }
+
+    #[test]
+    fn a_run_that_fails_answers_each_of_its_commands() {
+        let mut session = session();
+        session.receive(&lines(&["SET a 1", "SET b 2"]));
+        let call = calls(&mut session).remove(0);
+        session.answer(call.ticket, Err(Failed::Refused("the queue\r\nis full".to_owned())));
+        let error = "-REFUSED it has not run: the queue  is full\r\n";
+        assert_eq!(written(&mut session), error.repeat(2));
+    }
+
+    #[test]
+    fn a_transaction_is_refused_as_a_whole() {
+        let mut session = session();
+        session.receive(&lines(&["MULTI", "SET a 1", "EXEC", "GET a"]));
+        assert_eq!(calls(&mut session).len(), 1);
+        let text = written(&mut session);
+        let codes: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+        assert_eq!(codes, ["-ERR", "-ERR", "-EXECABORT"]);
+    }
+
+    #[test]
+    fn the_connection_has_a_protocol_and_database_0() {
+        let mut session = session();
+        session.receive(&lines(&[
+            "HELLO 3",
+            "GET a",
+            "SELECT 0",
+            "SELECT 1",
+            "HELLO 4",
+            "HELLO 2 AUTH a b",
+        ]));
+        let call = calls(&mut session).remove(0);
+        assert_eq!(call.message, [RESP3, &lines(&["GET a"])].concat());
+        session.answer(call.ticket, Ok(b"_\r\n".to_vec()));
+        let text = written(&mut session);
+        assert!(text.starts_with("%7\r\n$6\r\nserver\r\n"), "{text}");
+        let rest = text.split_once("_\r\n").unwrap().1;
+        assert!(
+            rest.starts_with("+OK\r\n-ERR there is database 0") && rest.contains("-NOPROTO"),
+            "{rest}"
+        );
+    }
+
+    #[test]
+    fn a_connection_that_has_said_all_is_over_when_it_has_been_answered() {
+        for end in [false, true] {
+            let mut session = session();
+            session.receive(&lines(if end { &["GET a", "QUIT", "GET b"] } else { &["GET a"] }));
+            session.receive(if end { b"" } else { b"*1\r\n" });
+            session.finish();
+            let calls = calls(&mut session);
+            assert_eq!((calls.len(), session.is_over()), (1, false));
+            session.answer(calls[0].ticket, Ok(b"+a\r\n".to_vec()));
+            assert_eq!(written(&mut session), if end { "+a\r\n+OK\r\n" } else { "+a\r\n" });
+            assert!(session.poll_call().is_none() && session.is_over());
+        }
+    }
+
+    #[test]
+    fn what_is_no_command_ends_the_connection() {
+        let mut session = session();
+        session.receive(b"*1\r\n$1073741824\r\n");
+        assert!(session.poll_call().is_none());
+        assert_eq!(written(&mut session), "-ERR Protocol error: invalid bulk length\r\n");
+        assert!(session.is_over() && session.held() == 0);
+    }
+
+    #[test]
+    fn a_pipeline_that_is_too_long_is_not_read() {
+        let mut session = session();
+        session.receive(&lines(&["GET a"; 20]));
+        let mut answered = 0;
+        while answered < 20 {
+            let calls = calls(&mut session);
+            assert!((1..=3).contains(&calls.len()) && session.due.len() <= 8);
+            for call in calls {
+                session.answer(call.ticket, Ok(b"_".to_vec()));
+                answered += 1;
+            }
+            written(&mut session);
+        }
+        assert!(session.is_reading() && session.is_idle());
+    }
+
+    proptest! {
+        /// Whatever a client says, however its calls end: each is answered once and in order, and nothing
+        /// passes a write.
+        #[test]
+        fn answers_are_in_order_and_nothing_passes_a_write(
+            words in prop::collection::vec(prop::sample::select(vec!["GET a", "SET a 1", "LPOP a", "SELECT 0", "BLPOP a 0"]), 0..40),
+            cut in 1_usize..60,
+            pick in any::<prop::sample::Index>(),
+        ) {
+            let mut session = session();
+            let bytes = lines(&words);
+            let (mut fragments, mut under_way) = (bytes.chunks(cut), Vec::<Call>::new());
+            let (mut out, mut is_over) = (String::new(), false);
+            while !is_over {
+                under_way.extend(calls(&mut session));
+                let writes = under_way.iter().filter(|call| !call.is_idempotent).count();
+                prop_assert!(writes == 0 || under_way.len() == 1);
+                if session.is_reading() && let Some(fragment) = fragments.next() {
+                    session.receive(fragment);
+                    continue;
+                }
+                is_over = under_way.is_empty() && session.is_idle();
+                if !under_way.is_empty() {
+                    let call = under_way.swap_remove(pick.index(under_way.len()));
+                    let count = call.message.iter().filter(|&&byte| byte == b'*').count();
+                    let answer = if call.is_idempotent { "R" } else { "W" };
+                    session.answer(call.ticket, Ok(answer.repeat(count).into_bytes()));
+                }
+                out += &written(&mut session);
+            }
+            let expected: String = words.iter().map(|word| match *word {
+                "GET a" => "R".to_owned(),
+                "SET a 1" | "LPOP a" => "W".to_owned(),
+                "SELECT 0" => "+OK\r\n".to_owned(),
+                _ => format!("-ERR BLPOP cannot be called: {}\r\n", Why::Blocking.text()),
+            }).collect();
+            prop_assert_eq!(out, expected);
+        }
+    }
+}
