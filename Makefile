@@ -7,7 +7,7 @@ export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
 .PHONY: help demo test bench mutants setup
 
-BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload)
+BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c)
 
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'

@@ -5,6 +5,7 @@ use tailcut_net::ip::Strays;
 use tailcut_net::raw::RawMetrics;
 use tailcut_net::stream::StreamMetrics;
 use tailcut_net::udp::UdpMetrics;
+use tailcut_net::xdp::{RingMetrics, XdpMetrics};
 use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::netclone::SwitchMetrics;
 use tailcut_proto::router::{MalformedCounts, Refused, RouterMetrics};
@@ -77,18 +78,23 @@ pub(crate) struct PortSnapshot {
     metrics: UdpMetrics,
     /// Of a port directly over IP.
     strays: Option<Strays>,
+    /// Of a port over AF_XDP, and of its rings.
+    xdp: Option<(XdpMetrics, RingMetrics)>,
     kernel_drops: u64,
 }
 
 impl PortSnapshot {
     /// Reads a port's counters.
     pub(crate) fn of(port: &AnyDatapath) -> Self {
-        let strays = match port {
-            AnyDatapath::Udp(_) => None,
-            AnyDatapath::Ip(port) => Some(port.strays()),
+        let (strays, xdp) = match port {
+            AnyDatapath::Udp(_) => (None, None),
+            AnyDatapath::Ip(port) => (Some(port.strays()), None),
+            AnyDatapath::Xdp(port) => {
+                (None, Some((port.xdp_metrics(), port.ring_metrics().unwrap_or_default())))
+            }
         };
         let kernel_drops = port.kernel_drops().map_or(0, u64::from);
-        Self { metrics: port.metrics(), strays, kernel_drops }
+        Self { metrics: port.metrics(), strays, xdp, kernel_drops }
     }
 
     /// The counters by their names.
@@ -99,6 +105,19 @@ impl PortSnapshot {
             counters.extend(listed!(strays, Strays { foreign, malformed }));
         }
         let mut counters = prefixed(prefix, counters);
+        if let Some((metrics, rings)) = self.xdp {
+            #[rustfmt::skip]
+            let mut own = listed!(metrics, XdpMetrics {
+                direct_in, partial_checksums, direct_out, kernel_elsewhere, kernel_unresolved, kernel_unasked, lookups, peers_evicted,
+                ways_flushed, malformed, bad_ip_checksum, bad_udp_checksum, martian, foreign_vlan, dropped_ring_full, without_room,
+                interface_errors,
+            });
+            own.extend(listed!(
+                rings,
+                RingMetrics { ring_dropped, ring_receive_full, ring_fill_empty, ring_invalid }
+            ));
+            counters.extend(prefixed("xdp", own));
+        }
         counters.push(("kernel_drops".to_owned(), self.kernel_drops));
         counters
     }

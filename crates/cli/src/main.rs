@@ -7,6 +7,7 @@
 mod admin;
 mod agent;
 mod apps;
+mod bridge;
 mod chart;
 mod compare;
 mod control;
@@ -14,6 +15,7 @@ mod counters;
 mod demo;
 mod dissect;
 mod distribution_file;
+mod gateway;
 mod life;
 mod log;
 mod measure;
@@ -22,11 +24,13 @@ mod orders;
 mod output;
 mod page;
 mod place;
+mod pool_key;
 mod route;
 mod screen;
 mod serve;
 mod serving;
 mod shell;
+mod sidecar;
 mod signals;
 mod sim;
 #[cfg(test)]
@@ -55,6 +59,8 @@ struct Cli {
 enum Command {
     Serve(serve::Args),
     Route(route::Args),
+    Bridge(bridge::Args),
+    Gateway(gateway::Args),
     Control(control::Args),
     Measure(measure::Args),
     Apps(apps::Args),
@@ -70,7 +76,11 @@ enum Command {
 impl Command {
     /// What is logged without being asked for: nobody watches those that serve.
     fn log_level(&self) -> Option<&'static str> {
-        matches!(self, Self::Serve(_) | Self::Route(_) | Self::Agent(_)).then_some("warn")
+        matches!(
+            self,
+            Self::Serve(_) | Self::Route(_) | Self::Bridge(_) | Self::Gateway(_) | Self::Agent(_)
+        )
+        .then_some("warn")
     }
 }
 
@@ -96,6 +106,8 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(args).map(done),
         Command::Route(args) => route::run(args).map(done),
+        Command::Bridge(args) => bridge::run(&args).map(done),
+        Command::Gateway(args) => gateway::run(&args).map(done),
         Command::Control(args) => control::run(&args).map(done),
         Command::Measure(args) => measure::run(&args),
         Command::Apps(args) => apps::run(&args).map(done),

@@ -1,6 +1,7 @@
 //! What `serve` and `route` have in common on their command lines.
 
 use anyhow::{Result, bail};
+use tailcut_net::xdp::XdpConfig;
 
 use crate::admin::AdminFlags;
 use crate::life::LifeFlags;
@@ -14,6 +15,10 @@ pub(crate) struct ServingFlags {
     /// each client's session to one of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     pub(crate) threads: u16,
+    /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa. IF may be
+    /// followed by ,native or ,generic (where the program runs), ,copy and ,busy-poll [default: sockets]
+    #[arg(long, value_name = "DATAPATH", value_parser = XdpConfig::from_datapath)]
+    pub(crate) datapath: Option<XdpConfig>,
     #[command(flatten)]
     pub(crate) life: LifeFlags,
     #[command(flatten)]
@@ -29,6 +34,9 @@ impl ServingFlags {
     ///
     /// That what is asked for does not go together.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.threads > 1 && self.datapath.is_some() {
+            bail!("over AF_XDP a port is one thread's; leave --threads out, or take --workers");
+        }
         if self.threads > 1 && self.trace.trace.is_some() {
             bail!("--trace follows one thread; leave --threads out");
         }

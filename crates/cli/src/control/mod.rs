@@ -1,4 +1,4 @@
-//! `tailcut control`: looks at a running router and changes its servers.
+//! `tailcut control`: looks at a running router, bridge or gateway, and changes a router's servers.
 
 pub(crate) mod protocol;
 pub(crate) mod socket;
@@ -13,15 +13,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use self::protocol::{LINE_LEN_MAX, Reply, Request, Server, Speaks, State, Status};
+use self::protocol::{LINE_LEN_MAX, Reply, Request, Server, ServiceStatus, Speaks, State, Status};
 use crate::counters::{self, Counters};
 use crate::{network, output, signals};
 
-/// Look at a running router, or change its servers
+/// Look at a running router, bridge or gateway, or change a router's servers
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// The router's control socket, as given to `tailcut route --control`
+    /// The control socket, as given to `tailcut route --control`, or to a bridge or gateway
     #[arg(value_name = "PATH")]
     path: PathBuf,
     #[command(subcommand)]
@@ -77,9 +77,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.action {
         Action::Status { watch: true, .. } => watch(path),
         Action::Status { json: Some(file), .. } => {
-            output::write_json(file, &serde_json::to_value(status(path)?)?)
+            let status = match ask(path, Request::Status)? {
+                Reply::Status(status) => serde_json::to_value(status)?,
+                Reply::Service(status) => serde_json::to_value(status)?,
+                reply => return Err(unexpected(reply)),
+            };
+            output::write_json(file, &status)
         }
-        Action::Status { .. } => output::print(&describe(&status(path)?, None)),
+        Action::Status { .. } => output::print(&match ask(path, Request::Status)? {
+            Reply::Status(status) => describe(&status, None),
+            Reply::Service(status) => describe_service(&status),
+            reply => return Err(unexpected(reply)),
+        }),
         Action::Add { address, v1 } => {
             let speaks = if *v1 { Speaks::V1 } else { Speaks::Extension };
             change(path, address, |address| Request::Add { address, speaks })
@@ -114,7 +123,7 @@ fn ask(path: &Path, request: Request) -> Result<Reply> {
     let connected = UnixStream::connect(path);
     let mut stream = connected.map_err(|error| {
         anyhow!(
-            "no router answers at {0} ({error}); start one by `tailcut route --control {0}`",
+            "nobody answers at {0} ({error}); start one by `tailcut route --control {0}`",
             path.display()
         )
     })?;
@@ -122,17 +131,19 @@ fn ask(path: &Path, request: Request) -> Result<Reply> {
     stream.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes())?;
     let mut line = String::new();
     let answered = BufReader::new(stream.take(LINE_LEN_MAX)).read_line(&mut line);
-    answered.context("the router does not answer")?;
+    answered.context("it does not answer")?;
     if line.is_empty() {
-        bail!("the router hung up: it is ending, or busy with other connections");
+        bail!("it hung up: it is ending, or busy with other connections");
     }
-    serde_json::from_str(&line)
-        .context("the router answered in a way that this version does not know")
+    serde_json::from_str(&line).context("it answered in a way that this version does not know")
 }
 
 fn unexpected(reply: Reply) -> anyhow::Error {
     match reply {
         Reply::Error(error) => anyhow!(error),
+        Reply::Service(status) => {
+            anyhow!("this is a {}, which has a status and no servers to change", status.command)
+        }
         reply => anyhow!("the router answered something else: {reply:?}"),
     }
 }
@@ -172,6 +183,26 @@ fn stop_channel() -> Result<mpsc::Receiver<()>> {
     // Nobody listens any more only when the command ends anyway.
     signals::on_stop(move || stop.send(()).unwrap_or_default())?;
     Ok(stopped)
+}
+
+/// The status of a bridge or a gateway for people.
+fn describe_service(status: &ServiceStatus) -> String {
+    let ServiceStatus { command, config, uptime_ns, unready, gauges, counters, .. } = status;
+    let config: Vec<String> =
+        config.iter().map(|(name, value)| format!("  {name} {value}")).collect();
+    let all = |values: &BTreeMap<String, u64>| -> Counters {
+        values.iter().map(|(name, &count)| (name.clone(), count)).collect()
+    };
+    let rows: Vec<_> =
+        all(gauges).into_iter().map(|(name, value)| vec![name, value.to_string()]).collect();
+    format!(
+        "{command}{}  up {} s{}\n\n{}\n{}",
+        config.concat(),
+        uptime_ns / 1_000_000_000,
+        unready.as_ref().map_or(String::new(), |reason| format!("  {reason}")),
+        output::table(&rows, 1),
+        counters::lines(&all(counters)),
+    )
 }
 
 /// A status for people; `earlier` gives the rates.

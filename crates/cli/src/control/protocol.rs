@@ -1,4 +1,4 @@
-//! What goes over a router's control socket: one JSON object a line, a request and then its reply.
+//! What goes over a control socket, of a router, a bridge or a gateway: one JSON object a line, a request and then its reply.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -27,6 +27,7 @@ pub(crate) enum Request {
 pub(crate) enum Reply {
     Done {},
     Status(Box<Status>),
+    Service(Box<ServiceStatus>),
     Error(String),
 }
 
@@ -52,6 +53,24 @@ pub(crate) struct Status {
     /// RPC ids remembered.
     pub(crate) table_len: usize,
     pub(crate) servers: Vec<Server>,
+    /// Counters since the start, all of them by name.
+    pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// A bridge or a gateway at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ServiceStatus {
+    pub(crate) schema: String,
+    /// What it is: `bridge` or `gateway`.
+    pub(crate) command: String,
+    /// How it was started.
+    pub(crate) config: BTreeMap<String, String>,
+    /// Since its start.
+    pub(crate) uptime_ns: u64,
+    /// Why it takes no work, if it does not.
+    pub(crate) unready: Option<String>,
+    /// What it has now, by name.
+    pub(crate) gauges: BTreeMap<String, u64>,
     /// Counters since the start, all of them by name.
     pub(crate) counters: BTreeMap<String, u64>,
 }
@@ -93,6 +112,9 @@ pub(crate) enum State {
     Stopping,
     Ejected,
 }
+
+/// The schema of [`ServiceStatus`].
+pub(crate) const SERVICE_SCHEMA: &str = "tailcut.service-status/1";
 
 /// The schema of [`Status`].
 pub(crate) const STATUS_SCHEMA: &str = "tailcut.router-status/1";

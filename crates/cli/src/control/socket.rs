@@ -1,4 +1,4 @@
-//! The router's end of its control socket: a thread that takes one connection after the other.
+//! A service's end of its control socket: a thread that takes one connection after the other.
 //!
 //! Only the socket's owner can connect (mode 0600). A connection that says nothing for a second is
 //! closed, so that none can keep the others waiting.
@@ -15,7 +15,6 @@ use anyhow::{Context, Result, bail};
 
 use super::protocol::{LINE_LEN_MAX, Reply, Request};
 use crate::life::leave_real_time;
-use crate::route::service::{Orderers, Setup, Snapshot};
 
 /// An open control socket. Its file goes when this is dropped.
 #[derive(Debug)]
@@ -24,15 +23,18 @@ pub(crate) struct ControlSocket {
 }
 
 impl ControlSocket {
-    /// Opens the socket and its thread, which hands the router's loop an order at a time.
-    pub(crate) fn open(path: &Path, setup: Setup, orderers: Orderers) -> Result<Self> {
+    /// Opens the socket and its thread, on which `answer` has the loop do what is asked.
+    pub(crate) fn open(
+        path: &Path,
+        answer: impl Fn(Request) -> Result<Reply> + Send + 'static,
+    ) -> Result<Self> {
         let listener = bind(path)
             .with_context(|| format!("cannot open the control socket {}", path.display()))?;
         let serve = move || {
             leave_real_time();
             for stream in listener.incoming().flatten() {
                 // Whatever ends a connection is its client's to see.
-                let _ = converse(&stream, setup, &orderers);
+                let _ = converse(&stream, &answer);
             }
         };
         thread::Builder::new()
@@ -72,7 +74,7 @@ fn bind_in(private: &Path, path: &Path) -> Result<UnixListener> {
     Ok(listener)
 }
 
-/// Removes the socket of a router that has ended without doing so.
+/// Removes the socket of a service that has ended without doing so.
 fn remove_stale(path: &Path) -> Result<()> {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return Ok(());
@@ -81,21 +83,21 @@ fn remove_stale(path: &Path) -> Result<()> {
         bail!("there is a file that is no socket; choose another path");
     }
     match UnixStream::connect(path) {
-        Ok(_) => bail!("another router is listening there; choose another path"),
+        Ok(_) => bail!("another service is listening there; choose another path"),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => Ok(fs::remove_file(path)?),
         Err(error) => Err(error.into()),
     }
 }
 
 /// Answers each line until the client hangs up or falls silent.
-fn converse(stream: &UnixStream, setup: Setup, orderers: &Orderers) -> Result<()> {
+fn converse(stream: &UnixStream, answer: &impl Fn(Request) -> Result<Reply>) -> Result<()> {
     stream.set_read_timeout(Some(SILENCE_MAX))?;
     stream.set_write_timeout(Some(SILENCE_MAX))?;
     let mut lines = BufReader::new(stream.take(LINE_LEN_MAX));
     let mut line = String::new();
     while lines.read_line(&mut line)? > 0 {
         let reply = match serde_json::from_str(&line) {
-            Ok(request) => order(request, setup, orderers)?,
+            Ok(request) => answer(request)?,
             Err(error) => Reply::Error(format!("this is no request: {error}")),
         };
         let mut text = serde_json::to_string(&reply)?;
@@ -104,13 +106,6 @@ fn converse(stream: &UnixStream, setup: Setup, orderers: &Orderers) -> Result<()
         line.clear();
     }
     Ok(())
-}
-
-fn order(request: Request, setup: Setup, orderers: &Orderers) -> Result<Reply> {
-    match request {
-        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderers)?.status(setup)))),
-        request => orderers.change(request),
-    }
 }
 
 const SILENCE_MAX: Duration = Duration::from_secs(1);

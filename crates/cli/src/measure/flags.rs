@@ -14,6 +14,7 @@ use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
 use tailcut_measure::objective::{Objective, parse_percentile};
 use tailcut_measure::quantity::{parse_duration_ns, parse_rate_per_s};
+use tailcut_net::xdp::XdpConfig;
 
 use super::written::{Read, Written};
 use crate::apps;
@@ -31,6 +32,10 @@ pub(crate) struct Flags {
     /// What carries requests [default: tcp for memcached, redis and http, else r2p2]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<Transport>,
+    /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa, from this
+    /// machine [default: sockets]
+    #[arg(long, value_name = "DATAPATH")]
+    pub(crate) datapath: Option<Written<DatapathText>>,
     /// What to ask: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis or
     /// http:/PATH, with options such as redis:keys=1M,get=1; `tailcut help apps` lists them
     #[arg(long, value_name = "APP")]
@@ -243,6 +248,16 @@ impl Flags {
         Ok(())
     }
 
+    fn check_datapath(&self) -> Result<()> {
+        if self.datapath.is_some() && !self.carried_by().has_endpoints() {
+            bail!("--datapath is of R2P2 and Homa; leave it out, or change --transport");
+        }
+        if self.datapath.is_some() && !self.agent.is_empty() {
+            bail!("--datapath is of this machine; leave it or --agent out");
+        }
+        Ok(())
+    }
+
     /// Refuses what is incomplete, or contradicts itself.
     ///
     /// # Errors
@@ -295,6 +310,7 @@ impl Flags {
         if self.failover && !speaks_r2p2 {
             bail!("--failover is R2P2's; take --transport r2p2, or leave it out");
         }
+        self.check_datapath()?;
         let is_netclone = self.transport == Some(Transport::NetClone);
         if self.netclone_servers.is_some() && !is_netclone {
             bail!("--netclone-servers is NetClone's; take --transport netclone, or leave it out");
@@ -338,6 +354,8 @@ macro_rules! kinds {
 kinds! {
     /// `--app`.
     AppText: App = |text| apps::parse(text).map(|(app, _)| app);
+    /// `--datapath`.
+    DatapathText: XdpConfig = XdpConfig::from_datapath;
     /// `--agent`.
     AgentText: AgentSpec = str::parse::<AgentSpec>;
     /// Requests a second.

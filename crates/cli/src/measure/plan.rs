@@ -63,6 +63,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.r2p2.failover = flags.failover;
     job.netclone_servers = flags.netclone_servers.unwrap_or(job.netclone_servers);
     job.r2p2.paced = flags.paced;
+    job.datapath = flags.datapath.as_ref().map(|datapath| datapath.text().to_owned());
     let read = |path: &String| {
         text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))
     };

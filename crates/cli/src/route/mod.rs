@@ -1,5 +1,6 @@
 //! `tailcut route`: a router between clients and servers.
 
+mod data_plane;
 mod netclone;
 mod servers;
 pub(crate) mod service;
@@ -14,7 +15,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
-use tailcut_net::open::Opening;
+use tailcut_net::open::{DatapathKind, Opening};
 use tailcut_net::raw::RawPort;
 use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::trace::Trace;
@@ -24,8 +25,10 @@ use tailcut_proto::router::{
     FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError, ServerConfig,
 };
 
+use self::data_plane::{DataPlane, DataPlaneFlags, XDP_SERVERS_MAX};
 use self::servers::ServerFlags;
 use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
+use crate::control::protocol::{Reply, Request};
 use crate::control::socket::ControlSocket;
 use crate::counters::{self, Counters};
 use crate::distribution_file::parse_positive_ns;
@@ -96,6 +99,8 @@ pub(crate) struct Args {
     /// router are refused
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
+    #[command(flatten)]
+    dataplane: DataPlaneFlags,
     #[command(flatten)]
     serving: ServingFlags,
 }
@@ -225,9 +230,9 @@ struct Opened {
 }
 
 fn open(args: &Args) -> Result<Opened> {
-    let forward = match args.forward {
-        ForwardMode::Keep => Forward::Keep,
-        ForwardMode::Annotate => Forward::Annotate,
+    let forward = match (args.forward, args.dataplane.dataplane) {
+        (ForwardMode::Keep, _) | (_, DataPlane::Xdp) => Forward::Keep,
+        (ForwardMode::Annotate, DataPlane::Sockets) => Forward::Annotate,
     };
     if args.filter == FilterPlace::Router && forward != Forward::Keep {
         bail!(
@@ -251,13 +256,16 @@ fn open(args: &Args) -> Result<Opened> {
         let wait = args.serving.polling.wait();
         let mut driver = Driver::new(wait).context("cannot set up polling")?;
         let config = router_config(args, forward, named.clone())?;
-        driver.add(Router::new(started_at, config).map_err(name_option)?, port, raw);
+        let mut router = Router::new(started_at, config).map_err(name_option)?;
+        let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
+        driver.add(router, port, raw);
         let (orderer, orders) = orders::channel(driver.waker());
         let (named, retired) = (named.clone(), Vec::new());
         services.push(Service {
             index,
             driver,
             front,
+            plane,
             setup,
             orders,
             named,
@@ -268,9 +276,18 @@ fn open(args: &Args) -> Result<Opened> {
     }
     let orderers = Orderers::new(orderers);
     let control = args.control.as_deref();
-    let control =
-        control.map(|path| ControlSocket::open(path, setup, orderers.clone())).transpose()?;
+    let answered_by = orderers.clone();
+    let answer = move |request| answer(request, setup, &answered_by);
+    let control = control.map(|path| ControlSocket::open(path, answer)).transpose()?;
     Ok(Opened { services, orderers, _control: control })
+}
+
+/// Does what is asked at the control socket.
+fn answer(request: Request, setup: Setup, orderers: &Orderers) -> Result<Reply> {
+    match request {
+        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderers)?.status(setup)))),
+        request => orderers.change(request),
+    }
 }
 
 /// Where a router of one thread hears and speaks.
@@ -288,7 +305,7 @@ impl Door {
     fn open(args: &Args, forward: Forward) -> Result<Vec<Self>> {
         let count = args.serving.threads;
         if count == 1 {
-            return Ok(vec![Self { front: None, port: open_port(&args.listen)? }]);
+            return Ok(vec![Self { front: None, port: open_port(args)? }]);
         }
         if forward == Forward::Keep {
             bail!(
@@ -317,12 +334,13 @@ impl Door {
 }
 
 /// The one port of a loop.
-fn open_port(listen: &str) -> Result<AnyDatapath> {
-    let mut places = Place::read(listen, 1)?;
+fn open_port(args: &Args) -> Result<AnyDatapath> {
+    let mut places = Place::read(&args.listen, 1)?;
     let (Some(place), true) = (places.pop(), places.is_empty()) else {
         bail!("a router has one port, and systemd has passed several sockets");
     };
-    place.open(&Opening::default())
+    let datapath = args.serving.datapath.map_or(DatapathKind::Udp, DatapathKind::Xdp);
+    place.open(&Opening { datapath, ..Opening::default() })
 }
 
 fn router_config(
@@ -357,6 +375,10 @@ fn router_config(
         outliers: OutlierConfig { factor: args.slow_factor, ..OutlierConfig::DEFAULT },
         lease_ns: args.lease,
         transit_ns_max: args.transit,
+        servers_max: match args.dataplane.dataplane {
+            DataPlane::Sockets => RouterConfig::default().servers_max,
+            DataPlane::Xdp => XDP_SERVERS_MAX,
+        },
         seed: entropy::seed().context("cannot draw a seed")?,
         ..RouterConfig::default()
     })

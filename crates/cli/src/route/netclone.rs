@@ -44,7 +44,7 @@ struct Loop {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     check(args)?;
-    let port = super::open_port(&args.listen)?;
+    let port = super::open_port(args)?;
     let listen = port.local_address();
     let started_at = Clock.now();
     let switch = Switch::new(started_at, config(args, listen)?)?;

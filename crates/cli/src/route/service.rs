@@ -17,6 +17,7 @@ use std::sync::mpsc::SyncSender;
 use anyhow::{Context, Result};
 use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Turn};
+use tailcut_net::ebpf::router::COUNT_NAMES;
 use tailcut_net::raw::RawMetrics;
 use tailcut_net::trace::Trace;
 use tailcut_proto::histogram::Histogram;
@@ -26,6 +27,7 @@ use tailcut_proto::router::{
     Forward, Router, RouterError, RouterMetrics, ServerConfig, ServerState, ServerStatus, Speaks,
 };
 
+use super::data_plane::{self, Plane};
 use super::servers::check_family;
 use crate::admin::Reading;
 use crate::admin::text::{Family, Page, seconds};
@@ -70,6 +72,8 @@ struct Part {
     /// Of the socket that only hears, where there is one.
     front: Option<PortSnapshot>,
     raw: Option<RawMetrics>,
+    /// Of the program before the router, where there is one.
+    plane: Option<[u64; COUNT_NAMES.len()]>,
 }
 
 /// What does not change while a router runs.
@@ -88,6 +92,8 @@ pub(super) struct Service {
     pub(super) driver: Driver<Router>,
     /// Where the requests of its sessions arrive, if not at the driver's port.
     pub(super) front: Option<AnyDatapath>,
+    /// What places requests before the router, where something does.
+    pub(super) plane: Option<Plane>,
     pub(super) setup: Setup,
     pub(super) orders: Orders<Order>,
     /// What flags and file have named last.
@@ -172,6 +178,7 @@ impl Service {
             port: PortSnapshot::of(port),
             front: self.front.as_ref().map(PortSnapshot::of),
             raw: self.driver.raw(ROUTER).map(|raw| raw.metrics()),
+            plane: self.plane.as_ref().map(Plane::counts),
         });
         snapshot.servers.clear();
         snapshot.servers.extend(router.servers());
@@ -344,6 +351,7 @@ impl Snapshot {
             let mut counters = counters::of_router(&part.metrics);
             counters.extend(port);
             counters.extend(part.raw.iter().flat_map(counters::of_raw));
+            counters.extend(part.plane.iter().flat_map(data_plane::counters));
             counters::add(&mut all, &counters);
         }
         all

@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
-use std::path::Path;
 
 use anyhow::{Context, Result};
-use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::app::serving::{Limits, Task, Tasks};
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
@@ -34,7 +32,7 @@ use super::report::{self, Snapshot};
 use super::times::Times;
 use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
 use crate::counters::PortSnapshot;
-use crate::network;
+use crate::{network, pool_key};
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -172,7 +170,7 @@ impl Endpoints {
 
 /// How endpoints are opened, the same for those of all threads.
 pub(super) fn opening(args: &Args) -> Result<Opening> {
-    let mut opening = args.transport.opening();
+    let mut opening = args.transport.opening_over(args.serving.datapath)?;
     opening.segmented_send =
         if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
     if opening.protocol == Protocol::R2p2 {
@@ -188,18 +186,8 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     config.serving.trusted.extend_from_slice(&args.trust);
     // The ports are one pool even where nobody else shares their key.
     let own_key = || entropy::secret().context("cannot draw a secret");
-    config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, read_pool_key)?);
+    config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, pool_key::read)?);
     Ok(config)
-}
-
-fn read_pool_key(path: &Path) -> Result<[u8; 16]> {
-    let text = text_file::read(path, CONFIG_BYTES_MAX)
-        .with_context(|| format!("cannot read the pool's key from {}", path.display()))?;
-    let digits = text.trim();
-    let is_key = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_key);
-    let hint = "the pool's key is 32 hex digits; `openssl rand -hex 16` makes one";
-    Ok(key.with_context(|| format!("{}: {hint}", path.display()))?.to_be_bytes())
 }
 
 /// The application of one endpoint. Its requests may be cancelled, and expire by themselves.

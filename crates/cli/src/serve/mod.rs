@@ -409,6 +409,9 @@ fn check(args: &Args) -> Result<()> {
     if args.serving.trace.trace.is_some() && !args.transport.has_endpoints() {
         bail!("--trace is for endpoints of R2P2 and Homa; leave it out, or change --transport");
     }
+    if args.serving.datapath.is_some() && !args.transport.has_endpoints() {
+        bail!("--datapath is of R2P2 and Homa; leave it out, or change --transport");
+    }
     if args.transport != Transport::Tls && (args.cert.is_some() || args.self_signed.is_some()) {
         bail!("--cert, --key and --self-signed are TLS's; take --transport tls");
     }

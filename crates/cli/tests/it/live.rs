@@ -112,6 +112,10 @@ impl OnTerminal {
             (now.local_modes, now.input_modes, now.output_modes),
             (self.before.local_modes, self.before.input_modes, self.before.output_modes)
         );
+        // Behind all that it has said, which may still be on its way.
+        let mut terminal = File::from(self.terminal.try_clone().expect("a copy"));
+        terminal.write_all(END.as_bytes()).expect("a terminal");
+        self.wait_for(END);
         (code, stdout, std::mem::take(&mut self.screen))
     }
 }
@@ -292,6 +296,8 @@ fn without_a_terminal_there_is_a_line_a_second() {
 
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
+/// What the test itself says, last.
+const END: &str = "<end>";
 /// The sequence that sets a colour of 256.
 const COLOURED: &str = "\u{1b}[38;5;";
 

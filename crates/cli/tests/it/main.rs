@@ -1,6 +1,7 @@
 //! The real binary over loopback, on free ports.
 
 mod admin;
+mod adoption;
 mod cloning;
 mod command_line;
 mod compare;
@@ -17,6 +18,7 @@ mod port;
 mod process;
 mod prometheus;
 mod route;
+mod route_xdp;
 mod serve_and_measure;
 mod servers;
 mod several;
@@ -25,4 +27,7 @@ mod systemd;
 mod threads;
 mod trace;
 mod urls;
+#[path = "../../../net/tests/it/veth/mod.rs"]
+mod veth;
 mod wrong_uses;
+mod xdp;

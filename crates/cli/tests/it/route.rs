@@ -181,7 +181,7 @@ fn the_control_socket_is_its_owners_and_goes_with_the_router() {
     let mode = std::fs::metadata(&control).expect("the socket").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let second = run(&["route", "--listen", "127.0.0.1:0", "--control", path]);
-    assert!(String::from_utf8_lossy(&second.stderr).contains("another router"));
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another service"));
     router.signal("TERM");
     let (code, _, stderr) = router.wait();
     assert_eq!(code, Some(0), "{stderr}");

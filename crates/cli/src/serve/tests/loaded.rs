@@ -61,6 +61,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         login: None,
         r2p2: R2p2::default(),
         netclone_servers: 2,
+        datapath: None,
         preload: false,
         // What is wrong with a target shows in the load, which is what is tested.
         no_probe: true,

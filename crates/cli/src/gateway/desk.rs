@@ -1,0 +1,613 @@
+//! The clients of a gateway, and the calls that are made for them.
+//!
+//! | a client | event | then |
+//! |---|---|---|
+//! | has connected | it says something | calls are made of it, as far as limits let |
+//! | has calls under way | one ends | what it answers is written when its turn comes |
+//! | any | its share of the memory is used up, and all of it | it ends |
+//! | any | a request takes too long to come, an answer to be read, or it says nothing for too long | it ends |
+//! | has calls under way | one is refused that has not run, for overload | it is called again a little later, up to its deadline |
+//! | has calls under way | it ends | those that may run twice are cancelled, others run |
+//!
+//! Invariant: a client is read from while its session wants more and its answers are read; whoever does not read
+//! holds up nobody else.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use slab::Slab;
+use tailcut_bridge::{Call, Failed, Front, FrontKind, Limits, Route};
+use tailcut_net::stream::{Connection, ConnectionId, Event as StreamEvent, Streams};
+use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::node::Time;
+use tailcut_proto::rpc::{
+    self, CallError, CallId, CallOptions, DropReason, Event, Failure, Lent, Rpc,
+};
+
+use super::window::Window;
+use crate::counters::Counters;
+
+/// What a desk is told.
+#[derive(Clone, Debug)]
+pub(super) struct DeskConfig {
+    pub(super) app: FrontKind,
+    pub(super) targets: Targets,
+    /// How long a call may take, ns.
+    pub(super) timeout_ns: u64,
+    /// Bytes held for all clients.
+    pub(super) memory_max: usize,
+    /// How long a request may take to come, and an answer to be read, ns.
+    pub(super) client_ns_max: u64,
+    /// How long a client may say nothing, ns.
+    pub(super) idle_ns_max: u64,
+    pub(super) limits: Limits,
+}
+
+/// Where calls go.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Targets {
+    pub(super) reads: SocketAddr,
+    /// Where it is another one.
+    pub(super) writes: Option<SocketAddr>,
+}
+
+/// The clients, and their calls.
+pub(super) struct Desk {
+    config: DeskConfig,
+    /// By the index of their connection.
+    clients: Vec<Option<Client>>,
+    /// How many there are.
+    count: usize,
+    /// By the context of the call.
+    calls: Slab<Outgoing>,
+    /// Clients that have ended and whose calls have not; empty between turns.
+    gone: Vec<Client>,
+    /// Clients to look after; empty between turns.
+    touched: Vec<ConnectionId>,
+    /// Calls that were refused and are made again, and when.
+    again: VecDeque<(Time, Outgoing)>,
+    /// Calls that may be under way.
+    window: Window,
+    /// Clients whose call there is no room for.
+    waiting: VecDeque<ConnectionId>,
+    /// Clients that do not read.
+    stuck: Vec<ConnectionId>,
+    /// When those are looked at again.
+    stuck_at: Time,
+    /// Bytes held for all.
+    held: usize,
+    /// When times are looked at next.
+    sweep_at: Time,
+    counts: Counts,
+}
+
+/// A client.
+#[derive(Debug)]
+struct Client {
+    id: ConnectionId,
+    front: Front,
+    /// A call that there was no room for.
+    next: Option<Call>,
+    /// Bytes held for it, of those of all.
+    held: usize,
+    /// When it said something last, or an answer was begun.
+    active_at: Time,
+    /// Since when a request has been coming.
+    partial_since: Option<Time>,
+    /// Since when nothing of what is written has been read, and what had been.
+    unread_since: Option<(Time, u64)>,
+    /// Calls under way that may run twice.
+    reads: Vec<(u64, CallId)>,
+}
+
+/// A call under way.
+#[derive(Clone, Debug)]
+struct Outgoing {
+    client: ConnectionId,
+    ticket: u64,
+    message: Arc<Vec<u8>>,
+    route: Route,
+    is_idempotent: bool,
+    deadline: Time,
+    /// Times that it was refused because its server is stopping.
+    stops: u32,
+}
+
+/// What becomes of clients and their requests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    clients: u64,
+    clients_lost: u64,
+    calls: u64,
+    again: u64,
+    answered: u64,
+    refused: u64,
+    uncertain: u64,
+    timed_out: u64,
+    rejected: u64,
+    cancelled: u64,
+    ended_memory: u64,
+    ended_partial: u64,
+    ended_unread: u64,
+    ended_idle: u64,
+}
+
+impl Desk {
+    /// No clients yet.
+    pub(super) fn new(config: DeskConfig) -> Self {
+        Self {
+            config,
+            clients: Vec::new(),
+            count: 0,
+            calls: Slab::new(),
+            gone: Vec::new(),
+            touched: Vec::new(),
+            again: VecDeque::new(),
+            window: Window::new(),
+            waiting: VecDeque::new(),
+            stuck: Vec::new(),
+            stuck_at: Time::MAX,
+            held: 0,
+            sweep_at: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    /// Takes how calls have ended.
+    pub(super) fn take_events(&mut self, endpoint: &mut Endpoint, now: Time) {
+        while let Some(event) = endpoint.poll_event() {
+            match event {
+                Event::Replied { context, payload, .. } => {
+                    self.counts.answered += 1;
+                    self.window.note_answered(self.calls.len());
+                    if let Some(call) = self.calls.try_remove(context as usize) {
+                        self.conclude(&call, Ok(payload));
+                    }
+                }
+                Event::Failed { context, failure, text, .. } => {
+                    if let Some(call) = self.calls.try_remove(context as usize) {
+                        self.handle_failed(now, call, (failure, &text));
+                    }
+                    endpoint.recycle(text);
+                }
+                // Nobody is to call a gateway; the request does not last long enough to be gone.
+                Event::Request { id, .. } => {
+                    let _ = endpoint.refuse(now, id, DropReason::Application);
+                }
+                Event::Cancelled { .. } => {}
+            }
+        }
+        while self.again.front().is_some_and(|&(at, _)| at <= now) {
+            let Some((_, call)) = self.again.pop_front() else { break };
+            self.call_again(endpoint, now, call);
+        }
+        // What has ended makes room.
+        self.touched.extend(self.waiting.drain(..));
+    }
+
+    /// A call has no answer: it is made again where it has not run and might.
+    fn handle_failed(&mut self, now: Time, mut call: Outgoing, (failure, text): (Failure, &[u8])) {
+        let again_at = now.saturating_add(AGAIN_NS);
+        let is_again = again_at < call.deadline
+            && match failure {
+                Failure::Refused(DropReason::Overload) => {
+                    self.window.note_overload(now);
+                    true
+                }
+                Failure::Refused(DropReason::Stopping) => {
+                    call.stops += 1;
+                    call.stops <= STOPS_MAX
+                }
+                _ => false,
+            };
+        if is_again {
+            self.counts.again += 1;
+            self.again.push_back((again_at, call));
+            return;
+        }
+        let failed = failed(failure, text);
+        self.count_failed(&failed);
+        self.conclude(&call, Err(failed));
+    }
+
+    /// A client gets the answer to a call.
+    fn conclude(&mut self, call: &Outgoing, answer: Result<Vec<u8>, Failed>) {
+        if let Some(client) = self.client(call.client) {
+            client.reads.retain(|&(known, _)| known != call.ticket);
+            client.front.answer(call.ticket, answer);
+            self.touched.push(call.client);
+        }
+    }
+
+    /// Makes a call that was refused once more, if anybody wants it.
+    fn call_again(&mut self, endpoint: &mut Endpoint, now: Time, call: Outgoing) {
+        if call.is_idempotent && self.client(call.client).is_none() {
+            return;
+        }
+        if let Err((call, failed)) = self.make(endpoint, now, call) {
+            self.conclude(&call, Err(failed));
+        }
+    }
+
+    /// Makes a call.
+    fn make(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        call: Outgoing,
+    ) -> Result<(), (Outgoing, Failed)> {
+        let (target, fixed) = self.config.targets.of(call.route);
+        let options =
+            CallOptions { idempotent: call.is_idempotent, fixed, ..CallOptions::default() };
+        let entry = self.calls.vacant_entry();
+        let (deadline, context) = (call.deadline, entry.key() as u64);
+        let lent = Lent::new(call.message.clone());
+        let made = rpc::Call { target, payload: Vec::new(), deadline, context, options };
+        match endpoint.call_lent(now, made, lent) {
+            Ok(id) => {
+                let (client, ticket, is_idempotent) =
+                    (call.client, call.ticket, call.is_idempotent);
+                entry.insert(call);
+                self.counts.calls += 1;
+                if is_idempotent && let Some(client) = self.client(client) {
+                    client.reads.retain(|&(known, _)| known != ticket);
+                    client.reads.push((ticket, id));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let failed = uncalled(error);
+                self.count_failed(&failed);
+                Err((call, failed))
+            }
+        }
+    }
+
+    /// Takes what has happened to a connection.
+    pub(super) fn handle(
+        &mut self,
+        now: Time,
+        connection: &Connection<'_>,
+        event: &StreamEvent<'_>,
+    ) {
+        let id = connection.id();
+        match event {
+            StreamEvent::Accepted(_) => self.add(now, id),
+            StreamEvent::Bytes(bytes) => {
+                if let Some(client) = self.client(id) {
+                    client.active_at = now;
+                    client.front.receive(bytes);
+                    self.touched.push(id);
+                }
+            }
+            StreamEvent::Finished => {
+                if let Some(client) = self.client(id) {
+                    client.front.finish();
+                    self.touched.push(id);
+                }
+            }
+            StreamEvent::Closed(_) => {
+                self.counts.clients_lost += 1;
+                // Its place may be another's before it is looked after.
+                let client = self.clients.get_mut(id.index());
+                let client = client.and_then(|client| client.take_if(|client| client.id == id));
+                self.gone.extend(client);
+            }
+            StreamEvent::Connected | StreamEvent::Sent(_) => {}
+        }
+    }
+
+    /// Makes the calls that clients ask for, and writes their answers.
+    pub(super) fn work(&mut self, endpoint: &mut Endpoint, now: Time, streams: &mut Streams) {
+        while let Some(client) = self.gone.pop() {
+            self.release(endpoint, now, client);
+        }
+        if now >= self.stuck_at {
+            self.touched.append(&mut self.stuck);
+            self.stuck_at = Time::MAX;
+        }
+        if now >= self.sweep_at {
+            self.sweep(endpoint, now, streams);
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        for id in touched.drain(..) {
+            self.look_after(endpoint, now, streams, id);
+        }
+        self.touched = touched;
+    }
+
+    /// No client says anything more: they end when they have been answered.
+    pub(super) fn drain(&mut self) {
+        for client in self.clients.iter_mut().flatten() {
+            client.front.finish();
+            self.touched.push(client.id);
+        }
+    }
+
+    /// Clients that there are.
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Calls under way.
+    pub(super) fn calls(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// Calls that may be under way.
+    pub(super) fn window(&self) -> u64 {
+        self.window.size()
+    }
+
+    /// Bytes held for clients.
+    pub(super) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// When it wants to work though nothing happens.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let again = self.again.front().map(|&(at, _)| at);
+        let times = (self.count > 0).then(|| self.sweep_at.min(self.stuck_at));
+        again.into_iter().chain(times).min()
+    }
+
+    /// The counters by their names.
+    pub(super) fn counters(&self) -> Counters {
+        let Counts {
+            clients,
+            clients_lost,
+            calls,
+            again,
+            answered,
+            refused,
+            uncertain,
+            timed_out,
+            rejected,
+            cancelled,
+            ended_memory,
+            ended_partial,
+            ended_unread,
+            ended_idle,
+        } = self.counts;
+        [
+            ("clients", clients),
+            ("clients_lost", clients_lost),
+            ("gateway_calls", calls),
+            ("gateway_called_again", again),
+            ("gateway_answered", answered),
+            ("gateway_refused", refused),
+            ("gateway_uncertain", uncertain),
+            ("gateway_timed_out", timed_out),
+            ("gateway_rejected", rejected),
+            ("gateway_cancelled", cancelled),
+            ("clients_ended_memory", ended_memory),
+            ("clients_ended_partial", ended_partial),
+            ("clients_ended_unread", ended_unread),
+            ("clients_ended_idle", ended_idle),
+        ]
+        .map(|(name, count)| (name.to_owned(), count))
+        .to_vec()
+    }
+
+    fn add(&mut self, now: Time, id: ConnectionId) {
+        let index = id.index();
+        if self.clients.len() <= index {
+            self.clients.resize_with(index + 1, || None);
+        }
+        self.clients[index] = Some(Client {
+            id,
+            front: Front::new(self.config.app, self.config.limits),
+            next: None,
+            held: 0,
+            active_at: now,
+            partial_since: None,
+            unread_since: None,
+            reads: Vec::new(),
+        });
+        self.count += 1;
+        self.counts.clients += 1;
+    }
+
+    fn client(&mut self, id: ConnectionId) -> Option<&mut Client> {
+        self.clients.get_mut(id.index())?.as_mut().filter(|client| client.id == id)
+    }
+
+    /// Does for a client what can be done now.
+    fn look_after(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        streams: &mut Streams,
+        id: ConnectionId,
+    ) {
+        let is_open = streams.is_open(id);
+        let mut is_stuck = false;
+        // What is answered makes room for what is called.
+        let mut is_done = !is_open;
+        while !is_done {
+            let called = self.call(endpoint, now, id);
+            let Some(client) = self.client(id) else { return };
+            let Some(out) = streams.output(id) else {
+                is_stuck = true;
+                break;
+            };
+            let len = out.len();
+            client.front.write(out);
+            is_done = out.len() == len && !called;
+        }
+        streams.flush(id);
+        let is_hog = self.weigh(id, streams.unsent(id));
+        let Some(client) = self.client(id) else { return };
+        let is_partial = client.front.is_partial();
+        client.partial_since = is_partial.then(|| client.partial_since.unwrap_or(now));
+        if !is_open || is_hog || client.front.is_over() && !is_stuck {
+            streams.close(id);
+            let client = self.clients[id.index()].take();
+            client.into_iter().for_each(|client| self.release(endpoint, now, client));
+            return;
+        }
+        streams.set_reading(id, client.front.is_reading() && !is_stuck);
+        let is_waiting = client.next.is_some();
+        if is_stuck {
+            self.stuck.push(id);
+            self.stuck_at = self.stuck_at.min(now + STUCK_LOOK_NS);
+        }
+        if is_waiting {
+            self.waiting.push_back(id);
+        }
+    }
+
+    /// Counts what is held for a client; true if that is too much.
+    fn weigh(&mut self, id: ConnectionId, unsent: usize) -> bool {
+        let Some(client) = self.client(id) else { return false };
+        let waiting = client.next.as_ref().map_or(0, |call| call.message.len());
+        let before = std::mem::replace(&mut client.held, client.front.held() + unsent + waiting);
+        let now = client.held;
+        self.held = self.held + now - before;
+        let memory_max = self.config.memory_max;
+        let is_hog = self.held > memory_max && now > memory_max / self.count.max(1);
+        self.counts.ended_memory += u64::from(is_hog);
+        is_hog
+    }
+
+    /// Makes the calls that a client asks for; true if there were any.
+    fn call(&mut self, endpoint: &mut Endpoint, now: Time, id: ConnectionId) -> bool {
+        let mut called = false;
+        loop {
+            let under_way = self.calls.len() + self.again.len();
+            let has_room = self.window.has_room(under_way);
+            let Some(client) = self.client(id) else { return called };
+            let next = client.next.take().or_else(|| client.front.poll_call());
+            let Some(Call { ticket, message, route, is_idempotent }) = next else { return called };
+            let (target, _) = self.config.targets.of(route);
+            let may_call = has_room && endpoint.may_call(target, message.len());
+            if !may_call && under_way > 0 {
+                let next = Some(Call { ticket, message, route, is_idempotent });
+                if let Some(client) = self.client(id) {
+                    client.next = next;
+                }
+                return called;
+            }
+            called = true;
+            let deadline = now.saturating_add(self.config.timeout_ns);
+            let message = Arc::new(message);
+            let call =
+                Outgoing { client: id, ticket, message, route, is_idempotent, deadline, stops: 0 };
+            if let Err((call, failed)) = self.make(endpoint, now, call)
+                && let Some(client) = self.client(id)
+            {
+                client.front.answer(call.ticket, Err(failed));
+            }
+        }
+    }
+
+    /// A client has gone.
+    fn release(&mut self, endpoint: &mut Endpoint, now: Time, client: Client) {
+        self.held -= client.held;
+        self.count -= 1;
+        for (ticket, id) in client.reads {
+            endpoint.cancel(now, id);
+            self.counts.cancelled += 1;
+            self.calls.retain(|_, call| call.client != client.id || call.ticket != ticket);
+        }
+    }
+
+    /// Ends clients that have let too much time pass.
+    fn sweep(&mut self, endpoint: &mut Endpoint, now: Time, streams: &mut Streams) {
+        self.sweep_at = now.saturating_add(SWEEP_NS);
+        let (client_ns, idle_ns) = (self.config.client_ns_max, self.config.idle_ns_max);
+        let has_passed = |since: Time, limit: u64| now.saturating_sub(since) >= limit;
+        for index in 0..self.clients.len() {
+            let Some(client) = &mut self.clients[index] else { continue };
+            let (written, unsent) = (streams.written(client.id), streams.unsent(client.id));
+            client.unread_since = match client.unread_since {
+                _ if unsent == 0 => None,
+                Some((since, before)) if before == written => Some((since, before)),
+                _ => Some((now, written)),
+            };
+            let is_partial = client.partial_since.is_some_and(|since| has_passed(since, client_ns));
+            let is_unread =
+                client.unread_since.is_some_and(|(since, _)| has_passed(since, client_ns));
+            let is_idle =
+                client.front.is_idle() && unsent == 0 && has_passed(client.active_at, idle_ns);
+            self.counts.ended_partial += u64::from(is_partial);
+            self.counts.ended_unread += u64::from(is_unread && !is_partial);
+            self.counts.ended_idle += u64::from(is_idle && !is_partial);
+            if (is_partial || is_unread || is_idle)
+                && let Some(client) = self.clients[index].take()
+            {
+                streams.close(client.id);
+                self.release(endpoint, now, client);
+            }
+        }
+    }
+
+    fn count_failed(&mut self, failed: &Failed) {
+        let counts = &mut self.counts;
+        *match failed {
+            Failed::Refused(_) => &mut counts.refused,
+            Failed::Uncertain(_) => &mut counts.uncertain,
+            Failed::TimedOut => &mut counts.timed_out,
+            Failed::Rejected(_) => &mut counts.rejected,
+        } += 1;
+    }
+}
+
+impl Targets {
+    /// Where a call goes, and whether the router has to send it to its first server.
+    fn of(self, route: Route) -> (SocketAddr, bool) {
+        match route {
+            Route::Any => (self.reads, false),
+            Route::Same => (self.writes.unwrap_or(self.reads), self.writes.is_none()),
+            Route::Primary => (self.writes.unwrap_or(self.reads), false),
+        }
+    }
+}
+
+/// Why a call has no answer, for a client.
+fn failed(failure: Failure, text: &[u8]) -> Failed {
+    let words = |text: &str| text.to_owned();
+    match failure {
+        Failure::Deadline => Failed::TimedOut,
+        Failure::Rejected { .. } => Failed::Rejected(String::from_utf8_lossy(text).into_owned()),
+        Failure::Refused(DropReason::Application) => {
+            Failed::Rejected(words("it cannot be called there"))
+        }
+        Failure::Refused(DropReason::TooLarge) => {
+            Failed::Uncertain(words("the request or its answer is too long"))
+        }
+        Failure::Refused(DropReason::Uncertain) => {
+            Failed::Uncertain(words("the server has gone, or is silent"))
+        }
+        Failure::Refused(DropReason::Panicked | DropReason::Unanswered) => {
+            Failed::Uncertain(words("the server has not answered"))
+        }
+        Failure::Refused(reason) => Failed::Refused(words(match reason {
+            DropReason::Overload => "too much waits for the servers",
+            DropReason::Expired => "it has waited for a server for too long",
+            DropReason::NoServer => "no server is in service",
+            DropReason::Stopping => "the server is stopping, or cannot be reached",
+            _ => "a server refuses it",
+        })),
+        Failure::ReplyTooLarge => Failed::Uncertain(words("the answer is too long")),
+        failure => Failed::Uncertain(failure.to_string()),
+    }
+}
+
+/// Why a call was not made.
+fn uncalled(error: CallError) -> Failed {
+    Failed::Refused(error.to_string())
+}
+
+/// Before a call that was refused is made again: about what stands in a queue that refuses.
+const AGAIN_NS: u64 = 2_000_000;
+
+/// Servers that are stopping, one after the other, that a call is tried at.
+const STOPS_MAX: u32 = 3;
+
+/// Between two looks at times.
+const SWEEP_NS: u64 = 250_000_000;
+
+/// Between two looks at clients that do not read.
+const STUCK_LOOK_NS: u64 = 1_000_000;

@@ -1,0 +1,194 @@
+//! `--dataplane xdp`: the program at an interface that places requests before the router does, and what must hold
+//! for it.
+//!
+//! It is pinned in a folder of its own for each interface, so that a router that is killed leaves it placing, and
+//! the next one takes it over. A router that ends by itself detaches it.
+
+use std::net::SocketAddr;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
+use std::path::Path;
+use std::{fs, io};
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use tailcut_net::ebpf::router::{COUNT_NAMES, SERVERS_MAX, XdpConfig, XdpRouter};
+use tailcut_net::ebpf::{Mode, interface_index};
+use tailcut_proto::node::Time;
+use tailcut_proto::router::Router;
+
+use super::{Args, FilterPlace, policy};
+use crate::counters::Counters;
+
+/// What places requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DataPlane {
+    /// The router itself, over sockets
+    Sockets,
+    /// A program in the kernel, before its network stack (XDP); the router has what that cannot place
+    Xdp,
+}
+
+/// Where the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum XdpMode {
+    /// In the interface's driver
+    Native,
+    /// Behind the driver: on every interface, and slower on a fast one
+    Generic,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DataPlaneFlags {
+    /// What places requests. `xdp` needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, keeps the client as the source,
+    /// and knows random, rr, jsq:2, jbsq:N and jbsq:auto
+    #[arg(long, value_name = "PLANE", default_value = "sockets")]
+    pub(super) dataplane: DataPlane,
+    /// The interface that requests come in by, for --dataplane xdp
+    #[arg(long, value_name = "IF")]
+    interface: Option<String>,
+    /// Where the program runs
+    #[arg(long, value_name = "MODE", default_value = "native")]
+    xdp_mode: XdpMode,
+    /// Where XDP cannot be had, say why and go on without
+    #[arg(long)]
+    xdp_or_sockets: bool,
+}
+
+/// An attached program; detached when it is dropped.
+pub(super) struct Plane {
+    xdp: XdpRouter,
+    /// Nobody else has the interface while this is bound.
+    _lock: UnixListener,
+}
+
+impl DataPlaneFlags {
+    /// Puts the program before a router, if it is asked for.
+    pub(super) fn open(
+        &self,
+        args: &Args,
+        (now, listen): (Time, SocketAddr),
+        router: &mut Router,
+    ) -> Result<Option<Plane>> {
+        if self.dataplane == DataPlane::Sockets {
+            if self.interface.is_some() {
+                bail!("--interface is for --dataplane xdp");
+            }
+            return Ok(None);
+        }
+        match self.attach(args, (now, listen), router) {
+            Err(error) if self.xdp_or_sockets => {
+                eprintln!("tailcut: no XDP, the router goes on without: {error:#}");
+                Ok(None)
+            }
+            plane => plane.map(Some),
+        }
+    }
+
+    fn attach(
+        &self,
+        args: &Args,
+        (now, listen): (Time, SocketAddr),
+        router: &mut Router,
+    ) -> Result<Plane> {
+        let Some(interface) = &self.interface else {
+            bail!("--dataplane xdp needs --interface IF, the one that requests come in by");
+        };
+        check(args, listen)?;
+        let index = interface_index(interface)?;
+        check_forwarding(interface, listen)?;
+        let _lock = lock(interface)?;
+        let folder = Path::new(FOLDER).join(interface);
+        let xdp =
+            XdpRouter::load_pinned(&folder).map_err(|error| explain_folder(error, &folder))?;
+        let mut plane = Plane { xdp, _lock };
+        let policy = policy(args);
+        plane.xdp.configure(&XdpConfig { listen, policy, packet_len_max: PACKET_LEN_MAX });
+        let places = plane.xdp.places();
+        places.keep_only(&router.servers().map(|server| server.addr).collect::<Vec<_>>());
+        router.share_places(now, Box::new(places));
+        let mode = if self.xdp_mode == XdpMode::Native { Mode::Native } else { Mode::Generic };
+        plane.xdp.attach(index, mode).with_context(|| format!("no XDP on {interface}"))?;
+        Ok(plane)
+    }
+}
+
+impl Plane {
+    /// What the program has counted since it was first loaded.
+    pub(super) fn counts(&self) -> [u64; COUNT_NAMES.len()] {
+        self.xdp.counts()
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if let Err(error) = self.xdp.detach() {
+            eprintln!("tailcut: the XDP program cannot be detached: {error}");
+        }
+    }
+}
+
+/// The program's counters by name.
+pub(super) fn counters(counts: &[u64; COUNT_NAMES.len()]) -> Counters {
+    COUNT_NAMES.iter().zip(counts).map(|(name, &count)| ((*name).to_owned(), count)).collect()
+}
+
+/// Refuses what the program cannot do.
+fn check(args: &Args, listen: SocketAddr) -> Result<()> {
+    let policy = policy(args);
+    if !XdpRouter::knows(policy) {
+        bail!(
+            "--dataplane xdp knows the policies random, rr, jsq:2, jbsq:N and jbsq:auto, and not {policy}"
+        );
+    }
+    if listen.ip().is_unspecified() {
+        bail!("--dataplane xdp takes requests for one address: name it in --listen");
+    }
+    if args.serving.threads != 1 || !args.upstream.is_empty() {
+        bail!("--dataplane xdp goes with one thread and without --upstream");
+    }
+    if args.filter == FilterPlace::Router {
+        bail!("replies do not come back through an XDP router: leave --filter out");
+    }
+    Ok(())
+}
+
+/// The kernel tells the way to a server only of an interface on which it forwards.
+fn check_forwarding(interface: &str, listen: SocketAddr) -> Result<()> {
+    let family = if listen.is_ipv4() { "ipv4" } else { "ipv6" };
+    let path = format!("/proc/sys/net/{family}/conf/{interface}/forwarding");
+    let state = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    if state.trim() == "0" {
+        bail!(
+            "XDP learns the ways to servers from the kernel, which tells them where it forwards: \
+             sysctl -w net.{family}.conf.{interface}.forwarding=1"
+        );
+    }
+    Ok(())
+}
+
+/// An abstract name, which goes with the process, and is apart for each network namespace.
+fn lock(interface: &str) -> Result<UnixListener> {
+    let address = UnixAddress::from_abstract_name(format!("tailcut-xdp-{interface}"))?;
+    UnixListener::bind_addr(&address)
+        .map_err(|_| anyhow!("another router has the XDP program of {interface}"))
+}
+
+fn explain_folder(error: io::Error, folder: &Path) -> anyhow::Error {
+    match error.raw_os_error() {
+        Some(_) => anyhow!(
+            "{}: {error}; it must be in a file system of type bpf: mount -t bpf bpf /sys/fs/bpf",
+            folder.display()
+        ),
+        None => error.into(),
+    }
+}
+
+/// Of the routers of this host, one for each interface.
+const FOLDER: &str = "/sys/fs/bpf/tailcut";
+
+/// Longest UDP payload that is placed: what fits an Ethernet frame of 9,000 bytes.
+const PACKET_LEN_MAX: usize = 9_000 - 48;
+
+/// The most servers.
+pub(super) const XDP_SERVERS_MAX: usize = SERVERS_MAX;

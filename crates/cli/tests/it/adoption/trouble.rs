@@ -1,0 +1,255 @@
+//! Servers that die, stop, or are none; clients that leave, or mean no good.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::client::{Client, command};
+use super::{bridge, gateway, wait_until_quiet};
+use crate::harness::signal;
+use crate::{port, servers};
+
+/// A Redis at a port that stays the same.
+struct Redis {
+    child: Child,
+    port: u16,
+}
+
+impl Redis {
+    fn start(port: u16) -> Self {
+        let mut command = Command::new("redis-server");
+        command.args([
+            "--port",
+            &port.to_string(),
+            "--bind",
+            "127.0.0.1",
+            "--save",
+            "",
+            "--appendonly",
+            "no",
+        ]);
+        let child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("redis-server");
+        Self { child, port }
+    }
+
+    fn restart(&mut self) {
+        self.end();
+        *self = Self::start(self.port);
+    }
+
+    fn end(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn is_there() -> bool {
+    // Says that it is skipped, where it is.
+    servers::redis(&[]).is_some()
+}
+
+#[test]
+fn a_server_that_is_killed_is_refused_for_and_comes_back() {
+    if !is_there() {
+        return;
+    }
+    let port = port::free();
+    let (behind, behind_admin) = bridge("redis", &format!("tcp://127.0.0.1:{port}"), &[]);
+    assert_eq!(behind_admin.get("/readyz").0, 503);
+    let mut server = Redis::start(port);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    assert_eq!(behind_admin.get("/readyz").0, 200);
+    let (front, front_admin) = gateway("redis", behind.address(), &[]);
+    let mut client = Client::connect(front.address());
+    for round in 1..=3 {
+        assert_eq!(client.ask("SET a 1"), "+OK\r\n");
+        server.end();
+        super::wait_until_at_most(&behind_admin, "tailcut_bridge_server_up", 0.0);
+        let error = client.ask("SET a 2");
+        assert!(
+            error.starts_with("-REFUSED it has not run: ") || error.starts_with("-UNCERTAIN "),
+            "{error}"
+        );
+        server.restart();
+        behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+        assert_eq!(client.ask("GET a"), "$-1\r\n");
+        assert!(behind_admin.value("tailcut_bridge_server_outages_total") >= f64::from(round));
+    }
+    drop(client);
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+}
+
+/// Writes that were with it may have run, reads are tried again; its places come back.
+#[test]
+fn a_server_that_is_stopped_is_given_up_and_comes_back() {
+    if !is_there() {
+        return;
+    }
+    let server = Redis::start(port::free());
+    let to = format!("tcp://127.0.0.1:{}", server.port);
+    let (behind, behind_admin) =
+        bridge("redis", &to, &["--silence", "300ms", "--outstanding", "4"]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let (front, front_admin) = gateway("redis", behind.address(), &["--timeout", "2s"]);
+    let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(front.address())).collect();
+    assert_eq!(clients[0].ask("SET a 1"), "+OK\r\n");
+    signal("STOP", &server.child);
+    for client in &mut clients {
+        client.send(&[command("INCR a")]);
+    }
+    for client in &mut clients {
+        let error = String::from_utf8(client.reply()).expect("text");
+        assert!(error.starts_with("-REFUSED ") || error.starts_with("-UNCERTAIN "), "{error}");
+    }
+    signal("CONT", &server.child);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    assert!(behind_admin.value("tailcut_bridge_server_silent_total") >= 1.0);
+    let value = (0..1_000).map(|_| clients[0].ask("GET a")).find(|reply| reply.starts_with('$'));
+    let value = value.expect("it is answered again");
+    let value: u64 = value.lines().nth(1).expect("a value").parse().expect("a number");
+    // None has run twice, whoever has been told what.
+    assert!((1..=9).contains(&value), "{value}");
+    drop(clients);
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+}
+
+#[test]
+fn a_server_that_talks_nonsense_is_none() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // Whoever has gone need not hear it.
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let (_behind, admin) = bridge("redis", &format!("tcp://{address}"), &[]);
+    admin.wait_for("tailcut_bridge_server_connect_failed_total", 3.0);
+    assert_eq!((admin.get("/readyz").0, admin.value("tailcut_bridge_server_up")), (503, 0.0));
+}
+
+#[test]
+fn clients_that_leave_in_the_middle_leave_nothing_behind() {
+    let Some(server) = servers::redis(&[]) else { return };
+    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
+    let (front, front_admin) = gateway("redis", behind.address(), &[]);
+    for round in 0..30 {
+        let mut client = Client::connect(front.address());
+        match round % 3 {
+            // In the middle of a command.
+            0 => {
+                client.stream.write_all(b"*2\r\n$3\r\nGET\r\n$100\r\nabc").expect("it takes bytes")
+            }
+            // Before the answers.
+            1 => client.send(&vec![command("GET a"); 100]),
+            // In the middle of an answer.
+            _ => {
+                client.send(&[
+                    vec![b"SET".to_vec(), b"long".to_vec(), vec![b'x'; 1 << 20]],
+                    command("GET long"),
+                ]);
+                assert_eq!(client.reply(), b"+OK\r\n");
+            }
+        }
+    }
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+    assert_eq!(front_admin.value("tailcut_gateway_clients_total"), 30.0);
+    // A client that says no more is still answered.
+    let mut client = Client::connect(front.address());
+    client.send(&[command("SET a 1"), command("GET a")]);
+    client.stream.shutdown(Shutdown::Write).expect("it can");
+    assert_eq!((client.reply(), client.reply()), (b"+OK\r\n".to_vec(), b"$1\r\n1\r\n".to_vec()));
+    assert_eq!(client.try_reply(), None);
+}
+
+#[test]
+fn clients_that_mean_no_good_cost_little_and_are_counted() {
+    let Some(server) = servers::redis(&[]) else { return };
+    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
+    let limits = ["--client-timeout", "300ms", "--memory", "16MiB", "--connections", "40"];
+    let (front, admin) = gateway("redis", behind.address(), &limits);
+    let said = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(front.address()).expect("a connection");
+        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+        // It may be cut off meanwhile.
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let error = said(b"*2\r\n$3\r\nSET\r\n$1073741824\r\n");
+    assert_eq!(error, "-ERR Protocol error: invalid bulk length\r\n");
+    assert_eq!(said(b"*1000000000\r\n"), "-ERR Protocol error: invalid multibulk length\r\n");
+    assert!(said(&[b'a'; 100_000]).contains("too big inline request"));
+    // A request that does not go on.
+    assert_eq!(said(b"*2\r\n$3\r\nGET\r\n$10"), "");
+    admin.wait_for("tailcut_gateway_clients_ended_partial_total", 1.0);
+    // Answers that nobody reads.
+    let mut setter = Client::connect(front.address());
+    setter.send(&[vec![b"SET".to_vec(), b"long".to_vec(), vec![b'x'; 4 << 20]]]);
+    assert_eq!(setter.reply(), b"+OK\r\n");
+    let mut deaf: Vec<Client> = (0..4).map(|_| Client::connect(front.address())).collect();
+    for client in &mut deaf {
+        client.send(&vec![command("GET long"); 8]);
+    }
+    let ended =
+        |reason: &str| admin.value(&format!("tailcut_gateway_clients_ended_{reason}_total"));
+    let has_come = (0..10_000).any(|_| ended("unread") + ended("memory") >= 4.0);
+    assert!(has_come, "{} {}", ended("unread"), ended("memory"));
+    // More than may connect.
+    let crowd: Vec<_> = (0..60).map(|_| TcpStream::connect(front.address())).collect();
+    admin.wait_for("tailcut_gateway_stream_accepts_refused_total", 1.0);
+    drop(crowd);
+    // Others have not been kept out.
+    super::wait_until_at_most(&admin, "tailcut_gateway_client_connections", 1.0);
+    assert_eq!(Client::connect(front.address()).ask("STRLEN long"), ":4194304\r\n");
+    drop((deaf, setter));
+    wait_until_quiet(&admin, &[&behind_admin]);
+}
+
+#[test]
+fn a_drained_gateway_answers_what_it_has_and_ends_its_clients() {
+    let Some(server) = servers::redis(&[]) else { return };
+    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let (front, _) = gateway("redis", behind.address(), &[]);
+    let address: SocketAddr = front.address().parse().expect("an address");
+    let mut idle = Client::connect(address);
+    assert_eq!(idle.ask("PING"), "+PONG\r\n");
+    front.signal("TERM");
+    let (code, _, stderr) = front.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("  gateway_answered"), "{stderr}");
+    assert_eq!(idle.try_reply(), None);
+    assert!(TcpStream::connect(address).is_err());
+    behind.signal("TERM");
+    let (code, _, stderr) = behind.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.starts_with("bridged:\n"), "{stderr}");
+}
+
+#[test]
+fn a_control_socket_shows_how_they_are() {
+    let Some(server) = servers::redis(&[]) else { return };
+    let path = std::env::temp_dir().join(format!("tailcut-bridge-{}.sock", std::process::id()));
+    let path = path.to_string_lossy().into_owned();
+    let (_behind, admin) =
+        bridge("redis", &format!("tcp://{}", server.address), &["--control", &path]);
+    admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let shown = crate::harness::succeed(&["control", &path, "status"]);
+    assert!(shown.starts_with("bridge  app redis  listen 127.0.0.1:"), "{shown}");
+    let json = crate::harness::succeed(&["control", &path, "status", "--json", "-"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("it is JSON");
+    assert_eq!((&json["command"], &json["gauges"]["server_up"]), (&"bridge".into(), &1.into()));
+    let refused = crate::harness::run(&["control", &path, "drain", "127.0.0.1:1"]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("no servers to change"));
+}

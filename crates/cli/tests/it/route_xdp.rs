@@ -1,0 +1,222 @@
+//! A router whose requests a program in the kernel places: a client, a switch, a router and four servers, each in a
+//! network namespace of its own.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use crate::harness::{Service, finish, succeed};
+
+/// Namespaces at one switch; gone with this.
+struct Network {
+    id: String,
+}
+
+impl Network {
+    /// `None`, said aloud, where this process may not, or something is missing.
+    fn create() -> Option<Self> {
+        let skip = |reason: &str| {
+            writeln!(std::io::stderr(), "SKIPPED: {reason}").expect("standard error");
+            None
+        };
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let network = Self { id: format!("tx{}x{count}", std::process::id()) };
+        if Command::new("ethtool").arg("--version").output().is_err() {
+            return skip("ethtool is missing (Debian: ethtool)");
+        }
+        if std::fs::create_dir_all("/sys/fs/bpf/tailcut").is_err() {
+            return skip("no file system of type bpf at /sys/fs/bpf");
+        }
+        let switch = network.name("sw");
+        if let Err(error) = ip(&format!("netns add {switch}")) {
+            return skip(&format!("no network namespace: {}", error.trim()));
+        }
+        must(&format!("-n {switch} link add br0 type bridge"));
+        must(&format!("-n {switch} link set br0 up"));
+        for (index, host) in HOSTS.iter().enumerate() {
+            let (name, far) = (network.name(host), network.interface(host));
+            must(&format!("netns add {name}"));
+            must(&format!("link add {far} netns {name} type veth peer name {far} netns {switch}"));
+            must(&format!("-n {switch} link set {far} master br0 up"));
+            must(&format!("-n {name} addr add 10.88.0.{}/24 dev {far}", index + 1));
+            must(&format!("-n {name} link set {far} up"));
+            // XDP sends frames as they are: their checksums must be whole, and the far end must take frames.
+            network.run(host, "ethtool", &["-K", &far, "tx", "off"]);
+            network.run("sw", "ethtool", &["-K", &far, "gro", "on"]);
+        }
+        let forwarding = format!("net.ipv4.conf.{}.forwarding=1", network.interface("r"));
+        network.run("r", "sysctl", &["-qw", &forwarding]);
+        Some(network)
+    }
+
+    fn name(&self, host: &str) -> String {
+        format!("{}{host}", self.id)
+    }
+
+    fn interface(&self, host: &str) -> String {
+        format!("{}{host}", self.id)
+    }
+
+    /// A command on a host. `ip netns exec` would put another /sys in the place of that with the pinned programs.
+    fn command(&self, host: &str, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.name(host))).arg(program);
+        command
+    }
+
+    fn run(&self, host: &str, program: &str, args: &[&str]) {
+        let output = self.command(host, program).args(args).output().expect("it runs");
+        assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn tailcut(&self, host: &str) -> Command {
+        self.command(host, env!("CARGO_BIN_EXE_tailcut"))
+    }
+
+    fn servers(&self) -> Vec<Service> {
+        let serve = |index: usize| {
+            let mut command = self.tailcut(HOSTS[index]);
+            let listen = format!("10.88.0.{}:8000", index + 1);
+            command.args(["serve", "--app", "synthetic", "--router", ROUTER, "--listen", &listen]);
+            Service::start_command(&mut command, 1)
+        };
+        (2..HOSTS.len()).map(serve).collect()
+    }
+
+    fn router(&self, policy: &str, control: &Path) -> Service {
+        let mut command = self.tailcut("r");
+        command.args(["route", "--listen", ROUTER, "--policy", policy, "--dataplane", "xdp"]);
+        // A busy machine may stop servers for longer than any network would.
+        command.args(["--interface", &self.interface("r"), "--silent-after", "30s"]);
+        command.args(
+            (2..HOSTS.len())
+                .flat_map(|at| ["--server".to_owned(), format!("10.88.0.{}:8000", at + 1)]),
+        );
+        command.arg("--control").arg(control);
+        Service::start_command(&mut command, 1)
+    }
+
+    /// Where a router pins its program.
+    fn pinned(&self) -> PathBuf {
+        Path::new("/sys/fs/bpf/tailcut").join(self.interface("r"))
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for host in HOSTS.iter().chain(&["sw"]) {
+            let _ = ip(&format!("netns del {}", self.name(host)));
+        }
+        // Of a router that was killed.
+        let _ = Command::new("rm").arg("-r").arg(self.pinned()).output();
+    }
+}
+
+#[test]
+fn requests_are_placed_by_xdp_and_a_router_that_is_killed_is_not_missed() {
+    let Some(network) = Network::create() else { return };
+    let _servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let router = network.router("jbsq:8", &control);
+    settle(&control);
+    let load = ["measure", "--target", ROUTER, "--app", "synthetic:exp:100us", "--rate", "500"];
+    let times = ["--duration", "3s", "--warmup", "500ms", "--json", "-"];
+    let patience = ["--timeout", "30s"];
+    let mut measure = network.tailcut("c");
+    measure.args(load).args(times).args(patience).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = measure.spawn().expect("the binary starts");
+    wait_for(&control, "xdp_placed", 500);
+    router.signal("KILL");
+    drop(router);
+    assert!(network.pinned().join("link").exists(), "it goes on without its router");
+    let router = network.router("jbsq:8", &control);
+    let result = finish(child);
+    let count = |name: &str| result["counts"][name].as_u64().expect("a count");
+    // What was sent again while no router was there, and may run once, the next cannot know of: it is refused,
+    // and so is what it has held. Of what the program places nothing is missed.
+    assert_eq!(count("replied") + count("refused"), count("sent"), "{}", result["counts"]);
+    assert!(count("refused") * 5 <= count("sent"), "{}", result["counts"]);
+    let placed = counter(&control, "xdp_placed");
+    // The rest came again, or while the servers of a busy machine were full.
+    assert!(placed >= 800, "XDP has placed {placed} of some 1,750");
+    settle(&control);
+    router.signal("TERM");
+    let (code, _, errors) = router.wait();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(!network.pinned().exists(), "it has cleaned up");
+}
+
+#[test]
+fn what_xdp_cannot_do_is_named() {
+    let Some(network) = Network::create() else { return };
+    let refusal = |args: &[&str]| {
+        let mut command = network.tailcut("r");
+        let output = command.arg("route").args(["--server", "10.88.0.3:8000"]).args(args).output();
+        let output = output.expect("it runs");
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let interface = network.interface("r");
+    let xdp = ["--listen", ROUTER, "--dataplane", "xdp", "--interface", &interface, "--policy"];
+    let with = |policy: &'static str| [&xdp[..], &[policy]].concat();
+    assert!(refusal(&with("jsq:3")).contains("knows the policies random, rr, jsq:2, jbsq:N"));
+    assert!(refusal(&["--listen", ROUTER, "--dataplane", "xdp"]).contains("--interface IF"));
+    let everywhere =
+        ["--listen", "0.0.0.0:8000", "--dataplane", "xdp", "--policy", "rr", "--interface"];
+    assert!(refusal(&[&everywhere[..], &[&interface]].concat()).contains("name it in --listen"));
+    let off = format!("net.ipv4.conf.{interface}.forwarding=0");
+    network.run("r", "sysctl", &["-qw", &off]);
+    assert!(
+        refusal(&with("rr")).contains(&format!("sysctl -w net.ipv4.conf.{interface}.forwarding=1"))
+    );
+    let absent =
+        ["--listen", ROUTER, "--dataplane", "xdp", "--policy", "rr", "--interface", "no-such"];
+    assert!(refusal(&absent).contains("no interface is named no-such"));
+}
+
+/// Waits until nothing is outstanding at any server.
+fn settle(control: &Path) {
+    wait(control, |status| {
+        let servers = status["servers"].as_array().expect("servers");
+        servers.iter().all(|server| server["outstanding"] == 0 && server["state"] == "in_service")
+    });
+}
+
+fn wait_for(control: &Path, name: &str, least: u64) {
+    wait(control, |status| status["counters"][name].as_u64() >= Some(least));
+}
+
+/// Each look starts a process, so that this waits for a minute and more.
+fn wait(control: &Path, holds: impl Fn(&Value) -> bool) {
+    let held = (0..20_000).any(|_| holds(&status(control)));
+    assert!(held, "{}", status(control));
+}
+
+fn counter(control: &Path, name: &str) -> u64 {
+    status(control)["counters"][name].as_u64().expect("a counter")
+}
+
+fn status(control: &Path) -> Value {
+    let text = succeed(&["control", control.to_str().expect("a text"), "status", "--json", "-"]);
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn must(arguments: &str) {
+    ip(arguments).expect("a network");
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let output =
+        Command::new("ip").args(arguments.split(' ')).output().map_err(|e| e.to_string())?;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.success() { Ok(()) } else { Err(error) }
+}
+
+/// A client, a router and four servers.
+const HOSTS: [&str; 6] = ["c", "r", "a", "b", "d", "e"];
+
+const ROUTER: &str = "10.88.0.2:8000";
