@@ -66,8 +66,8 @@ pub fn read(message: &[u8]) -> Result<Commands, MessageError> {
         if let Some(why) = why {
             return Err(MessageError::Refused { name: name(command), why });
         }
-        // No server answers a command without a name.
-        if command.name().is_empty() {
+        // No server answers it, so that the next one's answer would be taken for its own.
+        if command.is_empty() {
             return Err(MessageError::Cut);
         }
         (at, count) = (at + len, count + 1);
@@ -124,6 +124,8 @@ mod tests {
         check(&["LPOP a"], 0, 1, false);
         check(&["SET a b", "DEL c"], 0, 2, false);
         check(&["HELLO 3", "GET a"], RESP3.len(), 1, true);
+        // A name of no letters is one that the server does not know, and says so.
+        check(&[""], 0, 1, false);
     }
 
     #[test]

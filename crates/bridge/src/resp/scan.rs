@@ -131,7 +131,12 @@ impl<'a> Command<'a> {
         Arguments { rest: &self.bytes[start..] }
     }
 
-    /// Its name; empty for one that has no arguments.
+    /// Whether it has no arguments, not even a name: no server answers such a command.
+    pub fn is_empty(self) -> bool {
+        self.arguments().next().is_none()
+    }
+
+    /// Its name, which may be of no letters; empty for one that has no arguments.
     pub fn name(self) -> &'a [u8] {
         self.arguments().next().unwrap_or_default()
     }
