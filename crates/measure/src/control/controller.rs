@@ -6,13 +6,13 @@
 //! | warming up | anything else | measuring |
 //! | measuring | see the table of [`super`] | measuring on, warming up, or stopped |
 
-use super::found::{Found, SETTLED};
+use super::found::{Found, SETTLED, Samples};
 use super::totals::Totals;
 use super::{
     Correction, Forecast, Known, Leg, Limits, PERCENTILES, Report, Settings, Setup, Step, Window,
 };
 use crate::objective::{Answer, is_same};
-use crate::statistics::drift::drift;
+use crate::statistics::drift::{Halved, drift};
 use crate::statistics::quantile::Estimate;
 use crate::statistics::series::{Series, Timed};
 use crate::verdict::{Reason, Verdict};
@@ -49,7 +49,7 @@ impl Controller {
     pub fn new(settings: Settings) -> Self {
         let limit = settings.limits.samples_max;
         Self {
-            found: Found::of(&[], &[], &settings),
+            found: Found::of(&mut Samples::new(&[], &[]), &settings),
             setup: settings.setup,
             state: State::Measuring,
             intended: Series::new(limit),
@@ -87,8 +87,7 @@ impl Controller {
             State::WarmingUp(leg_ns) => self.handle_warm_up(window, leg_ns),
             State::Measuring => {
                 self.totals.add(window);
-                self.found =
-                    Found::of(self.intended.samples(), self.actual.samples(), &self.settings);
+                self.found = Found::of(&mut self.samples(), &self.settings);
                 self.look()
             }
         }
@@ -105,7 +104,7 @@ impl Controller {
         if !self.totals.agents_lost.is_empty() || self.is_interrupted {
             return self.stop();
         }
-        let settled = drift(self.intended.samples(), self.settings.p)
+        let settled = drift(&mut Halved::new(self.intended.samples()), self.settings.p)
             .is_none_or(|drift| !drift.is_beyond(SETTLED));
         let longer_ns = leg_ns.saturating_mul(2).min(self.warmup_left_ns());
         if !settled && longer_ns > 0 {
@@ -213,7 +212,7 @@ impl Controller {
         self.intended.clear();
         self.actual.clear();
         self.totals = Totals::default();
-        self.found = Found::of(&[], &[], &self.settings);
+        self.found = Found::of(&mut self.samples(), &self.settings);
     }
 
     /// What of the run's time is left for warm-ups, when each is to be followed by a measurement.
@@ -246,6 +245,10 @@ impl Controller {
         }))
     }
 
+    fn samples(&self) -> Samples<'_> {
+        Samples::new(self.intended.samples(), self.actual.samples())
+    }
+
     /// The verdict on a percentile.
     fn verdict(&self, found: &Found) -> Verdict {
         let lost =
@@ -258,9 +261,8 @@ impl Controller {
     fn known(&self) -> Vec<Known> {
         let asked = self.settings.p;
         let usual = PERCENTILES.into_iter().filter(|&p| !is_same(p, asked));
-        let beside = usual.map(|p| {
-            Found::beside(p, self.intended.samples(), self.actual.samples(), &self.settings)
-        });
+        let mut samples = self.samples();
+        let beside = usual.map(|p| Found::beside(p, &mut samples, &self.settings));
         let known = |found: Found| {
             Some(Known { estimate: found.intended.ok()?, verdict: self.verdict(&found) })
         };

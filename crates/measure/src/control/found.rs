@@ -7,7 +7,8 @@
 use super::totals::{Totals, lateness};
 use super::{Settings, Target};
 use crate::objective::{Answer, Objective};
-use crate::statistics::quantile::{BEYOND_MIN, Estimate, Unsupported, estimate};
+use crate::statistics::drift::Halved;
+use crate::statistics::quantile::{BEYOND_MIN, Estimate, Ranked, Unsupported};
 use crate::statistics::stationarity::{Stationarity, stationarity};
 use crate::verdict::Reason;
 
@@ -21,34 +22,49 @@ pub(super) struct Found {
     pub(super) stationarity: Stationarity,
 }
 
+/// The samples of a measurement, of which percentiles are asked.
+#[derive(Clone, Debug)]
+pub(super) struct Samples<'a> {
+    /// Latencies from the intended sends, ns, in the order of these.
+    intended: Halved<'a>,
+    /// From the actual sends.
+    actual: Ranked<'a>,
+}
+
+impl<'a> Samples<'a> {
+    pub(super) fn new(intended: &'a [f32], actual: &'a [f32]) -> Self {
+        Self { intended: Halved::new(intended), actual: Ranked::new(actual) }
+    }
+}
+
 impl Found {
-    /// The percentile that `settings` ask for, from latencies from the intended and from the actual
-    /// send.
-    pub(super) fn of(intended: &[f32], actual: &[f32], settings: &Settings) -> Self {
-        Self::at(settings.p, settings.target, (intended, actual), settings.confidence)
+    /// The percentile that `settings` ask for.
+    pub(super) fn of(samples: &mut Samples<'_>, settings: &Settings) -> Self {
+        Self::at(settings.p, settings.target, samples, settings.confidence)
     }
 
     /// Another percentile, which nobody asked for: known as well as that one was to be, or as is
     /// usual where that was to be decided on.
-    pub(super) fn beside(p: f64, intended: &[f32], actual: &[f32], settings: &Settings) -> Self {
+    pub(super) fn beside(p: f64, samples: &mut Samples<'_>, settings: &Settings) -> Self {
         let target = match settings.target {
             Target::Decision(_) => Settings::new(p).target,
             target => target,
         };
-        Self::at(p, target, (intended, actual), settings.confidence)
+        Self::at(p, target, samples, settings.confidence)
     }
 
-    fn at(p: f64, target: Target, (intended, actual): (&[f32], &[f32]), confidence: f64) -> Self {
+    fn at(p: f64, target: Target, samples: &mut Samples<'_>, confidence: f64) -> Self {
         // Whoever may stop at any of several looks stops at a lucky one, so they share the risk.
         let shared = 1.0 - (1.0 - confidence) / LOOKS;
-        let of =
-            |samples| estimate(samples, p, shared).map(|found| Estimate { confidence, ..found });
+        let of = |ranked: &mut Ranked<'_>| {
+            ranked.estimate(p, shared).map(|found| Estimate { confidence, ..found })
+        };
         Self {
             p,
             target,
-            intended: of(intended),
-            actual: of(actual),
-            stationarity: stationarity(intended, p),
+            intended: of(&mut samples.intended.whole),
+            actual: of(&mut samples.actual),
+            stationarity: stationarity(&mut samples.intended, p),
         }
     }
 

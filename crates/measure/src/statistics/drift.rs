@@ -11,7 +11,7 @@
 
 use super::batches::{CELLS, cells, long_run};
 use super::difference::Difference;
-use super::quantile::{estimate, percentile};
+use super::quantile::Ranked;
 use super::reference::student_beyond;
 
 /// How the second half of a run differs from the first.
@@ -45,12 +45,30 @@ impl Drift {
     }
 }
 
-/// Compares the halves of `samples`, which are in the order of sending, in the body and in the
-/// percentile `p`. `None` for fewer than sixteen samples, which make no halves.
-pub fn drift(samples: &[f32], p: f64) -> Option<Drift> {
-    let (first, second) = samples.split_at(samples.len() / 2);
-    let (body, body_p_value) = body([first, second], percentile(samples, p))?;
-    let [before, after] = [first, second].map(|half| estimate(half, p, 1.0 - SIGNIFICANCE).ok());
+/// A run's samples, in the order of their sending, as a whole and by halves.
+#[derive(Clone, Debug)]
+pub struct Halved<'a> {
+    /// All of them.
+    pub whole: Ranked<'a>,
+    /// The first half, and the second.
+    pub halves: [Ranked<'a>; 2],
+}
+
+impl<'a> Halved<'a> {
+    /// Parts `samples`, ns, in the middle.
+    pub fn new(samples: &'a [f32]) -> Self {
+        let (first, second) = samples.split_at(samples.len() / 2);
+        Self { whole: Ranked::new(samples), halves: [first, second].map(Ranked::new) }
+    }
+}
+
+/// Compares the halves of a run in the body and in the percentile `p`. `None` for fewer than sixteen
+/// samples, which make no halves.
+pub fn drift(run: &mut Halved<'_>, p: f64) -> Option<Drift> {
+    let most = run.whole.percentile(p);
+    let (body, body_p_value) = body([run.halves[0].samples(), run.halves[1].samples()], most)?;
+    let [before, after] =
+        run.halves.each_mut().map(|half| half.estimate(p, 1.0 - SIGNIFICANCE).ok());
     let tail = before.zip(after).filter(|(before, _)| before.value_ns > 0.0);
     Some(Drift {
         body,

@@ -75,39 +75,94 @@ pub enum Unsupported {
     NoShare(f64),
 }
 
-/// Estimates the percentile `p`, a share in (0, 1), of `samples` in the order of their sending, in
-/// ns. `confidence` is how often the interval is to contain the truth, such as 0.95.
+/// Samples in the order of their sending, ns, and the same by size, in as much order as what was
+/// asked of them took: so that to ask several percentiles of them costs little more than one.
+#[derive(Clone, Debug)]
+pub struct Ranked<'a> {
+    samples: &'a [f32],
+    /// From the first question on.
+    ordered: Option<Ordered>,
+}
+
+impl<'a> Ranked<'a> {
+    /// Of `samples` nothing has been asked yet.
+    pub fn new(samples: &'a [f32]) -> Self {
+        Self { samples, ordered: None }
+    }
+
+    /// The samples in the order of their sending, ns.
+    pub fn samples(&self) -> &'a [f32] {
+        self.samples
+    }
+
+    /// Estimates the percentile `p`, a share in (0, 1). `confidence` is how often the interval is to
+    /// contain the truth, such as 0.95.
+    ///
+    /// # Errors
+    ///
+    /// That the samples do not support the percentile, or that it is none.
+    pub fn estimate(&mut self, p: f64, confidence: f64) -> Result<Estimate, Unsupported> {
+        let needed = samples_needed(p)?;
+        let count = self.samples.len() as u64;
+        if count < needed {
+            return Err(Unsupported::TooFew { samples: count, needed });
+        }
+        let inflation = self.inflation(p);
+        let value = self.percentile(p);
+        let freedom = inflation.freedom;
+        // A variance that is an estimate widens the interval as if there were fewer samples.
+        let widening = (student_within(confidence, freedom)
+            / student_within(confidence, FREEDOM_KNOWN))
+        .powi(2);
+        let effective = count as f64 / (inflation.factor * widening);
+        let (below, above) = (effective * p, effective * (1.0 - p));
+        let outside = (1.0 - confidence) / 2.0;
+        let low = beta_quantile(outside, below, above + 1.0);
+        let high = beta_quantile(1.0 - outside, below + 1.0, above);
+        Ok(Estimate {
+            p,
+            value_ns: f64::from(value),
+            low_ns: f64::from(self.percentile(low)).min(f64::from(value)),
+            high_ns: f64::from(self.percentile(high)).max(f64::from(value)),
+            confidence,
+            samples: count,
+            inflation: inflation.factor,
+        })
+    }
+
+    /// The percentile `p` of the samples alone; infinite without any.
+    pub(super) fn percentile(&mut self, p: f64) -> f32 {
+        if self.samples.is_empty() {
+            return f32::INFINITY;
+        }
+        self.ordered.get_or_insert_with(|| Ordered::new(self.samples)).statistic(p)
+    }
+
+    /// The largest inflation at the percentile and at those below it with [`WIDER`] times as many
+    /// samples beyond.
+    ///
+    /// Few bursts reach the percentile, and a run that has missed them takes its samples for
+    /// independent. The same bursts show at lower percentiles many times more often, with about as
+    /// much memory.
+    fn inflation(&mut self, p: f64) -> Inflation {
+        let known = Inflation { factor: 1.0, freedom: FREEDOM_KNOWN };
+        let levels = WIDER
+            .iter()
+            .map(|wider| 1.0 - (1.0 - p) * wider)
+            .filter(|&level| level == p || level >= MEDIAN);
+        let at_levels =
+            levels.filter_map(|level| inflation_at(self.samples, self.percentile(level), level));
+        at_levels.fold(known, |most, at| if at.factor > most.factor { at } else { most })
+    }
+}
+
+/// Estimates a percentile of `samples` as [`Ranked::estimate`], where one is all that is asked.
 ///
 /// # Errors
 ///
 /// That the samples do not support the percentile, or that it is none.
 pub fn estimate(samples: &[f32], p: f64, confidence: f64) -> Result<Estimate, Unsupported> {
-    let needed = samples_needed(p)?;
-    let count = samples.len() as u64;
-    if count < needed {
-        return Err(Unsupported::TooFew { samples: count, needed });
-    }
-    let mut ordered = Ordered::new(samples);
-    let inflation = inflation(samples, &mut ordered, p);
-    let value = ordered.statistic(p);
-    let freedom = inflation.freedom;
-    // A variance that is an estimate widens the interval as if there were fewer samples.
-    let widening =
-        (student_within(confidence, freedom) / student_within(confidence, FREEDOM_KNOWN)).powi(2);
-    let effective = count as f64 / (inflation.factor * widening);
-    let (below, above) = (effective * p, effective * (1.0 - p));
-    let outside = (1.0 - confidence) / 2.0;
-    let low = beta_quantile(outside, below, above + 1.0);
-    let high = beta_quantile(1.0 - outside, below + 1.0, above);
-    Ok(Estimate {
-        p,
-        value_ns: f64::from(value),
-        low_ns: f64::from(ordered.statistic(low)).min(f64::from(value)),
-        high_ns: f64::from(ordered.statistic(high)).max(f64::from(value)),
-        confidence,
-        samples: count,
-        inflation: inflation.factor,
-    })
+    Ranked::new(samples).estimate(p, confidence)
 }
 
 /// The samples that it takes to give a percentile at all: so many that ten lie on its rarer side.
@@ -129,23 +184,6 @@ struct Inflation {
     freedom: f64,
 }
 
-/// The largest inflation at the percentile and at those below it with [`WIDER`] times as many
-/// samples beyond.
-///
-/// Few bursts reach the percentile, and a run that has missed them takes its samples for
-/// independent. The same bursts show at lower percentiles many times more often, with about as much
-/// memory.
-fn inflation(samples: &[f32], ordered: &mut Ordered, p: f64) -> Inflation {
-    let known = Inflation { factor: 1.0, freedom: FREEDOM_KNOWN };
-    let levels = WIDER
-        .iter()
-        .map(|wider| 1.0 - (1.0 - p) * wider)
-        .filter(|&level| level == p || level >= MEDIAN);
-    let at_levels =
-        levels.filter_map(|level| inflation_at(samples, ordered.statistic(level), level));
-    at_levels.fold(known, |most, at| if at.factor > most.factor { at } else { most })
-}
-
 fn inflation_at(samples: &[f32], value: f32, p: f64) -> Option<Inflation> {
     let above = cells(samples, CELLS, |sample| f64::from(sample > value));
     let long_run = long_run(&above)?;
@@ -153,12 +191,8 @@ fn inflation_at(samples: &[f32], value: f32, p: f64) -> Option<Inflation> {
     Some(Inflation { factor: long_run.variance / independent, freedom: long_run.freedom })
 }
 
-/// The percentile `p` of samples alone; infinite without any.
-pub(super) fn percentile(samples: &[f32], p: f64) -> f32 {
-    if samples.is_empty() { f32::INFINITY } else { Ordered::new(samples).statistic(p) }
-}
-
 /// Samples, not none, in as much order as what was asked of them took.
+#[derive(Clone, Debug)]
 struct Ordered {
     samples: Vec<f32>,
     /// Where they are parted: nothing before such an index is larger than what lies there, and

@@ -15,8 +15,7 @@
 
 use super::batches::cells;
 use super::dickey_fuller::{DickeyFuller, dickey_fuller};
-use super::drift::{Drift, drift};
-use super::quantile::percentile;
+use super::drift::{Drift, Halved, drift};
 
 /// What the tests found.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,14 +38,15 @@ impl Stationarity {
     }
 }
 
-/// Tests `samples`, in the order of sending, ns, for the percentile `p`.
-pub fn stationarity(samples: &[f32], p: f64) -> Stationarity {
-    let most = percentile(samples, p);
-    let windows = cells(samples, WINDOWS, |latency| f64::from(latency.min(most).max(1.0)).ln());
+/// Tests a run for the percentile `p`.
+pub fn stationarity(run: &mut Halved<'_>, p: f64) -> Stationarity {
+    let most = run.whole.percentile(p);
+    let logarithm = |latency: f32| f64::from(latency.min(most).max(1.0)).ln();
+    let windows = cells(run.whole.samples(), WINDOWS, logarithm);
     let count = windows.len().max(1) as f64;
     let mean = windows.iter().sum::<f64>() / count;
     let spread = (windows.iter().map(|window| (window - mean).powi(2)).sum::<f64>() / count).sqrt();
-    Stationarity { dickey_fuller: dickey_fuller(&windows), spread, drift: drift(samples, p) }
+    Stationarity { dickey_fuller: dickey_fuller(&windows), spread, drift: drift(run, p) }
 }
 
 /// Windows that the run is cut into for the level: so long that queues forget within one.
