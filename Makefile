@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench book mutants setup
+.PHONY: help demo test bench mutants setup
 
 BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c)
 
@@ -33,6 +33,7 @@ bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
 
+.PHONY: book
 book:
 	scripts/book
 

@@ -162,8 +162,8 @@ const ABOUT: &str = "\
 ## Counters
 
 Each counter only rises. Its name is the same in the report at the end, in the JSON of `control status` and in `/metrics`, where
-`tailcut_`, the command and `_` stand before it and `_total` behind it (bytes come last: `udp_bytes_in` is `udp_in_bytes_total`).
-Those of an endpoint say which half they are of, where it is one.
+it is prefixed with `tailcut_COMMAND_` and followed by `_total` (bytes come last: `udp_bytes_in` is `udp_in_bytes_total`). Counters of
+one half of an endpoint begin with Client or Server.
 
 ";
 
@@ -174,7 +174,7 @@ const fn all(path: &'static str, item: &'static str, prefix: &'static str) -> So
 const GROUPS: &[Group] = &[
     Group {
         heading: "Endpoints of R2P2 and Homa",
-        about: "Of `serve`, `bridge` and `gateway`. Requests refused are counted by reason as `drop_...`, datagrams that are no packets as `malformed`.",
+        about: "Of `serve`, `bridge` and `gateway`. Refused requests are counted by reason as `drop_...`, malformed datagrams as `malformed`.",
         sources: &[
             all("crates/proto/src/call/counters.rs", "Counters", ""),
             all("crates/wire/src/r2p2/header.rs", "DropReason", "drop_"),
@@ -223,7 +223,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "The NetClone switch",
-        about: "Of `route` with a policy of NetClone's published format.",
+        about: "Of `route --transport netclone`.",
         sources: &[all("crates/proto/src/netclone/mod.rs", "SwitchMetrics", "")],
     },
     Group {
@@ -258,7 +258,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "Ports",
-        about: "Of every port, with `kernel_drops`: datagrams that the kernel dropped because the receive buffer was full or a checksum wrong. Over IP the names begin with `ip_` in the place of `udp_`.",
+        about: "Of every port, with `kernel_drops`: datagrams that the kernel dropped because the receive buffer was full or a checksum wrong. Over IP the names begin with `ip_` instead of `udp_`.",
         sources: &[
             all("crates/net/src/datapath/config.rs", "UdpMetrics", "udp_"),
             all("crates/net/src/datapath/ip.rs", "Strays", "ip_"),

@@ -103,7 +103,7 @@ const LEVELS: [&str; 3] = ["ERROR", "WARN", "INFO"];
 const ABOUT: &str = "\
 ## Log lines
 
-[Operations](operations.md#logging) says how they are switched on and filtered. Names in `{}` stand for what differs.
+[Operations](operations.md#logging) says how to turn them on and filter them. Names in `{}` are placeholders.
 
 ";
 

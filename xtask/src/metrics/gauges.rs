@@ -154,8 +154,8 @@ const COMMANDS: &[(&str, &str)] = &[
 const ABOUT: &str = "\
 ## Other metrics
 
-Values of the moment, histograms, and counters of one server or worker. `COMMAND` stands for each command that has an admin port, or for
-`bridge` and `gateway`.
+Current values, histograms, and counters of a single server or worker. `COMMAND` stands for the name of a command with an admin port; only
+`bridge` and `gateway` have `tailcut_COMMAND_ready`.
 
 ";
 
