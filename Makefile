@@ -13,6 +13,7 @@ help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
 	@echo 'make test    run every test'
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
+	@echo 'make book    build the docs as a book, at target/book'
 	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
 	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
 	@echo 'make setup   install what these need'
@@ -31,6 +32,10 @@ test:
 bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
+
+.PHONY: book
+book:
+	scripts/book
 
 # Outside CI. The survivors are in target/mutants.out/missed.txt, and those of past runs in docs/mutants.md.
 mutants:

@@ -1,9 +1,10 @@
 //! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
-//! `cargo xtask wasm`, `cargo xtask lines`.
+//! `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask metrics`.
 
 mod dissectors;
 mod ebpf;
 mod lines;
+mod metrics;
 mod tidy;
 mod tree;
 mod wasm;
@@ -32,6 +33,7 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["dissectors"] => dissectors::run(&root),
         ["ebpf"] => ebpf::run(&root),
         ["ebpf", "--check"] => ebpf::check(&root),
+        ["metrics"] => metrics::run(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -52,5 +54,6 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   dissectors   write the tables of the Wireshark dissectors from crates/wire
   ebpf         compile ebpf/*.bpf.c, after writing their header from crates/wire; with --check, compare
                what that gives with what is committed
+  metrics      write docs/metrics.md, the counters, metrics and log lines of the source
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

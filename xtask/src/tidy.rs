@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::tree::{Tree, Violation};
-use crate::{dissectors, ebpf};
+use crate::{dissectors, ebpf, metrics};
 
 /// Lists every violation on standard error; an error when there is one.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -25,6 +25,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     violations.extend(fresh::stale(&tree, fresh::GENERATED)?);
     violations.extend(dissectors::stale(&tree)?);
     violations.extend(ebpf::stale(&tree)?);
+    violations.extend(metrics::stale(&tree)?);
     violations.sort();
     violations.dedup();
     for Violation { path, line, message } in &violations {
@@ -42,6 +43,7 @@ const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     fields::fields_have_docs,
     layers::dependency_direction,
     links::relative_links_resolve,
+    links::summary_names_every_page,
     rust::functions_are_short,
     rust::functions_take_few_arguments,
     rust::modules_begin_with_a_doc,

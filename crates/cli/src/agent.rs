@@ -117,7 +117,7 @@ fn reading(activity: &Activity, stop: &AtomicBool, started_at: Time) -> Reading 
     let mut page = Page::new("tailcut_agent");
     let uptime_ns = Clock.now().saturating_sub(started_at);
     page.gauge("uptime_seconds", "Time since the start.").value(seconds(uptime_ns));
-    page.gauge("draining", "1 while it lets nobody new in.").value(u8::from(is_draining));
+    page.gauge("draining", "1 while it takes no new coordinator.").value(u8::from(is_draining));
     let is_taken = u8::from(activity.has_coordinator());
     page.gauge("has_coordinator", "1 while it loads for a coordinator.").value(is_taken);
     page.counter("coordinators", "Coordinators that were let in.").value(activity.admitted());

@@ -8,6 +8,8 @@ mod admin;
 mod agent;
 mod apps;
 mod bridge;
+#[cfg(test)]
+mod browser;
 mod chart;
 mod compare;
 mod control;

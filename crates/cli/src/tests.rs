@@ -41,8 +41,10 @@ fn examples_of_help_parse() {
 #[test]
 fn examples_of_docs_parse() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let folder = fs::read_dir(root.join("docs")).expect("the docs");
-    let pages = folder.map(|entry| entry.expect("a page").path()).chain([root.join("README.md")]);
+    let folders = ["docs", "docs/protocol"].map(|folder| fs::read_dir(root.join(folder)));
+    let folders = folders.into_iter().flat_map(|folder| folder.expect("the docs"));
+    let files = ["README.md", "python/README.md"].map(|page| root.join(page));
+    let pages = folders.map(|entry| entry.expect("a page").path()).chain(files);
     let pages = pages.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
     let mut lines = Vec::new();
     for page in pages {

@@ -121,7 +121,7 @@ fn verdict_of(measured: &Measured, cpu: Option<Cpu>) -> Verdict {
         | verdict::Reason::ArrivalsWrong { .. }
             if is_busy =>
         {
-            Reason { advice: "First see to this host's CPUs.".to_owned(), ..reason(found) }
+            Reason { advice: "Fix host_busy first.".to_owned(), ..reason(found) }
         }
         found => reason(found),
     };

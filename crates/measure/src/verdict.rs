@@ -134,7 +134,7 @@ pub enum Reason {
         fault: f64,
     },
     /// Requests without a reply, whose latency is in no percentile.
-    #[error("{:.3} % of the requests have no reply: {}", share * 100.0, listed(outcomes))]
+    #[error("{:.3} % of the requests got no reply: {}", share * 100.0, listed(outcomes))]
     Unanswered {
         /// What became of them, each count above zero with its name.
         outcomes: Vec<(&'static str, u64)>,
@@ -149,7 +149,7 @@ pub enum Reason {
         change: Option<f64>,
     },
     /// The percentile is a matter of a few episodes: a pause, or a queue that hardly ever empties.
-    #[error("{} rests on what {beyond:.0} independent samples would tell", percentile_name(*p))]
+    #[error("only about {beyond:.0} independent samples lie beyond {}", percentile_name(*p))]
     FewEpisodes {
         /// The percentile, as a share.
         p: f64,
@@ -157,7 +157,7 @@ pub enum Reason {
         beyond: f64,
     },
     /// The interval is wider than asked for.
-    #[error("{} is known to {:.1} %, not to the {:.1} % asked for", percentile_name(*p), half_width_share * 100.0, asked_share * 100.0)]
+    #[error("{} is known to within {:.1} %, and {:.1} % was asked for", percentile_name(*p), half_width_share * 100.0, asked_share * 100.0)]
     IntervalWide {
         /// The percentile, as a share.
         p: f64,
@@ -175,7 +175,7 @@ pub enum Reason {
         needed_ns: u64,
     },
     /// The samples do not support the percentile.
-    #[error("{} takes {needed} samples, and there are {samples}", percentile_name(*p))]
+    #[error("{} needs {needed} samples, and there are {samples}", percentile_name(*p))]
     SamplesFew {
         /// The percentile, as a share.
         p: f64,
@@ -191,19 +191,21 @@ impl Reason {
     pub fn in_short(&self) -> String {
         match self {
             Self::AgentLost { .. } => "an agent went away, so the load was not what was asked for",
-            Self::Interrupted => "it was ended early",
+            Self::Interrupted => "the run was ended early",
             Self::Errors { .. } => "the server answers with errors",
-            Self::Misses { .. } => "the store has not the keys that are asked for",
+            Self::Misses { .. } => "the store does not hold the keys that are asked for",
             Self::HostBusy { .. } => "this host was too busy to measure from",
-            Self::RateNotReached { .. } => "this client could not send as fast as was asked for",
-            Self::Overloaded { .. } => "the server cannot answer so many requests",
+            Self::RateNotReached { .. } => "this client could not send as fast as asked",
+            Self::Overloaded { .. } => "the server cannot keep up with this rate",
             Self::ClientLate { .. } => "this client sent late, and its own delay is in the figures",
             Self::ArrivalsWrong { .. } => "this client could not keep to its schedule",
-            Self::Unanswered { .. } => "too many requests have no reply",
-            Self::NotStationary { .. } => "the latency was not the same throughout",
-            Self::FewEpisodes { .. } => "a few slow moments decide the tail; it takes a longer run",
-            Self::IntervalWide { .. } => "the run was too short to know the figure well enough",
-            Self::Undecided { .. } => "the figure is too near the limit to tell",
+            Self::Unanswered { .. } => "too many requests got no reply",
+            Self::NotStationary { .. } => "the latency changed during the run",
+            Self::FewEpisodes { .. } => {
+                "the tail comes from a few slow moments; it takes a longer run"
+            }
+            Self::IntervalWide { .. } => "the run was too short for the precision asked for",
+            Self::Undecided { .. } => "the figure is too close to the limit to tell",
             Self::SamplesFew { .. } => "there are too few requests",
         }
         .to_owned()
@@ -214,26 +216,26 @@ impl Reason {
         match self {
             Self::AgentLost { .. } => "Find out why the agent went away, and measure again.".to_owned(),
             Self::Interrupted => "Let it run to its end, or ask for a shorter one.".to_owned(),
-            Self::Errors { .. } => "Correct what is asked for, or look into the server's log: an error often takes less time than an answer.".to_owned(),
-            Self::Misses { .. } => "Fill the store first: --preload; or name keys that are there.".to_owned(),
+            Self::Errors { .. } => "Correct the request, or look in the server's log: an error is often faster than an answer.".to_owned(),
+            Self::Misses { .. } => "Fill the store first (--preload), or name keys that exist.".to_owned(),
             Self::HostBusy { .. } => {
-                "End what else computes on this host, give client and server cores of their own, or load from another host (--agent). More threads make it worse.".to_owned()
+                "Stop whatever else is running on this host, give client and server CPUs of their own, or load from another host (--agent). More threads make it worse.".to_owned()
             }
-            Self::RateNotReached { .. } => "Offer less, or use more threads, connections or agents.".to_owned(),
-            Self::Overloaded { .. } => "Offer less: beyond its capacity a server has no steady latency.".to_owned(),
+            Self::RateNotReached { .. } => "Lower the rate, or use more threads, connections or agents.".to_owned(),
+            Self::Overloaded { .. } => "Lower the rate: above its capacity a server has no steady latency.".to_owned(),
             Self::ClientLate { .. } => {
                 "Use more connections, threads or agents; or, if the server pauses, use latencies from the intended send time.".to_owned()
             }
-            Self::ArrivalsWrong { .. } => "Offer less from each thread, or use more threads; free the client's cores.".to_owned(),
-            Self::Unanswered { .. } => "Find out why requests go without a reply, or offer less.".to_owned(),
+            Self::ArrivalsWrong { .. } => "Lower the rate of each thread, use more threads, or free the client's CPUs.".to_owned(),
+            Self::Unanswered { .. } => "Look for overload and packet loss, raise --timeout, or lower the rate.".to_owned(),
             Self::NotStationary { .. } => {
-                "Warm up for longer, and see whether something else uses the server or the network.".to_owned()
+                "Warm up for longer, and check whether something else uses the server or the network.".to_owned()
             }
             Self::FewEpisodes { .. } => {
-                "Look at the latency over time for pauses; a run that holds many of them can be relied on.".to_owned()
+                "Look for pauses in the latency over time; a run that contains many of them can be relied on.".to_owned()
             }
             Self::IntervalWide { needed_ns, .. } | Self::Undecided { needed_ns } => {
-                format!("Measure for some {:.0} s, ask for a wider interval, or for a lower percentile.", seconds(*needed_ns))
+                format!("Measure for about {:.0} s, accept a wider interval, or ask for a lower percentile.", seconds(*needed_ns))
             }
             Self::SamplesFew { needed, .. } => {
                 format!("Measure until there are {needed} samples, or ask for a lower percentile.")
@@ -255,7 +257,7 @@ fn times(errors: &[(String, u64)]) -> String {
     let told: Vec<_> =
         errors.iter().take(ERRORS_TOLD).map(|(name, count)| format!("{count} x {name}")).collect();
     let more = errors.len().saturating_sub(ERRORS_TOLD);
-    let more = if more > 0 { format!(", {more} kinds more") } else { String::new() };
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
     format!("{}{more}", told.join(", "))
 }
 
@@ -295,7 +297,7 @@ mod tests {
         let verdict = Verdict::from_reasons(vec![few, lost]);
         assert_eq!(
             verdict.to_string(),
-            "not trustworthy: an agent was lost: host-3: no answer for 2 s; p99.9 takes 10000 samples, and there are 100"
+            "not trustworthy: an agent was lost: host-3: no answer for 2 s; p99.9 needs 10000 samples, and there are 100"
         );
         assert!(!verdict.is_ok());
     }
@@ -318,7 +320,7 @@ mod tests {
             "100.000 % of the requests were answered with an error: 201 x 404 Not Found, 3 x 500 Internal Server Error"
         );
         errors.extend(["A", "B", "C"].map(|name| named(name, 1)));
-        assert!(text(&errors).ends_with(", 1 x A, 1 x B, 1 kinds more"), "{}", text(&errors));
+        assert!(text(&errors).ends_with(", 1 x A, 1 x B, and 1 more"), "{}", text(&errors));
     }
 
     #[test]
@@ -338,9 +340,6 @@ mod tests {
     fn what_went_without_a_reply_is_listed() {
         let outcomes = vec![("lost", 2), ("timed out", 1)];
         let reason = Reason::Unanswered { outcomes, share: 0.003 };
-        assert_eq!(
-            reason.to_string(),
-            "0.300 % of the requests have no reply: 2 lost, 1 timed out"
-        );
+        assert_eq!(reason.to_string(), "0.300 % of the requests got no reply: 2 lost, 1 timed out");
     }
 }

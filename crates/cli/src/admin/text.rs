@@ -51,7 +51,7 @@ impl Page {
     /// Counters by their names in reports.
     pub(crate) fn counters(&mut self, counters: &Counters) {
         for (name, count) in counters {
-            let help = format!("The counter {name}: see docs/operations.md.");
+            let help = format!("The counter {name}: see docs/metrics.md.");
             self.counter(&unit_last(name), &help).value(count);
         }
     }
@@ -141,7 +141,7 @@ mod tests {
         times.record(1_500);
         page.histogram("hold", "How long.", &times);
         let text = page.end();
-        let head = "# HELP tailcut_x_udp_in_bytes_total The counter udp_bytes_in: see docs/operations.md.\n\
+        let head = "# HELP tailcut_x_udp_in_bytes_total The counter udp_bytes_in: see docs/metrics.md.\n\
                     # TYPE tailcut_x_udp_in_bytes_total counter\n\
                     tailcut_x_udp_in_bytes_total 7\n\
                     # HELP tailcut_x_state Whether.\n\

@@ -82,12 +82,19 @@ struct Job {
 /// What becomes of requests before the server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// Calls taken.
     requests: u64,
+    /// Calls that are no message of the server's protocol.
     malformed: u64,
+    /// Calls that ask for what no call can do, such as SUBSCRIBE.
     forbidden: u64,
+    /// Calls refused because they would have waited for too long.
     overload: u64,
+    /// Calls cancelled while they waited for the server.
     cancelled_held: u64,
+    /// Answers of the server that are errors.
     server_errors: u64,
+    /// Times that the server could not be reached any more.
     outages: u64,
 }
 

@@ -195,3 +195,10 @@ Exit codes:
   2  the command line makes no sense
   3  a result is not trustworthy; the comparison is printed all the same
   4  a condition of --fail-if is met: B takes longer than that";
+
+/// For tests of all pages.
+#[cfg(test)]
+pub(crate) fn page_of_samples(before: MeasureResult, after: MeasureResult) -> String {
+    let side = |name, result| Side::new(name, result).expect("histograms");
+    page::render(&Comparison::new(side("a.json", before), side("b.json", after))).expect("a page")
+}

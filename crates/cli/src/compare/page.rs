@@ -19,7 +19,7 @@ pub(super) fn render(comparison: &Comparison) -> Result<String> {
     let mut judgements = vec![headed("A", before), headed("B", after)];
     if !warnings.is_empty() {
         judgements.push(Judgement {
-            headline: "What to reckon with".to_owned(),
+            headline: "Keep in mind".to_owned(),
             reasons: warnings
                 .iter()
                 .map(|warning| Reason {

@@ -9,8 +9,8 @@ use crate::measure::text::{self, Style};
 use crate::output::{four_digits, printable, table};
 
 /// The note below every table of differences.
-pub(super) const NOTE: &str = "Each interval holds on its own: of twenty percentiles that are the same, one is expected to seem to \
-                               differ at 95 %.";
+pub(super) const NOTE: &str = "Each interval holds on its own: at 95 %, one in twenty percentiles that do not differ is expected to \
+                               look as if it did.";
 
 /// The whole comparison.
 pub(super) fn describe(comparison: &Comparison, style: Style) -> String {

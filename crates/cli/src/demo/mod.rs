@@ -225,3 +225,9 @@ Examples:
   tailcut demo --policies jbsq:2 --clone-policies random,netclone,auto-clone,jbsq:15+clone
 
 The p99 of a queue varies from run to run, the more the higher the load: longer runs come closer to the prediction.";
+
+/// For tests of all pages.
+#[cfg(test)]
+pub(crate) fn page_of_samples() -> String {
+    report::tests::page()
+}

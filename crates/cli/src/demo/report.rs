@@ -297,7 +297,7 @@ const ONE_QUEUE: &str = "one queue (bound)";
 /// The load of the bars, of the text and of `--check`.
 pub(super) const CHECK_LOAD: f64 = 0.7;
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::measurement::{Counts, Latencies, Latency, Rates};
     use super::*;
     use crate::demo::measurement::Measurement;
@@ -354,6 +354,13 @@ mod tests {
         let error = report(&[("random", 0.8), ("jbsq:2", 1.25)]).check().unwrap_err();
         let expected = "check: the p99 of random at 70 % is 0.80 of its prediction, and of jbsq:2 at 70 % is 1.25 of its prediction";
         assert_eq!(error.to_string(), expected);
+    }
+
+    /// A page with all of its parts.
+    pub(in super::super) fn page() -> String {
+        let cloning = Some(super::super::cloning::tests::cloning());
+        let report = report(&[("random", 1.02), ("rr", 1.0), ("jsq:2", 1.0), ("jbsq:2", 1.16)]);
+        Report { cloning, ..report }.html().unwrap()
     }
 
     /// Every policy at a load of 0.7 with figures that are so many times the predicted ones.

@@ -117,19 +117,33 @@ struct Outgoing {
 /// What becomes of clients and their requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
+    /// Connections of clients taken.
     clients: u64,
+    /// Clients whose connection broke.
     clients_lost: u64,
+    /// Calls begun.
     calls: u64,
+    /// Calls made again: they were refused for overload, or by a server that stops.
     again: u64,
+    /// Calls answered by a server.
     answered: u64,
+    /// Calls that were refused and have not run.
     refused: u64,
+    /// Calls without an answer that may have run.
     uncertain: u64,
+    /// Calls without an answer by their deadline.
     timed_out: u64,
+    /// Calls that a bridge refused with a text of its own.
     rejected: u64,
+    /// Calls given up because their client went away.
     cancelled: u64,
+    /// Clients disconnected because they used up the memory.
     ended_memory: u64,
+    /// Clients disconnected because they did not finish a request.
     ended_partial: u64,
+    /// Clients disconnected because they did not read their answers.
     ended_unread: u64,
+    /// Clients disconnected because they were idle.
     ended_idle: u64,
 }
 

@@ -114,9 +114,9 @@ fn latency_table(point: &Point) -> Section {
     let mut rows = latency_rows(point);
     let head = rows.remove(0);
     let head: Vec<&str> = [""].into_iter().chain(head[1..].iter().map(String::as_str)).collect();
-    let note = "A percentile is given where ten samples lie beyond it. Latency from the intended send is what a user would see; \
-                where it is longer than that from the actual one, the client could not keep the schedule. Neighbouring requests \
-                meet the same queue, so the samples are worth fewer independent ones, and the intervals reckon with that.";
+    let note = "A percentile is shown if at least ten samples lie beyond it. Latency from the intended send is what a user would see; \
+                if it is longer than that from the actual send, the client could not keep to its schedule. Neighbouring requests \
+                wait in the same queue, so the samples are worth fewer independent ones; the intervals take that into account.";
     Section::table("Latency", &head, rows).noted(note)
 }
 
@@ -135,7 +135,7 @@ fn curves(point: &Point) -> Result<Vec<Section>> {
         curve("from intended send", 1, &intended, charts::intervals(point)),
     ];
     let percentiles = charts::percentiles(&curves).captioned(
-        "Each nine has the same room. The bars are the intervals of the marked percentiles; the curve ends where fewer than ten \
+        "Each further nine has the same width. The bars are the intervals of the marked percentiles; the curve ends where fewer than ten \
          samples lie beyond.",
     );
     Ok(vec![
@@ -168,13 +168,13 @@ fn tests(point: &Point) -> Vec<Section> {
     let mut sections = Vec::new();
     if let Some(test) = point.tests.arrivals.as_ref().filter(|test| !test.quantiles.is_empty()) {
         let caption = format!(
-            "Asked for: {}. A curve on the diagonal left as asked; one above it left bursts and holes.",
+            "Asked for: {}. On the diagonal, requests left as asked; above it, they left in bursts with gaps between.",
             test.asked
         );
         sections.push(Section::chart("Arrivals", charts::arrivals(test).captioned(caption)));
     }
     if !point.tests.autocorrelation.is_empty() {
-        let caption = "How alike a latency is to the one so many requests later. The slower this falls, the more samples it takes.";
+        let caption = "How similar a latency is to the one that many requests later. The slower this falls, the more samples a result needs.";
         sections.push(Section::chart(
             "Autocorrelation",
             charts::autocorrelation(&point.tests.autocorrelation).captioned(caption),
@@ -235,12 +235,12 @@ fn count_table(point: &Point) -> Section {
         ("refused", counts.refused),
         ("timed out", counts.timeout),
         ("misses", counts.misses),
-        ("connections opened again", counts.reconnects),
+        ("connections reopened", counts.reconnects),
         ("replies that do not fit the request", client.mismatched),
-        ("held back by a limit on what is outstanding", client.saturated),
+        ("held back by a limit on outstanding requests", client.saturated),
         ("packets sent again", client.resent),
         ("times that a thread slept", client.sleeps),
-        ("undeliverable, by the network's word", client.icmp_errors),
+        ("reported undeliverable by the network (ICMP)", client.icmp_errors),
         ("dropped by the client's kernel", client.kernel_drops),
     ]
     .map(|(name, count)| (name.to_owned(), count))
@@ -261,7 +261,7 @@ fn count_table(point: &Point) -> Section {
     let rows = rows.into_iter().map(|(name, count)| vec![name, count.to_string()]).collect();
     Section::table(
         "Counts",
-        &["what became of the requests, and what the client met", "count"],
+        &["what became of the requests, and events at the client", "count"],
         rows,
     )
 }
@@ -351,7 +351,7 @@ mod tests {
         result.point.verdict.reasons[0].name = "host_busy".to_owned();
         let page = render(&result).unwrap();
         assert!(page.contains("<a href=\"#reason-host_busy\">host_busy</a>"), "{page}");
-        assert!(page.contains("id=\"reason-host_busy\"") && page.contains("the hypervisor gave"));
+        assert!(page.contains("id=\"reason-host_busy\"") && page.contains("the hypervisor took"));
         checks::stands_alone(&page);
     }
 

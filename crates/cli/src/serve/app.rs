@@ -116,7 +116,9 @@ pub(super) struct HandlerConfig {
 /// What a handler has counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandlerCounts {
+    /// Requests taken.
     pub(super) requests: u64,
+    /// Replies given.
     pub(super) replies: u64,
     /// Requests that are none, or that ask for more than the limits.
     pub(super) malformed: u64,
@@ -124,7 +126,7 @@ pub(super) struct HandlerCounts {
     pub(super) overload: u64,
     /// Requests that came while it drained.
     pub(super) draining: u64,
-    /// Replies that could not be said: nobody waits for them, or too many others do.
+    /// Replies dropped: their connection has gone, or too many replies wait to be sent.
     pub(super) dropped_queue_full: u64,
     /// Second copies of requests that found others waiting.
     pub(super) clones_discarded: u64,

@@ -80,6 +80,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// For tests of all pages.
+#[cfg(test)]
+pub(crate) fn page_of_samples() -> String {
+    sweep::page_of_samples()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -116,6 +122,41 @@ mod tests {
         }
         assert!(count > 0, "the help of {simulation} has no example with {part:?}");
         fs::remove_dir_all(&dir).unwrap();
+    }
+
+    /// Those of the docs, each with few requests and one seed.
+    #[test]
+    fn simulations_of_the_docs_run() {
+        let pages = [
+            include_str!("../../../../README.md"),
+            include_str!("../../../../docs/dispatcher.md"),
+            include_str!("../../../../docs/simulator.md"),
+            include_str!("../../../../docs/tutorial.md"),
+        ];
+        // Every second part lies between fences.
+        let blocks = pages.iter().flat_map(|page| page.split("```").skip(1).step_by(2));
+        let lines: Vec<String> = blocks.flat_map(commands).collect();
+        let mut count = 0;
+        for line in &lines {
+            let mut words: Vec<&str> = line.split_whitespace().collect();
+            let requests = match words[..] {
+                ["sim", "queue" | "clone", ..] => "5k",
+                ["sim", "r2p2", ..] => "500",
+                _ => continue,
+            };
+            for length in ["--requests", "--seeds"] {
+                if let Some(place) = words.iter().position(|word| *word == length) {
+                    words.drain(place..place + 2);
+                }
+            }
+            words.extend(["--requests", requests]);
+            let cli = Cli::parse_from(["tailcut"].into_iter().chain(words));
+            let Command::Sim(args) = cli.command else { panic!("{line} is no simulation") };
+            let outcome = args.command.run().unwrap_or_else(|error| panic!("{line}: {error:#}"));
+            assert!(outcome.failure.is_none() && !outcome.text.is_empty(), "{line}");
+            count += 1;
+        }
+        assert!(count > 15, "{lines:#?}");
     }
 
     #[test]

@@ -70,16 +70,60 @@ fn names() -> BTreeSet<String> {
     let serve = [&["serve", "--app", "echo"], &listen[..], &admin].concat();
     let agent = [&["agent"], &listen[..], &admin].concat();
     let mut names = BTreeSet::new();
-    for args in [route, serve, agent] {
-        let mut service = Service::start(&args, 1);
-        let (_, page) = service.admin().get("/metrics");
-        let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-        for (name, kind) in types.filter_map(|line| line.split_once(' ')) {
-            let ends = if kind == "histogram" { ["_bucket", "_sum", "_count"] } else { [""; 3] };
-            names.extend(ends.map(|end| format!("{name}{end}")));
-        }
+    for (name, kind) in [route, serve, agent].iter().flat_map(|args| families(args)) {
+        let ends = if kind == "histogram" { ["_bucket", "_sum", "_count"] } else { [""; 3] };
+        names.extend(ends.map(|end| format!("{name}{end}")));
     }
     names
+}
+
+/// Names and kinds of what a service has at its admin port.
+fn families(args: &[&str]) -> Vec<(String, String)> {
+    let mut service = Service::start(args, 1);
+    let (_, page) = service.admin().get("/metrics");
+    let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let types = types.filter_map(|line| line.split_once(' '));
+    types.map(|(name, kind)| (name.to_owned(), kind.to_owned())).collect()
+}
+
+/// As `/metrics` has a counter: `udp_bytes_in` as `udp_in_bytes_total`.
+fn counter_name(name: &str) -> String {
+    let (units, mut parts): (Vec<&str>, Vec<&str>) =
+        name.split('_').partition(|part| *part == "bytes");
+    parts.extend(units);
+    format!("{}_total", parts.join("_"))
+}
+
+#[test]
+fn every_metric_has_its_place_in_the_book() {
+    let page = include_str!("../../../../docs/metrics.md");
+    let words: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let counters: BTreeSet<String> = words.iter().map(|word| counter_name(word)).collect();
+    let admin = ["--admin", "127.0.0.1:0"];
+    let redis = ["--app", "redis"];
+    let listen = ["--listen", "127.0.0.1:0"];
+    let commands = [
+        [&["serve", "--app", "spin", "--workers", "2", "--types", "10us", "--darc"], &listen[..]]
+            .concat(),
+        [&["serve", "--app", "echo", "--transport", "homa"], &listen[..]].concat(),
+        [&["serve", "--app", "echo", "--transport", "tcp"], &listen[..]].concat(),
+        [&["route", "--server", "127.0.0.1:9"], &listen[..]].concat(),
+        [&["bridge", "--to", "tcp://127.0.0.1:9"], &redis[..], &listen].concat(),
+        [&["gateway", "--to", "127.0.0.1:9", "--listen", "tcp://127.0.0.1:0"], &redis[..]].concat(),
+        [&["agent"], &listen[..]].concat(),
+    ];
+    let mut missing = BTreeSet::new();
+    for command in commands {
+        for (name, _) in families(&[&command[..], &admin].concat()) {
+            let own = name.strip_prefix(&format!("tailcut_{}_", command[0])).expect("a prefix");
+            let of_all = format!("tailcut_COMMAND_{own}");
+            let has_place = counters.contains(own) || words.contains(&&*name);
+            if !has_place && !words.contains(&&*of_all) {
+                missing.insert(name);
+            }
+        }
+    }
+    assert!(missing.is_empty(), "not in docs/metrics.md: {missing:?}");
 }
 
 #[test]

@@ -26,6 +26,7 @@ mod stalls;
 mod systemd;
 mod threads;
 mod trace;
+mod tutorial;
 mod urls;
 #[path = "../../../net/tests/it/veth/mod.rs"]
 mod veth;

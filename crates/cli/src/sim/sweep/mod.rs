@@ -231,6 +231,12 @@ As a Slurm array from 0 on, sbatch --array=0-7:
   tailcut sim sweep bound.toml --out DIR --shard $SLURM_ARRAY_TASK_ID/$SLURM_ARRAY_TASK_COUNT
 then, once, with --report-only, unless the last to end found all points there.";
 
+/// For tests of all pages.
+#[cfg(test)]
+pub(super) fn page_of_samples() -> String {
+    report::tests::page("x = \"policy\"\ny = [\"t_us.p99\", \"t_us.mean\"]\nseries = \"load\"")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

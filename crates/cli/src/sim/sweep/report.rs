@@ -278,7 +278,7 @@ const UNITS: [(&str, &str); 7] = [
 ];
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
     #[test]
@@ -345,7 +345,7 @@ mod tests {
         }
     }
 
-    fn page(report: &str) -> String {
+    pub(in super::super) fn page(report: &str) -> String {
         html(&sweep(report), "", &table()).unwrap()
     }
 
