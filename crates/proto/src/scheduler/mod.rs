@@ -590,6 +590,18 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.held
     }
 
+    /// Holds at most so many items of each type from now on. Those that are held beyond it stay.
+    ///
+    /// # Panics
+    /// When `queue_len_max` does not fit 31 bits.
+    pub fn set_queue_len_max(&mut self, queue_len_max: usize) {
+        assert!(
+            queue_len_max < u32::MAX as usize / 2,
+            "a queue of {queue_len_max} items is not supported"
+        );
+        self.lines.iter_mut().for_each(|line| line.queue.set_len_max(queue_len_max));
+    }
+
     /// The policy's bound, where it has one.
     pub fn bound(&self) -> Option<u32> {
         self.policy.bound()
