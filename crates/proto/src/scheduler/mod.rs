@@ -22,13 +22,15 @@
 //! Where the policy clones and the item may be cloned, the item counts at two workers, and the
 //! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
 //!
-//! Where items have types, each type has a queue of its own and the worker is that of [`typed`].
+//! Where items have types, each type has a queue of its own and the worker is that of [`typed`]. Where workers
+//! have weights or zones, the policy sees them as [`Rank`] says, but not of types.
 //!
 //! Invariant: items of one share and type leave in the order in which they came, shares take turns,
 //! no item leaves by placement at or after its expiry, and no worker that is out of service gets one.
 
 pub mod overload;
 mod queue;
+mod spread;
 pub mod typed;
 
 use crate::call::slab::SlotKey;
@@ -37,6 +39,8 @@ use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;
+use self::spread::{Presence, Spread};
+pub use self::spread::{Rank, WEIGHT_MAX};
 use self::typed::{Services, TypeId, Types};
 
 /// Fate of an offered item.
@@ -221,6 +225,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     waiting: Vec<u32>,
     /// Every worker that was ever added.
     workers: Vec<Worker>,
+    /// What the policy sees in the place of `loads`, where not all workers are alike.
+    spread: Option<Box<Spread>>,
     /// Workers in service.
     in_service_count: u32,
 }
@@ -279,6 +285,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             reported: Vec::new(),
             waiting: Vec::new(),
             workers: Vec::new(),
+            spread: None,
             in_service_count: 0,
         }
     }
@@ -524,14 +531,79 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.workers[index].outstanding = 0;
         self.reported[index] = 0;
         self.waiting[index] = 0;
+        if let Some(spread) = &self.spread {
+            // The others keep theirs, and it has none.
+            let mut ranks = spread.ranks().to_vec();
+            ranks.resize(self.workers.len(), Rank::default());
+            ranks[index] = Rank::default();
+            self.set_ranks(ranks);
+        }
         self.set_state(worker, State::In);
         worker
+    }
+
+    /// Says how a worker stands among the others, until it is removed. Drain
+    /// [`Scheduler::poll_placed`] after.
+    pub fn set_rank(&mut self, worker: WorkerId, rank: Rank) {
+        if self.rank(worker) == rank {
+            return;
+        }
+        let mut ranks = vec![Rank::default(); self.workers.len()];
+        if let Some(spread) = &self.spread {
+            ranks.copy_from_slice(spread.ranks());
+        }
+        ranks[worker.index()] = rank;
+        self.set_ranks(ranks);
+    }
+
+    /// How a worker stands among the others.
+    pub fn rank(&self, worker: WorkerId) -> Rank {
+        let ranks = self.spread.as_ref().map(|spread| spread.ranks()[worker.index()]);
+        ranks.unwrap_or_default()
+    }
+
+    /// Nothing is kept where all are alike, which is the rule.
+    fn set_ranks(&mut self, ranks: Vec<Rank>) {
+        self.spread = None;
+        if ranks.iter().any(|&rank| rank != Rank::default()) {
+            self.spread = Some(Box::new(Spread::new(ranks)));
+            self.spread_all();
+        }
+    }
+
+    /// Gives the loads of all workers to what the policy sees.
+    fn spread_all(&mut self) {
+        for index in 0..self.workers.len() {
+            self.spread(WorkerId::at(index));
+        }
+    }
+
+    /// Gives the load of a worker to what the policy sees.
+    #[inline]
+    fn spread(&mut self, worker: WorkerId) {
+        if self.spread.is_some() {
+            self.spread_now(worker);
+        }
+    }
+
+    #[inline(never)]
+    fn spread_now(&mut self, worker: WorkerId) {
+        let load = Load { outstanding: self.outstanding(worker), ..self.load(worker) };
+        let presence = match self.workers[worker.index()].state {
+            State::In => Presence::In,
+            State::Out => Presence::Out,
+            State::Removed => Presence::Removed,
+        };
+        if let Some(spread) = &mut self.spread {
+            spread.update(worker, load, presence);
+        }
     }
 
     /// Releases the worker and what it has outstanding; its index may be given to another. Harmless
     /// when it is removed.
     pub fn remove_worker(&mut self, worker: WorkerId) {
         self.set_state(worker, State::Removed);
+        self.set_rank(worker, Rank::default());
     }
 
     /// Takes the worker into service or out of it. Harmless when it is there, or removed.
@@ -545,19 +617,23 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// it.
     pub fn set_outstanding(&mut self, worker: WorkerId, outstanding: u32) {
         *self.outstanding_mut(worker) = outstanding.min(OUT_OF_SERVICE - 1);
+        self.spread(worker);
     }
 
     /// Notes the load that a worker has reported, and how much of that waits.
     pub fn set_reported(&mut self, worker: WorkerId, reported: u32, waiting: u32) {
         self.reported[worker.index()] = reported;
         self.waiting[worker.index()] = waiting;
+        self.spread(worker);
     }
 
     /// One item of the worker has ended. Harmless when it has none.
     pub fn conclude(&mut self, worker: WorkerId) {
-        self.policy.note_concluded(worker);
+        let seat = self.spread.as_ref().map_or(worker, |spread| spread.seat(worker));
+        self.policy.note_concluded(seat);
         let outstanding = self.outstanding_mut(worker);
         *outstanding = outstanding.saturating_sub(1);
+        self.spread(worker);
     }
 
     /// Counts one more item at the worker, which somebody else placed there: past the bound if need
@@ -621,6 +697,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             self.policy.note_placed(first);
             self.placed = kind;
             Workers { first, last: first }
+        } else if let Some(spread) = &self.spread {
+            Workers::of(spread.place(&mut *self.policy, random), cloning)?
         } else {
             let loads = Loads { outstanding, reported, waiting };
             Workers::of(self.policy.place(loads, random), cloning)?
@@ -640,6 +718,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         } else {
             assert!(*load != OUT_OF_SERVICE, "a policy places on workers in service");
         }
+        self.spread(worker);
     }
 
     /// Where the count of a worker is kept.
@@ -662,6 +741,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             _ => {}
         }
         self.in_service_count = self.in_service_count + u32::from(is) - u32::from(was);
+        self.spread(worker);
     }
 }
 
