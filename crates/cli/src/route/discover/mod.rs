@@ -10,8 +10,11 @@
 //! The threads tell the roster what they hear and decide nothing.
 
 mod dns;
+mod etcd;
 pub(super) mod feeds;
 mod file;
+mod http;
+mod kubernetes;
 
 use std::cell::Cell;
 use std::fmt;
@@ -35,7 +38,10 @@ use crate::life::leave_real_time;
 pub(super) struct DiscoverFlags {
     /// Find servers while it runs. `file:PATH` is a list as of --servers that is watched;
     /// `dns:NAME:PORT` the addresses of a name and `srv:NAME` its SRV records, resolved again as they
-    /// expire (?resolver=IP:PORT asks another server than those of /etc/resolv.conf). May be repeated
+    /// expire (?resolver=IP:PORT asks another server than those of /etc/resolv.conf);
+    /// `etcd:URL[,URL...]/PREFIX` the keys with a prefix (?ca=FILE&cert=FILE&key=FILE);
+    /// `kubernetes:[NAMESPACE/]SERVICE[:PORT]` the EndpointSlices of a Service, from inside of a Pod or
+    /// with ?api=URL&token=FILE&ca=FILE. May be repeated
     #[arg(long, value_name = "SOURCE")]
     pub(super) discover: Vec<Source>,
     /// How long a source that named servers must have named nobody before its servers are drained
@@ -55,6 +61,8 @@ pub(super) struct Source {
 enum Kind {
     File(PathBuf),
     Dns(dns::Question),
+    Etcd(etcd::Etcd),
+    Kubernetes(kubernetes::Service),
 }
 
 /// What a source has said: its number, and its servers or what is wrong.
@@ -92,7 +100,11 @@ impl FromStr for Source {
             "file" if !rest.is_empty() => Kind::File(rest.into()),
             "dns" => Kind::Dns(dns::Question::addresses(rest)?),
             "srv" => Kind::Dns(dns::Question::services(rest)?),
-            _ => bail!("write file:PATH, dns:NAME:PORT or srv:NAME"),
+            "etcd" => Kind::Etcd(etcd::Etcd::parse(rest)?),
+            "kubernetes" => Kind::Kubernetes(kubernetes::Service::parse(rest)?),
+            _ => bail!(
+                "write file:PATH, dns:NAME:PORT, srv:NAME, etcd:URL/PREFIX or kubernetes:[NAMESPACE/]SERVICE[:PORT]"
+            ),
         };
         Ok(Self { text: text.to_owned(), kind })
     }
@@ -123,7 +135,29 @@ impl Source {
         match &self.kind {
             Kind::File(path) => file::watch(path, watch),
             Kind::Dns(question) => question.watch(watch),
+            Kind::Etcd(etcd) => etcd.watch(watch),
+            Kind::Kubernetes(service) => service.watch(watch),
         }
+    }
+}
+
+impl Answer {
+    /// The servers of lines, and how many lines are none.
+    fn of_lines<'a>(
+        lines: impl Iterator<Item = &'a str>,
+        parse: impl Fn(&str) -> Result<Vec<ServerSpec>>,
+    ) -> Self {
+        let mut answer = Self::default();
+        for line in lines {
+            match parse(line) {
+                Ok(servers) => answer.servers.extend(servers),
+                Err(error) => {
+                    tracing::debug!(line, why = %error, "this is no server");
+                    answer.refused += 1;
+                }
+            }
+        }
+        answer
     }
 }
 
@@ -192,7 +226,13 @@ mod tests {
 
     #[test]
     fn sources_are_written_so() {
-        for good in ["file:/etc/servers", "dns:servers.example:8000", "srv:_t._udp.example"] {
+        for good in [
+            "file:/etc/servers",
+            "dns:servers.example:8000",
+            "srv:_t._udp.example",
+            "etcd:http://a:1,http://b:1/s/",
+            "kubernetes:n/s:tailcut",
+        ] {
             assert_eq!(
                 good.parse::<Source>().map(|source| source.to_string()).ok(),
                 Some(good.to_owned())
@@ -205,6 +245,9 @@ mod tests {
             ("dns:name:port", "dns:NAME:PORT"),
             ("dns:name:1?resolver=x", "IP:PORT"),
             ("srv:name?server=1", "there is resolver"),
+            ("etcd:a:1/s", "etcd:http://HOST:PORT/PREFIX"),
+            ("kubernetes:a/b/c", "kubernetes:[NAMESPACE/]"),
+            ("kubernetes:s?key=f", "there are api=URL"),
         ] {
             let error = format!("{:#}", bad.parse::<Source>().expect_err(bad));
             assert!(error.contains(part), "{bad}: {error}");

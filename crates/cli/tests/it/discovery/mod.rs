@@ -1,6 +1,8 @@
-//! Servers that a router finds while it runs: in a file and by DNS.
+//! Servers that a router finds while it runs: in a file, by DNS, in etcd and in Kubernetes.
 
 mod dns;
+mod etcd;
+mod kubernetes;
 
 use std::fs;
 use std::path::PathBuf;
