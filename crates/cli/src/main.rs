@@ -39,11 +39,14 @@ mod sim;
 mod tests;
 mod trace;
 
+use std::env;
 use std::io::stdout;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use self::route::config::CommandLine;
 
 /// Microsecond RPCs with a short tail: serve, route and measure R2P2.
 #[derive(Debug, Parser)]
@@ -100,14 +103,21 @@ struct DissectArgs {
 
 fn main() -> ExitCode {
     let done = |()| ExitCode::SUCCESS;
-    let cli = Cli::parse();
+    let line = CommandLine::new(Cli::command, env::args_os().collect());
+    let cli = match line.complete() {
+        Ok(words) => Cli::parse_from(words),
+        Err(error) => {
+            eprintln!("tailcut: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
     if let Err(error) = log::init(cli.log, cli.command.log_level()) {
         eprintln!("tailcut: {error:#}");
         return ExitCode::FAILURE;
     }
     let result = match cli.command {
         Command::Serve(args) => serve::run(args).map(done),
-        Command::Route(args) => route::run(args).map(done),
+        Command::Route(args) => route::run(&args, &line).map(done),
         Command::Bridge(args) => bridge::run(&args).map(done),
         Command::Gateway(args) => gateway::run(&args).map(done),
         Command::Control(args) => control::run(&args).map(done),

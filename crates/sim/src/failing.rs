@@ -22,6 +22,7 @@ use tailcut_proto::node::{Node, Time};
 use tailcut_proto::router::{
     Router, RouterConfig, RouterMetrics, ServerConfig, ServerState, Speaks,
 };
+use tailcut_proto::scheduler::Rank;
 use tailcut_wire::r2p2::{
     FeedbackBody, Kind, MessageType, Packet, Policy, ReplyRepr, RequestRepr, Route, RpcId, Segment,
     SessionId,
@@ -47,6 +48,9 @@ pub struct Config {
     /// Every so long the next server dies, and how long it is down; ns. Nobody dies so late that
     /// [`Run::capacity`] would lack what comes after it.
     pub crashes: Option<(u64, u64)>,
+    /// How the servers stand among each other, the first of them first; as routers rank servers of which
+    /// nothing is said, where it ends.
+    pub ranks: Vec<Rank>,
     /// The first server is slow from the first of these on, up to the second, by this factor.
     pub slow: Option<(Time, Time, u64)>,
     /// How long it lasts.
@@ -95,6 +99,7 @@ impl Config {
             router: RouterConfig::default(),
             pauses: None,
             crashes: None,
+            ranks: Vec::new(),
             slow: None,
             length_ns: 10_000_000_000,
             seed: 1,
@@ -186,7 +191,10 @@ impl<'a> Pool<'a> {
             .map(|index| ServerConfig { addr: address(index), speaks: Speaks::Extension });
         let router =
             RouterConfig { servers: servers.collect(), seed: config.seed, ..config.router.clone() };
-        let router = Router::new(0, router).unwrap_or_else(|error| panic!("{error}"));
+        let mut router = Router::new(0, router).unwrap_or_else(|error| panic!("{error}"));
+        for (index, &rank) in (0..config.servers).zip(&config.ranks) {
+            router.set_rank(0, address(index), rank).expect("it is there");
+        }
         let pause = |index: u16, (every_ns, _): (u64, u64)| {
             let draws = generator(config.seed, PAUSES + u64::from(index));
             Arrivals::new(Process::Poisson, 1e9 / every_ns as f64, draws).expect("a rate")

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use self::protocol::{LINE_LEN_MAX, Reply, Request, Server, ServiceStatus, Speaks, State, Status};
+use self::protocol::{
+    LINE_LEN_MAX, Reply, Request, Server, ServiceStatus, Source, Speaks, State, Status,
+};
 use crate::counters::{self, Counters};
 use crate::{network, output, signals};
 
@@ -39,6 +41,9 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         json: Option<String>,
     },
+    /// Have a router read its files again and resolve its servers' names; all of it holds from then on,
+    /// or nothing changes and the reason is told
+    Reload,
     /// Take servers into service
     Add {
         /// The server, or ADDR+COUNT for consecutive ports
@@ -89,6 +94,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             Reply::Service(status) => describe_service(&status),
             reply => return Err(unexpected(reply)),
         }),
+        Action::Reload => match ask(path, Request::Reload)? {
+            Reply::Reloaded { added, gone, changed } => {
+                let changed = if changed.is_empty() {
+                    String::new()
+                } else {
+                    format!("; changed: {}", changed.join(", "))
+                };
+                output::print(&format!(
+                    "reloaded: {added} servers added, {gone} drained{changed}\n"
+                ))
+            }
+            reply => Err(unexpected(reply)),
+        },
         Action::Add { address, v1 } => {
             let speaks = if *v1 { Speaks::V1 } else { Speaks::Extension };
             change(path, address, |address| Request::Add { address, speaks })
@@ -127,7 +145,8 @@ fn ask(path: &Path, request: Request) -> Result<Reply> {
             path.display()
         )
     })?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
+    let within = if request == Request::Reload { RELOAD_WITHIN } else { ANSWER_WITHIN };
+    stream.set_read_timeout(Some(within))?;
     stream.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes())?;
     let mut line = String::new();
     let answered = BufReader::new(stream.take(LINE_LEN_MAX)).read_line(&mut line);
@@ -213,20 +232,39 @@ fn describe(status: &Status, earlier: Option<&Status>) -> String {
     let (queue_len, table_len) = (status.queue_len, status.table_len);
     let counters: Counters =
         status.counters.iter().map(|(name, &count)| (name.clone(), count)).collect();
+    let refusal = status.reloads.refusal.as_ref();
+    let refusal =
+        refusal.map_or(String::new(), |why| format!("the last reload was refused: {why}\n"));
     format!(
-        "router {}  policy {}{bound}  forward {}  up {uptime_s} s  held {queue_len}  remembered {table_len}\n\n{}\n{}",
+        "router {}  policy {}{bound}  forward {}  up {uptime_s} s  held {queue_len}  remembered {table_len}\n{refusal}{}\n{}\n{}",
         config.listen,
         config.policy,
         config.forward,
+        sources(status),
         servers(status, earlier),
         counters::lines(&counters),
     )
+}
+
+/// A line for each source of servers.
+fn sources(status: &Status) -> String {
+    let line = |source: &Source| {
+        let state = match (&source.problem, source.is_empty) {
+            (Some(problem), _) => format!("away, its servers stay: {problem}"),
+            (None, true) => "names nobody, its servers stay for now".to_owned(),
+            (None, false) if source.answers == 0 => "has not answered yet".to_owned(),
+            (None, false) => "answers".to_owned(),
+        };
+        format!("from {}: {} servers, {state}\n", source.source, source.servers)
+    };
+    status.discovery.iter().map(line).collect()
 }
 
 fn servers(status: &Status, earlier: Option<&Status>) -> String {
     let mut head = vec![
         "server",
         "speaks",
+        "weight",
         "state",
         "outstanding",
         "placed",
@@ -271,6 +309,7 @@ fn row(server: &Server) -> Vec<String> {
     vec![
         server.address.to_string(),
         speaks.to_owned(),
+        if server.is_near { server.weight.to_string() } else { format!("{} far", server.weight) },
         state.to_owned(),
         server.outstanding.to_string(),
         server.placed.to_string(),
@@ -281,6 +320,8 @@ fn row(server: &Server) -> Vec<String> {
 }
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Names are resolved meanwhile.
+const RELOAD_WITHIN: Duration = Duration::from_secs(60);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(20);
 const WATCH_EVERY: Duration = Duration::from_secs(1);
 
@@ -290,6 +331,7 @@ Examples:
   tailcut control /run/tailcut.sock add 10.0.0.7:8000+8
   tailcut control /run/tailcut.sock drain 10.0.0.7:8000 --wait
   tailcut control /run/tailcut.sock remove 10.0.0.7:8000
+  tailcut control /run/tailcut.sock reload
 
 The socket takes one JSON object a line, such as {\"command\":\"status\"} or
 {\"command\":\"add\",\"address\":\"10.0.0.7:8000\",\"speaks\":\"extension\"}, and answers each with a line: {\"done\":{}}, {\"status\":{...}} or {\"error\":\"...\"}.";

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) enum Request {
     /// Tell how it is.
     Status,
+    /// Read its files again.
+    Reload,
     /// Take a server into service.
     Add { address: SocketAddr, speaks: Speaks },
     /// Forget a server, and what is placed there.
@@ -26,6 +28,12 @@ pub(crate) enum Request {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     Done {},
+    /// Servers that have come, that are drained to go, and flags that have other values.
+    Reloaded {
+        added: usize,
+        gone: usize,
+        changed: Vec<String>,
+    },
     Status(Box<Status>),
     Service(Box<ServiceStatus>),
     Error(String),
@@ -52,9 +60,37 @@ pub(crate) struct Status {
     pub(crate) queue_len: usize,
     /// RPC ids remembered.
     pub(crate) table_len: usize,
+    pub(crate) reloads: Reloads,
+    /// The sources of servers.
+    pub(crate) discovery: Vec<Source>,
     pub(crate) servers: Vec<Server>,
     /// Counters since the start, all of them by name.
     pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// What has become of reloads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reloads {
+    pub(crate) done: u64,
+    pub(crate) refused: u64,
+    /// Why the last one was refused, if it was.
+    pub(crate) refusal: Option<String>,
+}
+
+/// A source of servers, as it was named.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Source {
+    pub(crate) source: String,
+    /// Its servers that hold.
+    pub(crate) servers: usize,
+    /// What it names that is no server.
+    pub(crate) refused: usize,
+    pub(crate) answers: u64,
+    pub(crate) failures: u64,
+    /// It names nobody, which is not believed yet.
+    pub(crate) is_empty: bool,
+    /// What is wrong, while it is away.
+    pub(crate) problem: Option<String>,
 }
 
 /// A bridge or a gateway at one moment.
@@ -99,6 +135,9 @@ pub(crate) struct Server {
     pub(crate) round_trip_us: Option<f64>,
     /// Of requests that find it idle.
     pub(crate) service_us: Option<f64>,
+    pub(crate) weight: u8,
+    /// It is of the zone that is preferred.
+    pub(crate) is_near: bool,
 }
 
 /// Whether a server gets requests.
@@ -135,6 +174,7 @@ mod tests {
     fn requests_are_written_so() {
         let address = "127.0.0.1:8001".parse().expect("an address");
         check(Request::Status, r#"{"command":"status"}"#);
+        check(Request::Reload, r#"{"command":"reload"}"#);
         check(
             Request::Add { address, speaks: Speaks::V1 },
             r#"{"command":"add","address":"127.0.0.1:8001","speaks":"v1"}"#,

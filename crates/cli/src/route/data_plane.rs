@@ -63,6 +63,18 @@ pub(super) struct Plane {
 }
 
 impl DataPlaneFlags {
+    /// Refuses what does not go together, for a router that listens at `listen`, where that is known.
+    pub(super) fn check(&self, args: &Args, listen: Option<SocketAddr>) -> Result<()> {
+        match (self.dataplane, &self.interface) {
+            (DataPlane::Sockets, Some(_)) => bail!("--interface is for --dataplane xdp"),
+            (DataPlane::Sockets, None) => Ok(()),
+            // Then it goes on without.
+            (DataPlane::Xdp, _) if self.xdp_or_sockets => Ok(()),
+            (DataPlane::Xdp, None) => bail!(NO_INTERFACE),
+            (DataPlane::Xdp, Some(_)) => listen.map_or(Ok(()), |listen| check(args, listen)),
+        }
+    }
+
     /// Puts the program before a router, if it is asked for.
     pub(super) fn open(
         &self,
@@ -71,9 +83,6 @@ impl DataPlaneFlags {
         router: &mut Router,
     ) -> Result<Option<Plane>> {
         if self.dataplane == DataPlane::Sockets {
-            if self.interface.is_some() {
-                bail!("--interface is for --dataplane xdp");
-            }
             return Ok(None);
         }
         match self.attach(args, (now, listen), router) {
@@ -92,7 +101,7 @@ impl DataPlaneFlags {
         router: &mut Router,
     ) -> Result<Plane> {
         let Some(interface) = &self.interface else {
-            bail!("--dataplane xdp needs --interface IF, the one that requests come in by");
+            bail!(NO_INTERFACE);
         };
         check(args, listen)?;
         let index = interface_index(interface)?;
@@ -183,6 +192,8 @@ fn explain_folder(error: io::Error, folder: &Path) -> anyhow::Error {
         None => error.into(),
     }
 }
+
+const NO_INTERFACE: &str = "--dataplane xdp needs --interface IF, the one that requests come in by";
 
 /// Of the routers of this host, one for each interface.
 const FOLDER: &str = "/sys/fs/bpf/tailcut";

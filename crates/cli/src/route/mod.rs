@@ -1,7 +1,11 @@
 //! `tailcut route`: a router between clients and servers.
 
+pub(crate) mod config;
 mod data_plane;
+mod discover;
+mod facts;
 mod netclone;
+mod roster;
 mod servers;
 pub(crate) mod service;
 
@@ -21,12 +25,14 @@ use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::trace::Trace;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_proto::router::{
-    FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError, ServerConfig,
-};
+use tailcut_proto::router::{FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError};
+use tailcut_proto::scheduler::Rank;
 
+use self::config::CommandLine;
 use self::data_plane::{DataPlane, DataPlaneFlags, XDP_SERVERS_MAX};
-use self::servers::ServerFlags;
+use self::discover::DiscoverFlags;
+use self::roster::{Reloaded, Roster};
+use self::servers::{ServerFlags, ServerSpec};
 use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
 use crate::control::protocol::{Reply, Request};
 use crate::control::socket::ControlSocket;
@@ -42,15 +48,17 @@ use crate::{network, orders, output};
 ///
 /// Takes the first packet of each request, places it on a server, and holds it while all are busy.
 /// Replies go from the server to the client directly. Prints `listening 127.0.0.1:8000` when it is
-/// ready. SIGHUP resolves the servers' names and reads their file again. SIGINT or SIGTERM drains
-/// it and ends it, with its counters on standard error.
+/// ready. SIGHUP reads the files again and resolves the servers' names, and changes all or nothing.
+/// SIGINT or SIGTERM drains it and ends it, with its counters on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = after_help())]
 pub(crate) struct Args {
+    #[command(flatten)]
+    config: ConfigFlags,
     /// Address to route at; port 0 takes a free one, and `systemd` the socket that a socket unit
     /// passes
-    #[arg(long, value_name = "ADDR")]
-    listen: String,
+    #[arg(long, value_name = "ADDR", required_unless_present_any = ["config", "config_example"])]
+    listen: Option<String>,
     /// What carries requests and replies
     #[arg(long, value_name = "NAME", default_value = "r2p2")]
     transport: RoutedTransport,
@@ -59,6 +67,8 @@ pub(crate) struct Args {
     policy: Option<PolicySpec>,
     #[command(flatten)]
     servers: ServerFlags,
+    #[command(flatten)]
+    discover: DiscoverFlags,
     /// A router before this one: it may place requests here, and is told what the servers have
     /// together. Port 0 stands for all ports of its host, which a router with several threads needs.
     /// May be repeated
@@ -105,7 +115,22 @@ pub(crate) struct Args {
     serving: ServingFlags,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+/// The configuration file.
+#[derive(Clone, Debug, clap::Args)]
+struct ConfigFlags {
+    /// Take flags from a TOML file: each is a key there, and one on the command line goes before it.
+    /// SIGHUP and `tailcut control PATH reload` read it again
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Check the flags and the file, resolve the servers' names, and end: nothing is opened
+    #[arg(long)]
+    check: bool,
+    /// Print a file with all keys, their defaults and what they mean, and end
+    #[arg(long)]
+    config_example: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ForwardMode {
     /// With the client as the source, by raw sockets: needs CAP_NET_RAW, and serves version 1
     /// clients
@@ -132,13 +157,73 @@ enum FilterPlace {
     Router,
 }
 
-pub(crate) fn run(args: Args) -> Result<()> {
-    args.serving.check()?;
+impl Args {
+    /// Where it is to listen.
+    fn listen(&self) -> Result<&str> {
+        self.listen
+            .as_deref()
+            .context("no address to route at; name one by --listen, or by the key listen")
+    }
+
+    fn forward(&self) -> Forward {
+        match (self.forward, self.dataplane.dataplane) {
+            (ForwardMode::Keep, _) | (_, DataPlane::Xdp) => Forward::Keep,
+            (ForwardMode::Annotate, DataPlane::Sockets) => Forward::Annotate,
+        }
+    }
+
+    /// Refuses what does not go together, and what no router can be made of, before anything is opened;
+    /// returns the servers that are named.
+    fn check(&self) -> Result<Vec<ServerSpec>> {
+        self.serving.check()?;
+        let listen = self.listen()?;
+        let listen = if place::is_passed(listen) { None } else { Some(network::resolve(listen)?) };
+        if self.transport == RoutedTransport::NetClone {
+            return netclone::check(self, listen);
+        }
+        if self.filter == FilterPlace::Router && self.forward() != Forward::Keep {
+            bail!(
+                "replies come back through a router that keeps the client as the source: take --forward keep, or leave --filter out"
+            );
+        }
+        if self.serving.threads > 1 {
+            check_threads(self)?;
+        }
+        self.dataplane.check(self, listen)?;
+        let servers = self.servers.resolve(listen)?;
+        let is_told = self.control.is_some() || !self.discover.discover.is_empty();
+        if servers.is_empty() && !is_told {
+            bail!(
+                "no server to route to; name one by --server, have them found by --discover, or add some later through --control PATH"
+            );
+        }
+        let is_ranked =
+            |server: &ServerSpec| server.rank(self.servers.zone.as_deref()) != Rank::default();
+        if self.dataplane.dataplane == DataPlane::Xdp && servers.iter().any(is_ranked) {
+            bail!("--dataplane xdp knows neither weights nor zones");
+        }
+        Router::new(0, router_config(self, &servers)?).map_err(name_option)?;
+        Ok(servers)
+    }
+}
+
+pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
+    if args.config.config_example {
+        return output::print(&line.example());
+    }
+    let servers = args.check()?;
+    if args.config.check {
+        let sources = args.discover.discover.len();
+        return output::print(&format!(
+            "sound: {} servers are named, and {sources} sources of more\n",
+            servers.len()
+        ));
+    }
     if args.transport == RoutedTransport::NetClone {
-        return netclone::run(&args);
+        return netclone::run(args);
     }
     let mut trace = args.serving.trace.create()?;
-    let Opened { services, orderers, _control } = open(&args)?;
+    let Opened { services, roster, _control } = open(args, line)?;
     if let Some(trace) = &mut trace {
         trace.watch(&services[0].driver);
     }
@@ -151,10 +236,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let mut loops: Vec<Loop> =
         loops.map(|((service, life), trace)| Loop { service, life, trace }).collect();
     let first = &loops[0].life;
-    let (servers, reloads) = (args.servers.clone(), orderers.clone());
-    first.heed_signals(first.wake(), move || reload(&servers, listen, &reloads))?;
+    let reloaded = roster.clone();
+    // It has told what is wrong.
+    first.heed_signals(first.wake(), move || _ = reloaded.reload())?;
     output::print(&format!("listening {listen}\n"))?;
-    admin.start(move || Ok(Snapshot::ask(&orderers)?.reading()))?;
+    admin.start(move || Ok(Snapshot::ask(roster.orderers())?.reading(&roster.facts())))?;
     first.announce_ready();
     first.loops().run(&mut loops, Loop::run)?;
     eprint!("{}", report(&loops));
@@ -205,43 +291,20 @@ impl Loop {
     }
 }
 
-/// Reads anew which servers there are; a mistake leaves them as they are.
-fn reload(flags: &ServerFlags, listen: SocketAddr, orderers: &Orderers) {
-    let apply = || -> Result<(usize, usize)> {
-        let servers = flags.resolve(listen)?;
-        if servers.is_empty() {
-            bail!("no server is named");
-        }
-        orderers.reload(&servers)
-    };
-    match apply() {
-        Ok((added, gone)) => tracing::info!(added, gone, "servers reloaded"),
-        Err(error) => eprintln!("tailcut: cannot reload, the servers stay as they are: {error:#}"),
-    }
-}
-
 /// A router that is ready to run, and what gives it orders.
 struct Opened {
     /// Of each thread.
     services: Vec<Service>,
-    orderers: Orderers,
+    roster: Roster,
     /// Its file goes with it.
     _control: Option<ControlSocket>,
 }
 
-fn open(args: &Args) -> Result<Opened> {
-    let forward = match (args.forward, args.dataplane.dataplane) {
-        (ForwardMode::Keep, _) | (_, DataPlane::Xdp) => Forward::Keep,
-        (ForwardMode::Annotate, DataPlane::Sockets) => Forward::Annotate,
-    };
-    if args.filter == FilterPlace::Router && forward != Forward::Keep {
-        bail!(
-            "replies come back through a router that keeps the client as the source: take --forward keep, or leave --filter out"
-        );
-    }
-    let doors = Door::open(args, forward)?;
+fn open(args: &Args, line: &CommandLine) -> Result<Opened> {
+    let forward = args.forward();
+    let doors = Door::open(args)?;
     let listen = doors[0].listen();
-    let named = args.servers.resolve(listen)?;
+    let named = args.servers.resolve(Some(listen))?;
     let started_at = Clock.now();
     let setup = Setup { listen, policy: policy(args), forward, started_at };
     let (mut services, mut orderers) = (Vec::new(), Vec::new());
@@ -255,13 +318,14 @@ fn open(args: &Args) -> Result<Opened> {
         };
         let wait = args.serving.polling.wait();
         let mut driver = Driver::new(wait).context("cannot set up polling")?;
-        let config = router_config(args, forward, named.clone())?;
+        let config = router_config(args, &named)?;
         let mut router = Router::new(started_at, config).map_err(name_option)?;
         let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
         driver.add(router, port, raw);
         let (orderer, orders) = orders::channel(driver.waker());
         let (named, retired) = (named.clone(), Vec::new());
-        services.push(Service {
+        let zone = None;
+        let mut service = Service {
             index,
             driver,
             front,
@@ -269,24 +333,34 @@ fn open(args: &Args) -> Result<Opened> {
             setup,
             orders,
             named,
+            zone,
             retired,
             retire_at: 0,
-        });
+        };
+        service.rank(started_at, args.servers.zone.clone());
+        services.push(service);
         orderers.push(orderer);
     }
-    let orderers = Orderers::new(orderers);
+    let roster = Roster::start(Orderers::new(orderers), listen, line.clone(), named)?;
     let control = args.control.as_deref();
-    let answered_by = orderers.clone();
+    let answered_by = roster.clone();
     let answer = move |request| answer(request, setup, &answered_by);
     let control = control.map(|path| ControlSocket::open(path, answer)).transpose()?;
-    Ok(Opened { services, orderers, _control: control })
+    Ok(Opened { services, roster, _control: control })
 }
 
 /// Does what is asked at the control socket.
-fn answer(request: Request, setup: Setup, orderers: &Orderers) -> Result<Reply> {
+fn answer(request: Request, setup: Setup, roster: &Roster) -> Result<Reply> {
     match request {
-        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderers)?.status(setup)))),
-        request => orderers.change(request),
+        Request::Status => {
+            let snapshot = Snapshot::ask(roster.orderers())?;
+            Ok(Reply::Status(Box::new(snapshot.status(setup, &roster.facts()))))
+        }
+        Request::Reload => Ok(match roster.reload() {
+            Ok(Reloaded { added, gone, changed }) => Reply::Reloaded { added, gone, changed },
+            Err(error) => Reply::Error(format!("{error:#}; everything stays as it is")),
+        }),
+        request => roster.orderers().change(request),
     }
 }
 
@@ -302,21 +376,12 @@ struct Door {
 
 impl Door {
     /// One for each thread.
-    fn open(args: &Args, forward: Forward) -> Result<Vec<Self>> {
+    fn open(args: &Args) -> Result<Vec<Self>> {
         let count = args.serving.threads;
         if count == 1 {
             return Ok(vec![Self { front: None, port: open_port(args)? }]);
         }
-        if forward == Forward::Keep {
-            bail!(
-                "with the client as the source servers report to one port, which is one thread's: \
-                 leave --threads out, or take --forward annotate"
-            );
-        }
-        if place::is_passed(&args.listen) {
-            bail!("the threads' sockets are made together: name an address instead of systemd");
-        }
-        let listen = network::resolve(&args.listen)?;
+        let listen = network::resolve(args.listen()?)?;
         let group = (UdpConfig::default(), Steering::Session);
         let fronts = reuseport::bind_group(listen, count.into(), group);
         let fronts = fronts.with_context(|| format!("cannot listen at {listen}"))?;
@@ -335,7 +400,7 @@ impl Door {
 
 /// The one port of a loop.
 fn open_port(args: &Args) -> Result<AnyDatapath> {
-    let mut places = Place::read(&args.listen, 1)?;
+    let mut places = Place::read(args.listen()?, 1)?;
     let (Some(place), true) = (places.pop(), places.is_empty()) else {
         bail!("a router has one port, and systemd has passed several sockets");
     };
@@ -343,16 +408,21 @@ fn open_port(args: &Args) -> Result<AnyDatapath> {
     place.open(&Opening { datapath, ..Opening::default() })
 }
 
-fn router_config(
-    args: &Args,
-    forward: Forward,
-    servers: Vec<ServerConfig>,
-) -> Result<RouterConfig> {
-    if servers.is_empty() && args.control.is_none() {
+/// Several threads have several ports towards servers, and sockets of their own making.
+fn check_threads(args: &Args) -> Result<()> {
+    if args.forward() == Forward::Keep {
         bail!(
-            "no server to route to; name one by --server, or add some later through --control PATH"
+            "with the client as the source servers report to one port, which is one thread's: \
+             leave --threads out, or take --forward annotate"
         );
     }
+    if place::is_passed(args.listen()?) {
+        bail!("the threads' sockets are made together: name an address instead of systemd");
+    }
+    Ok(())
+}
+
+fn router_config(args: &Args, servers: &[ServerSpec]) -> Result<RouterConfig> {
     let mut upstreams = Vec::new();
     for name in &args.upstream {
         upstreams.extend(network::resolve_range(name)?);
@@ -360,12 +430,12 @@ fn router_config(
     let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
     Ok(RouterConfig {
         policy: policy(args),
-        forward,
+        forward: args.forward(),
         filter: match args.filter {
             FilterPlace::Client => FilterAt::Client,
             FilterPlace::Router => FilterAt::Router,
         },
-        servers,
+        servers: servers.iter().map(ServerSpec::config).collect(),
         upstreams,
         queue_len_max: args.queue,
         hold_ns_max: args.hold,
@@ -408,5 +478,7 @@ Examples:
   tailcut route --listen 10.0.0.1:8000 --policy jbsq:3 --server 10.0.0.2:8000 --control /run/tailcut.sock
   tailcut route --listen 10.0.0.1:1000 --transport netclone --server 10.0.0.2:1000 --server 10.0.0.3:1000
   tailcut route --listen 10.0.0.1:8000 --forward keep --server-v1 10.0.0.2:8000+4
+  tailcut route --config-example > /etc/tailcut/route.toml
+  tailcut route --config /etc/tailcut/route.toml --check
 
 Servers behind `--forward keep` need `tailcut serve --router ADDR`.";

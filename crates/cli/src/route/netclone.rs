@@ -1,6 +1,7 @@
 //! `tailcut route --transport netclone`: NetClone's switch as a process, one loop with the counters of a
 //! [`Switch`]. It has no control socket, and no state that outlives it.
 
+use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,7 +13,9 @@ use tailcut_net::log::DriverLog;
 use tailcut_proto::netclone::{Fallback, Switch, SwitchConfig, SwitchMetrics, SwitchServer};
 use tailcut_proto::node::Time;
 use tailcut_proto::router::{RouterConfig, Speaks};
+use tailcut_proto::scheduler::Rank;
 
+use super::servers::ServerSpec;
 use super::{Args, FilterPlace, ForwardMode};
 use crate::admin::Reading;
 use crate::admin::text::{Page, seconds};
@@ -43,11 +46,10 @@ struct Loop {
 }
 
 pub(super) fn run(args: &Args) -> Result<()> {
-    check(args)?;
     let port = super::open_port(args)?;
     let listen = port.local_address();
     let started_at = Clock.now();
-    let switch = Switch::new(started_at, config(args, listen)?)?;
+    let switch = Switch::new(started_at, config(args, Some(listen))?)?;
     let mut driver = Driver::new(args.serving.polling.wait()).context("cannot set up polling")?;
     driver.add(switch, port, None);
     let (orderer, orders) = orders::channel(driver.waker());
@@ -70,8 +72,14 @@ pub(super) fn run(args: &Args) -> Result<()> {
     switch.life.end("datagrams wait to be sent")
 }
 
-/// Refuses what the format, or a switch, cannot do.
-fn check(args: &Args) -> Result<()> {
+/// Refuses what the format, or a switch, cannot do; returns the servers that are named.
+pub(super) fn check(args: &Args, listen: Option<SocketAddr>) -> Result<Vec<ServerSpec>> {
+    check_flags(args)?;
+    Switch::new(0, config(args, listen)?)?;
+    args.servers.resolve(listen)
+}
+
+fn check_flags(args: &Args) -> Result<()> {
     let is_plain = args.serving.threads == 1
         && args.serving.trace.trace.is_none()
         && args.control.is_none()
@@ -91,6 +99,9 @@ fn check(args: &Args) -> Result<()> {
             "a NetClone switch holds nothing and keeps no slots: leave --queue, --hold, --lease and --transit out, or take --transport r2p2"
         );
     }
+    if !args.discover.discover.is_empty() || args.servers.zone.is_some() {
+        bail!("--discover and --zone are R2P2's; leave them out, or take --transport r2p2");
+    }
     let knows_answers_alone = args.probe_interval == default.probe_interval_ns
         && args.slow_factor == default.outliers.factor
         && args.filter == FilterPlace::Client
@@ -103,10 +114,13 @@ fn check(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn config(args: &Args, listen: std::net::SocketAddr) -> Result<SwitchConfig> {
+fn config(args: &Args, listen: Option<SocketAddr>) -> Result<SwitchConfig> {
     let named = args.servers.resolve(listen)?;
     if named.iter().any(|server| server.speaks == Speaks::V1) {
         bail!("--server-v1 is R2P2's; take --server");
+    }
+    if named.iter().any(|server| server.rank(None) != Rank::default()) {
+        bail!("weights are R2P2's; leave them out, or take --transport r2p2");
     }
     let fallback = match args.policy.map(|policy| policy.to_string()).as_deref() {
         None | Some("netclone") => Fallback::First,

@@ -8,7 +8,7 @@
 //! | reload | SIGHUP | adds and retires servers |
 //!
 //! A server that a reload no longer names is drained, and removed when it has nothing outstanding, or
-//! after a minute. Servers that `tailcut control` has added are not a reload's to retire.
+//! after a minute; one that speaks something else from then on comes back after that. Servers that `tailcut control` has added are not a reload's to retire.
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,11 +24,13 @@ use tailcut_proto::histogram::Histogram;
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::router::{
-    Forward, Router, RouterError, RouterMetrics, ServerConfig, ServerState, ServerStatus, Speaks,
+    Forward, Router, RouterConfig, RouterError, RouterMetrics, ServerConfig, ServerState,
+    ServerStatus, Speaks,
 };
 
 use super::data_plane::{self, Plane};
-use super::servers::check_family;
+use super::facts::{Facts, SourceFacts};
+use super::servers::{ServerSpec, check_family};
 use crate::admin::Reading;
 use crate::admin::text::{Family, Page, seconds};
 use crate::control::protocol::{self, Reply, Request};
@@ -42,8 +44,29 @@ pub(crate) enum Order {
     Snapshot(Box<Snapshot>, SyncSender<Box<Snapshot>>),
     /// To change one server.
     Change(Request, SyncSender<Reply>),
-    /// To serve these and no others; answered with how many have come and gone.
-    Reload(Vec<ServerConfig>, SyncSender<Result<(usize, usize)>>),
+    /// To serve these and no others, with these limits; answered with how many have come and gone.
+    Reload(Box<Plan>, SyncSender<Result<(usize, usize)>>),
+}
+
+/// What a reload makes of a router.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    /// The servers that flags, files and sources name.
+    pub(super) servers: Vec<ServerSpec>,
+    /// The router's own zone.
+    pub(super) zone: Option<String>,
+    /// The limits; of these [`Router::tune`] takes what may change.
+    pub(super) limits: RouterConfig,
+}
+
+/// A server that is to go when it has nothing outstanding.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retired {
+    addr: SocketAddr,
+    /// When it goes in any case.
+    leaves_at: Time,
+    /// What comes in its place: the same server, spoken to in another way.
+    successor: Option<ServerConfig>,
 }
 
 /// The routers of all threads, as other threads order from them.
@@ -97,9 +120,11 @@ pub(super) struct Service {
     pub(super) setup: Setup,
     pub(super) orders: Orders<Order>,
     /// What flags and file have named last.
-    pub(super) named: Vec<ServerConfig>,
-    /// Those that are to go when they have nothing outstanding, and when they go in any case.
-    pub(super) retired: Vec<(SocketAddr, Time)>,
+    pub(super) named: Vec<ServerSpec>,
+    /// The router's own zone.
+    pub(super) zone: Option<String>,
+    /// Those that are to go.
+    pub(super) retired: Vec<Retired>,
     /// When they are looked at again.
     pub(super) retire_at: Time,
 }
@@ -164,8 +189,8 @@ impl Service {
                     .map_or_else(|error| Reply::Error(format!("{error:#}")), |()| Reply::Done {});
                 let _ = reply.try_send(answer);
             }
-            Order::Reload(servers, reply) => {
-                let _ = reply.try_send(self.reload(now, servers));
+            Order::Reload(plan, reply) => {
+                let _ = reply.try_send(self.reload(now, *plan));
             }
         }
     }
@@ -200,7 +225,7 @@ impl Service {
         let listen = self.setup.listen;
         let router = self.driver.node_mut(ROUTER);
         match request {
-            Request::Status => {}
+            Request::Status | Request::Reload => {}
             Request::Add { address, speaks } => {
                 check_family(listen, address)?;
                 let speaks =
@@ -211,51 +236,109 @@ impl Service {
             Request::Drain { address } => router.drain_server(now, address)?,
             Request::Resume { address } => {
                 router.resume_server(now, address)?;
-                self.retired.retain(|retired| retired.0 != address);
+                self.retired.retain(|retired| retired.addr != address);
             }
         }
         Ok(())
     }
 
-    fn reload(&mut self, now: Time, servers: Vec<ServerConfig>) -> Result<(usize, usize)> {
+    fn reload(&mut self, now: Time, plan: Plan) -> Result<(usize, usize)> {
+        let Plan { servers, zone, limits } = plan;
         let router = self.driver.node_mut(ROUTER);
-        let is_named = |list: &[ServerConfig], addr| list.iter().any(|server| server.addr == addr);
+        let is_there = |addr| router.servers().any(|server| server.addr == addr);
+        let new = servers.iter().filter(|server| !is_there(server.addr)).count();
+        if router.servers().count() + new > limits.servers_max {
+            return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
+        }
+        // From here on nothing fails.
+        router.tune(&limits)?;
         let (mut added, mut gone) = (0, 0);
-        for &server in servers.iter().filter(|server| !is_named(&self.named, server.addr)) {
-            match router.add_server(now, server) {
-                Ok(()) => added += 1,
-                // `tailcut control` was quicker, or it was about to go.
-                Err(RouterError::Exists { addr }) => {
-                    router.resume_server(now, addr)?;
-                    self.retired.retain(|retired| retired.0 != addr);
+        for server in &servers {
+            match self.named.iter().find(|named| named.addr == server.addr) {
+                Some(named) if named.speaks == server.speaks => {}
+                Some(_) => self.retire(now, server.addr, Some(server.config())),
+                None => {
+                    self.admit(now, server.config());
+                    added += 1;
                 }
-                Err(error) => return Err(error.into()),
             }
         }
-        for server in self.named.iter().filter(|server| !is_named(&servers, server.addr)) {
-            // One that `tailcut control` has removed is gone already.
-            if router.drain_server(now, server.addr).is_ok() {
-                self.retired.push((server.addr, now.saturating_add(RETIRE_NS_MAX)));
+        for server in std::mem::take(&mut self.named) {
+            if !servers.iter().any(|named| named.addr == server.addr) {
+                self.retire(now, server.addr, None);
                 gone += 1;
             }
         }
         self.named = servers;
+        self.rank(now, zone);
         self.retire_at = now;
         Ok((added, gone))
+    }
+
+    /// Ranks the servers as they are named.
+    pub(super) fn rank(&mut self, now: Time, zone: Option<String>) {
+        self.zone = zone;
+        if self.plane.is_some() {
+            // It places by bounds that are the same of all.
+            return;
+        }
+        let router = self.driver.node_mut(ROUTER);
+        let known: Vec<_> = router.servers().map(|server| (server.addr, server.rank)).collect();
+        for (addr, rank) in known {
+            let named = self.named.iter().find(|named| named.addr == addr);
+            let wanted = named.map_or(rank, |named| named.rank(self.zone.as_deref()));
+            if wanted != rank {
+                // It is there.
+                let _ = router.set_rank(now, addr, wanted);
+            }
+        }
+    }
+
+    /// Takes a server into service that is named from now on.
+    fn admit(&mut self, now: Time, server: ServerConfig) {
+        let router = self.driver.node_mut(ROUTER);
+        if router.add_server(now, server).is_ok() {
+            return;
+        }
+        // `tailcut control` was quicker, or it was about to go.
+        let known = router.servers().find(|known| known.addr == server.addr);
+        if known.is_some_and(|known| known.speaks != server.speaks) {
+            return self.retire(now, server.addr, Some(server));
+        }
+        // It is there.
+        let _ = router.resume_server(now, server.addr);
+        self.retired.retain(|retired| retired.addr != server.addr);
+    }
+
+    /// Drains a server, to remove it.
+    fn retire(&mut self, now: Time, addr: SocketAddr, successor: Option<ServerConfig>) {
+        self.retired.retain(|retired| retired.addr != addr);
+        // One that `tailcut control` has removed is gone already.
+        let _ = self.driver.node_mut(ROUTER).drain_server(now, addr);
+        let leaves_at = now.saturating_add(RETIRE_NS_MAX);
+        self.retired.push(Retired { addr, leaves_at, successor });
     }
 
     fn remove_retired(&mut self, now: Time) {
         self.retire_at = now.saturating_add(RETIRE_INTERVAL_NS);
         let router = self.driver.node_mut(ROUTER);
-        self.retired.retain(|&(addr, leaves_at)| {
+        let mut has_changed = false;
+        self.retired.retain(|&Retired { addr, leaves_at, successor }| {
             let found = router.servers().find(|server| server.addr == addr);
             let is_kept = now < leaves_at && found.is_some_and(|server| server.outstanding > 0);
             if !is_kept {
-                // One that `tailcut control` has removed is gone already.
+                // One that `tailcut control` has removed is gone already, and one that it has added there
+                // since is its own.
                 let _ = router.remove_server(now, addr);
+                successor.into_iter().for_each(|server| _ = router.add_server(now, server));
+                has_changed |= successor.is_some();
             }
             is_kept
         });
+        if has_changed {
+            let zone = self.zone.take();
+            self.rank(now, zone);
+        }
     }
 }
 
@@ -276,11 +359,12 @@ impl Orderers {
         Ok(answer)
     }
 
-    /// Gives all loops these servers and no others; returns how many have come and gone.
-    pub(super) fn reload(&self, servers: &[ServerConfig]) -> Result<(usize, usize)> {
+    /// Gives all loops these servers and no others; returns how many have come and gone. What one loop
+    /// refuses the first does.
+    pub(super) fn reload(&self, plan: &Plan) -> Result<(usize, usize)> {
         let mut changed = (0, 0);
         for orderer in &self.0 {
-            changed = orderer.ask(|reply| Order::Reload(servers.to_vec(), reply))??;
+            changed = orderer.ask(|reply| Order::Reload(Box::new(plan.clone()), reply))??;
         }
         Ok(changed)
     }
@@ -358,7 +442,7 @@ impl Snapshot {
     }
 
     /// For `tailcut control`.
-    pub(crate) fn status(&self, setup: Setup) -> protocol::Status {
+    pub(super) fn status(&self, setup: Setup, facts: &Facts) -> protocol::Status {
         protocol::Status {
             schema: protocol::STATUS_SCHEMA.to_owned(),
             config: protocol::Config {
@@ -371,13 +455,19 @@ impl Snapshot {
             bound: self.bound,
             queue_len: self.queue_len,
             table_len: self.table_len,
+            reloads: protocol::Reloads {
+                done: facts.reloads,
+                refused: facts.reloads_refused,
+                refusal: facts.refusal.clone(),
+            },
+            discovery: facts.sources.iter().map(SourceFacts::status).collect(),
             servers: self.servers.iter().map(server_status).collect(),
             counters: self.counters().into_iter().collect(),
         }
     }
 
     /// For the admin port.
-    pub(super) fn reading(&self) -> Reading {
+    pub(super) fn reading(&self, facts: &Facts) -> Reading {
         let in_service =
             self.servers.iter().filter(|server| server.state == ServerState::InService).count();
         let unready = match (self.is_draining, in_service) {
@@ -385,10 +475,10 @@ impl Snapshot {
             (false, 0) => Some("no server in service"),
             _ => None,
         };
-        Reading { unready, metrics: self.page(in_service) }
+        Reading { unready, metrics: self.page(in_service, facts) }
     }
 
-    fn page(&self, in_service: usize) -> String {
+    fn page(&self, in_service: usize, facts: &Facts) -> String {
         let mut page = Page::new("tailcut_route");
         page.gauge("uptime_seconds", "Time since the start.").value(seconds(self.uptime_ns));
         page.gauge("draining", "1 while it takes nothing new.").value(u8::from(self.is_draining));
@@ -398,6 +488,12 @@ impl Snapshot {
         if let Some(bound) = self.bound {
             page.gauge("bound_requests", "Most requests at one server.").value(bound);
         }
+        let mut reloads = page.counter("reloads", "Reloads by what became of them.");
+        reloads.sample(&[("result", "done")], facts.reloads);
+        reloads.sample(&[("result", "refused")], facts.reloads_refused);
+        let help = "1 where what was to be reloaded last is in force.";
+        page.gauge("reload_ok", help).value(u8::from(facts.refusal.is_none()));
+        write_sources(&mut page, &facts.sources);
         let help = "Time that placed requests were held, 0 where a server was free.";
         page.histogram("hold", help, &self.hold_times);
         self.write_servers(&mut page);
@@ -425,9 +521,39 @@ impl Snapshot {
         let help = "Average round trip of probes that find it idle.";
         let family = page.gauge("server_round_trip_seconds", help);
         write_each(family, &servers, |server| server.rtt_ns.map(seconds));
+        let help = "Workers of weight 1 that it counts as.";
+        let family = page.gauge("server_weight", help);
+        write_each(family, &servers, |server| Some(server.rank.weight.get().into()));
+        let family = page.gauge("server_near", "1 where it is of the zone that is preferred.");
+        write_each(family, &servers, |server| Some(u8::from(server.rank.is_near).into()));
         let help = "Average service of requests that find it idle.";
         let family = page.gauge("server_service_seconds", help);
         write_each(family, &servers, |server| server.service_ns.map(seconds));
+    }
+}
+
+fn write_sources(page: &mut Page, sources: &[SourceFacts]) {
+    type Value = fn(&SourceFacts) -> u64;
+    let gauges: [(&str, &str, Value); 4] = [
+        ("discovery_servers", "Servers of the source that hold.", |source| source.servers as u64),
+        ("discovery_refused", "What it names that is no server.", |source| source.refused as u64),
+        ("discovery_up", "1 while it answers.", |source| source.problem.is_none().into()),
+        ("discovery_empty", "1 while it names nobody and is not believed.", |source| {
+            source.is_empty.into()
+        }),
+    ];
+    for (name, help, value) in gauges {
+        write_source(page.gauge(name, help), sources, value);
+    }
+    let answers = page.counter("discovery_answers", "Answers of the source.");
+    write_source(answers, sources, |source| source.answers);
+    let failures = page.counter("discovery_failures", "Failures to get one.");
+    write_source(failures, sources, |source| source.failures);
+}
+
+fn write_source(mut family: Family<'_>, sources: &[SourceFacts], value: fn(&SourceFacts) -> u64) {
+    for source in sources {
+        family.sample(&[("source", &source.source)], value(source));
     }
 }
 
@@ -466,6 +592,8 @@ fn server_status(server: &ServerStatus) -> protocol::Server {
         concluded: server.concluded,
         round_trip_us: us(server.rtt_ns),
         service_us: us(server.service_ns),
+        weight: server.rank.weight.get(),
+        is_near: server.rank.is_near,
     }
 }
 

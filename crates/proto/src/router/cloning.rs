@@ -107,12 +107,15 @@ impl Router {
     fn second_server(&self, first: ServerKey) -> Option<u16> {
         let scheduler = &self.schedulers[Lane::Extension as usize];
         let bound = scheduler.bound().unwrap_or(u32::MAX);
+        let weight = |slot: &u16| u32::from(scheduler.rank(WorkerId((*slot).into())).weight.get());
         let has_room = |slot: &u16| {
             let load = scheduler.load(WorkerId((*slot).into()));
-            *slot != first.slot && load.waiting == 0 && load.outstanding < bound
+            let limit = bound.saturating_mul(weight(slot));
+            *slot != first.slot && load.waiting == 0 && load.outstanding < limit
         };
         let others = self.order.iter().copied().filter(has_room);
-        others.min_by_key(|&slot| scheduler.load(WorkerId(slot.into())).outstanding)
+        others
+            .min_by_key(|slot| scheduler.load(WorkerId((*slot).into())).outstanding / weight(slot))
     }
 
     /// The server of a cloned request that another copy of it goes to.

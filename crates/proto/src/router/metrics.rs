@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::{DropReason, Malformed};
 
 use super::config::Speaks;
+use crate::scheduler::Rank;
 
 /// A router's counters since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -269,6 +270,8 @@ pub struct ServerStatus {
     pub rtt_ns: Option<u64>,
     /// Average service of requests that found it idle, nanoseconds.
     pub service_ns: Option<u64>,
+    /// How it stands among the others.
+    pub rank: Rank,
 }
 
 /// State of service of a server.

@@ -50,6 +50,7 @@ mod requests;
 mod server;
 mod servers;
 mod shared;
+mod tuning;
 mod upstream;
 mod workers;
 

@@ -46,6 +46,12 @@ impl Outbox {
         Self { queue: VecDeque::new(), len_max, free: Vec::new(), free_len_max, oversize_count: 0 }
     }
 
+    /// Another number of requests may be held.
+    pub(crate) fn set_held_len_max(&mut self, held_len_max: usize) {
+        self.free_len_max = self.len_max.saturating_add(held_len_max);
+        self.free.truncate(self.free_len_max);
+    }
+
     /// True if a push would be one too many.
     pub(crate) fn is_full(&self) -> bool {
         self.queue.len() >= self.len_max

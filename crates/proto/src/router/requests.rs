@@ -270,7 +270,9 @@ impl Router {
     fn forward_fixed(&mut self, now: Time, slot: u16, arrival: Arrival, bytes: &[u8]) {
         let server =
             self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
-        let is_past = self.schedulers[0].bound().is_some_and(|bound| server.outstanding() >= bound);
+        let is_past = self.schedulers[0]
+            .bound()
+            .is_some_and(|bound| server.outstanding() >= bound.saturating_mul(server.units()));
         self.metrics.fixed += 1;
         self.metrics.fixed_past_bound += u64::from(is_past);
         let bytes = self.outbox.buffer(bytes);

@@ -45,6 +45,7 @@ use super::pace::Pace;
 use super::shared::SharedCounts;
 use crate::node::Time;
 use crate::policy;
+use crate::scheduler::Rank;
 
 /// A server.
 #[derive(Debug)]
@@ -82,6 +83,8 @@ pub(super) struct Server {
     pub(super) waiting: u32,
     /// Servers that it stands for, which its load is divided by: a router tells how many, at least 1.
     members: u32,
+    /// How it stands among the others.
+    pub(super) rank: Rank,
     /// How fast it is.
     pub(super) pace: Pace,
     /// Its part of the sum over all servers.
@@ -290,6 +293,7 @@ impl Server {
             reported: 0,
             waiting: 0,
             members: 1,
+            rank: Rank::default(),
             pace: Pace::default(),
             summed: Load::default(),
             retired_epoch: None,
@@ -362,6 +366,11 @@ impl Server {
     /// Servers that it stands for.
     pub(super) fn members(&self) -> u32 {
         self.members
+    }
+
+    /// How often a bound is to be had of it: once for each unit of weight of each server that it stands for.
+    pub(super) fn units(&self) -> u32 {
+        self.members * u32::from(self.rank.weight.get())
     }
 
     /// It says how many servers it stands for; 0 of one alone.
@@ -676,7 +685,7 @@ impl Server {
     /// Starts or stops the time to a probe out of turn. A silent server waits for its turn.
     pub(super) fn watch_bound(&mut self, now: Time, bound: Option<u32>, config: &RouterConfig) {
         let outstanding = self.outstanding();
-        let is_full = |bound: u32| outstanding >= bound.saturating_mul(self.members);
+        let is_full = |bound: u32| outstanding >= bound.saturating_mul(self.units());
         let wait_ns = if bound.is_some_and(is_full) {
             config.stall_probe_ns
         } else {
@@ -721,6 +730,7 @@ impl Server {
             concluded: self.concluded_total.min(self.placed_total),
             rtt_ns: self.rtt_ns,
             service_ns: self.service_ns,
+            rank: self.rank,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::address::AddressKey;
 use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
 use crate::policy::{Load, WorkerId};
-use crate::scheduler::Service;
+use crate::scheduler::{Rank, Service};
 
 impl Router {
     /// Adds a server behind the others. It is probed at the next timeout and in service with its
@@ -77,6 +77,22 @@ impl Router {
         for scheduler in &mut self.schedulers {
             scheduler.remove_worker(WorkerId(slot.into()));
         }
+        Ok(())
+    }
+
+    /// Says how a server stands among the others: how much of the load it gets, and how many requests more
+    /// than one of weight 1 where the policy bounds them; and whether it is of the zone that is preferred. It
+    /// stands so until it is removed. A data plane before the router knows no weights.
+    pub fn set_rank(&mut self, now: Time, addr: SocketAddr, rank: Rank) -> Result<(), RouterError> {
+        let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
+        let server =
+            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        server.rank = rank;
+        for scheduler in &mut self.schedulers {
+            scheduler.set_rank(WorkerId(slot.into()), rank);
+        }
+        self.refresh(now, slot);
+        self.pump(now);
         Ok(())
     }
 

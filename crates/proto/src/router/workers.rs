@@ -16,9 +16,10 @@ impl Server {
     /// Learns from the latest report, where `bound` holds; true if its workers are others than
     /// before.
     fn learn_workers(&mut self, bound: u32) -> bool {
-        // A router's report is of all servers that it stands for.
-        let reported = self.reported / self.members();
-        let running = reported.saturating_sub(self.waiting / self.members());
+        // A router's report is of all servers that it stands for, and a bound of each unit of weight.
+        let weight = u32::from(self.rank.weight.get());
+        let reported = (self.reported / self.members()).div_ceil(weight);
+        let running = reported.saturating_sub((self.waiting / self.members()).div_ceil(weight));
         let workers = if self.waiting > 0 {
             running
         } else if reported >= bound {

@@ -22,13 +22,15 @@
 //! Where the policy clones and the item may be cloned, the item counts at two workers, and the
 //! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
 //!
-//! Where items have types, each type has a queue of its own and the worker is that of [`typed`].
+//! Where items have types, each type has a queue of its own and the worker is that of [`typed`]. Where workers
+//! have weights or zones, the policy sees them as [`Rank`] says, but not of types.
 //!
 //! Invariant: items of one share and type leave in the order in which they came, shares take turns,
 //! no item leaves by placement at or after its expiry, and no worker that is out of service gets one.
 
 pub mod overload;
 mod queue;
+mod spread;
 pub mod typed;
 
 use crate::call::slab::SlotKey;
@@ -37,6 +39,8 @@ use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;
+use self::spread::{Presence, Spread};
+pub use self::spread::{Rank, WEIGHT_MAX};
 use self::typed::{Services, TypeId, Types};
 
 /// Fate of an offered item.
@@ -221,6 +225,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     waiting: Vec<u32>,
     /// Every worker that was ever added.
     workers: Vec<Worker>,
+    /// What the policy sees in the place of `loads`, where not all workers are alike.
+    spread: Option<Box<Spread>>,
     /// Workers in service.
     in_service_count: u32,
 }
@@ -279,6 +285,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             reported: Vec::new(),
             waiting: Vec::new(),
             workers: Vec::new(),
+            spread: None,
             in_service_count: 0,
         }
     }
@@ -524,14 +531,79 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.workers[index].outstanding = 0;
         self.reported[index] = 0;
         self.waiting[index] = 0;
+        if let Some(spread) = &self.spread {
+            // The others keep theirs, and it has none.
+            let mut ranks = spread.ranks().to_vec();
+            ranks.resize(self.workers.len(), Rank::default());
+            ranks[index] = Rank::default();
+            self.set_ranks(ranks);
+        }
         self.set_state(worker, State::In);
         worker
+    }
+
+    /// Says how a worker stands among the others, until it is removed. Drain
+    /// [`Scheduler::poll_placed`] after.
+    pub fn set_rank(&mut self, worker: WorkerId, rank: Rank) {
+        if self.rank(worker) == rank {
+            return;
+        }
+        let mut ranks = vec![Rank::default(); self.workers.len()];
+        if let Some(spread) = &self.spread {
+            ranks.copy_from_slice(spread.ranks());
+        }
+        ranks[worker.index()] = rank;
+        self.set_ranks(ranks);
+    }
+
+    /// How a worker stands among the others.
+    pub fn rank(&self, worker: WorkerId) -> Rank {
+        let ranks = self.spread.as_ref().map(|spread| spread.ranks()[worker.index()]);
+        ranks.unwrap_or_default()
+    }
+
+    /// Nothing is kept where all are alike, which is the rule.
+    fn set_ranks(&mut self, ranks: Vec<Rank>) {
+        self.spread = None;
+        if ranks.iter().any(|&rank| rank != Rank::default()) {
+            self.spread = Some(Box::new(Spread::new(ranks)));
+            self.spread_all();
+        }
+    }
+
+    /// Gives the loads of all workers to what the policy sees.
+    fn spread_all(&mut self) {
+        for index in 0..self.workers.len() {
+            self.spread(WorkerId::at(index));
+        }
+    }
+
+    /// Gives the load of a worker to what the policy sees.
+    #[inline]
+    fn spread(&mut self, worker: WorkerId) {
+        if self.spread.is_some() {
+            self.spread_now(worker);
+        }
+    }
+
+    #[inline(never)]
+    fn spread_now(&mut self, worker: WorkerId) {
+        let load = Load { outstanding: self.outstanding(worker), ..self.load(worker) };
+        let presence = match self.workers[worker.index()].state {
+            State::In => Presence::In,
+            State::Out => Presence::Out,
+            State::Removed => Presence::Removed,
+        };
+        if let Some(spread) = &mut self.spread {
+            spread.update(worker, load, presence);
+        }
     }
 
     /// Releases the worker and what it has outstanding; its index may be given to another. Harmless
     /// when it is removed.
     pub fn remove_worker(&mut self, worker: WorkerId) {
         self.set_state(worker, State::Removed);
+        self.set_rank(worker, Rank::default());
     }
 
     /// Takes the worker into service or out of it. Harmless when it is there, or removed.
@@ -545,19 +617,23 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// it.
     pub fn set_outstanding(&mut self, worker: WorkerId, outstanding: u32) {
         *self.outstanding_mut(worker) = outstanding.min(OUT_OF_SERVICE - 1);
+        self.spread(worker);
     }
 
     /// Notes the load that a worker has reported, and how much of that waits.
     pub fn set_reported(&mut self, worker: WorkerId, reported: u32, waiting: u32) {
         self.reported[worker.index()] = reported;
         self.waiting[worker.index()] = waiting;
+        self.spread(worker);
     }
 
     /// One item of the worker has ended. Harmless when it has none.
     pub fn conclude(&mut self, worker: WorkerId) {
-        self.policy.note_concluded(worker);
+        let seat = self.spread.as_ref().map_or(worker, |spread| spread.seat(worker));
+        self.policy.note_concluded(seat);
         let outstanding = self.outstanding_mut(worker);
         *outstanding = outstanding.saturating_sub(1);
+        self.spread(worker);
     }
 
     /// Counts one more item at the worker, which somebody else placed there: past the bound if need
@@ -590,6 +666,18 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.held
     }
 
+    /// Holds at most so many items of each type from now on. Those that are held beyond it stay.
+    ///
+    /// # Panics
+    /// When `queue_len_max` does not fit 31 bits.
+    pub fn set_queue_len_max(&mut self, queue_len_max: usize) {
+        assert!(
+            queue_len_max < u32::MAX as usize / 2,
+            "a queue of {queue_len_max} items is not supported"
+        );
+        self.lines.iter_mut().for_each(|line| line.queue.set_len_max(queue_len_max));
+    }
+
     /// The policy's bound, where it has one.
     pub fn bound(&self) -> Option<u32> {
         self.policy.bound()
@@ -609,6 +697,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             self.policy.note_placed(first);
             self.placed = kind;
             Workers { first, last: first }
+        } else if let Some(spread) = &self.spread {
+            Workers::of(spread.place(&mut *self.policy, random), cloning)?
         } else {
             let loads = Loads { outstanding, reported, waiting };
             Workers::of(self.policy.place(loads, random), cloning)?
@@ -628,6 +718,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         } else {
             assert!(*load != OUT_OF_SERVICE, "a policy places on workers in service");
         }
+        self.spread(worker);
     }
 
     /// Where the count of a worker is kept.
@@ -650,6 +741,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             _ => {}
         }
         self.in_service_count = self.in_service_count + u32::from(is) - u32::from(was);
+        self.spread(worker);
     }
 }
 
@@ -671,301 +763,4 @@ enum State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::{NetClone, PolicySpec};
-    use proptest::prelude::*;
-    use std::iter;
-
-    fn scheduler(policy: &str, workers: usize, queue_len_max: usize) -> Scheduler<u32> {
-        let mut scheduler =
-            Scheduler::new(policy.parse::<PolicySpec>().unwrap().build(), queue_len_max);
-        for _ in 0..workers {
-            scheduler.add_worker();
-        }
-        scheduler
-    }
-
-    fn one(worker: u32) -> Workers {
-        Workers { first: WorkerId(worker), last: WorkerId(worker) }
-    }
-
-    fn drain(scheduler: &mut Scheduler<u32>, now: Time) -> Vec<(u32, u32)> {
-        iter::from_fn(|| scheduler.poll_placed(now, 0))
-            .flat_map(|(workers, item)| workers.into_iter().map(move |worker| (worker.0, item)))
-            .collect()
-    }
-
-    /// One worker with one item, and the items 1.. held with these expiries.
-    fn held(expiries: &[Time]) -> (Scheduler<u32>, Vec<Ticket>) {
-        let mut scheduler = scheduler("jbsq:1", 1, 100);
-        assert_eq!(scheduler.offer(0, Cloning::Allowed, 1_000, 0), Outcome::Placed(one(0), 0));
-        let tickets = expiries.iter().zip(1..).map(|(&expiry, item)| {
-            match scheduler.offer(item, Cloning::Allowed, expiry, 0) {
-                Outcome::Held(ticket) => ticket,
-                outcome => panic!("{outcome:?}"),
-            }
-        });
-        let tickets = tickets.collect();
-        (scheduler, tickets)
-    }
-
-    #[test]
-    fn an_item_goes_at_once_where_there_is_room() {
-        let mut scheduler = scheduler("jbsq:1", 2, 1);
-        assert_eq!(scheduler.offer(7, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 7));
-        assert_eq!(scheduler.offer(8, Cloning::Allowed, 100, 0), Outcome::Placed(one(1), 8));
-        assert!(matches!(scheduler.offer(9, Cloning::Allowed, 100, 0), Outcome::Held(_)));
-        assert_eq!(scheduler.offer(10, Cloning::Allowed, 100, 0), Outcome::Full(10));
-    }
-
-    #[test]
-    fn held_items_go_in_order_as_workers_conclude() {
-        let (mut scheduler, _) = held(&[500, 400, 300]);
-        assert_eq!(drain(&mut scheduler, 10), []);
-        scheduler.conclude(WorkerId(0));
-        assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
-        scheduler.conclude(WorkerId(0));
-        assert_eq!(drain(&mut scheduler, 10), [(0, 2)]);
-    }
-
-    #[test]
-    fn a_newcomer_does_not_overtake_the_held() {
-        let (mut scheduler, _) = held(&[500]);
-        scheduler.conclude(WorkerId(0));
-        assert!(matches!(scheduler.offer(2, Cloning::Allowed, 500, 0), Outcome::Held(_)));
-        assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
-    }
-
-    #[test]
-    fn expired_items_come_earliest_first_and_are_never_placed() {
-        let (mut scheduler, _) = held(&[500, 300, 400]);
-        assert_eq!(scheduler.next_expiry(), Some(300));
-        scheduler.conclude(WorkerId(0));
-        assert_eq!(drain(&mut scheduler, 400), []);
-        assert_eq!(scheduler.poll_expired(400), Some(2));
-        assert_eq!(scheduler.poll_expired(400), Some(3));
-        assert_eq!(scheduler.poll_expired(400), None);
-        assert_eq!(drain(&mut scheduler, 400), [(0, 1)]);
-        assert_eq!(scheduler.next_expiry(), None);
-    }
-
-    /// Items that are wanted for 100, 60 and 200 more, and services of 70.
-    #[test]
-    fn an_item_that_could_not_end_in_time_is_refused_when_its_turn_comes() {
-        let (mut scheduler, _) = held(&[100, 60, 200, 150]);
-        assert_eq!(scheduler.poll_expired(31), None, "no service is known");
-        scheduler.note_service(TypeId(0), 70);
-        assert_eq!(scheduler.poll_expired(30), None, "it ends just in time");
-        assert_eq!(scheduler.poll_expired(31), Some(1));
-        assert_eq!(scheduler.poll_expired(31), Some(2));
-        assert_eq!(scheduler.poll_expired(31), None);
-        // The second of the queue is not looked at.
-        assert_eq!(scheduler.poll_expired(81), None);
-        scheduler.conclude(WorkerId(0));
-        assert_eq!(drain(&mut scheduler, 81), [(0, 3)]);
-        assert_eq!(scheduler.poll_expired(81), Some(4));
-        assert_eq!(scheduler.queue_len(), 0);
-    }
-
-    #[test]
-    fn what_finds_an_idle_worker_may_try_to_end_in_time() {
-        let mut scheduler = scheduler("jbsq:1", 1, 10);
-        scheduler.note_service(TypeId(0), 1_000);
-        assert_eq!(scheduler.offer(1, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 1));
-    }
-
-    #[test]
-    fn the_mean_service_of_items_without_types_follows_its_samples() {
-        let (mut scheduler, _) = held(&[1_000]);
-        scheduler.note_service(TypeId(3), 100);
-        assert_eq!(scheduler.services.mean_ns(), Some(100));
-        for _ in 0..200 {
-            scheduler.note_service(TypeId(0), 500);
-        }
-        assert!(scheduler.services.mean_ns().is_some_and(|ns| (480..=500).contains(&ns)));
-    }
-
-    #[test]
-    fn a_ticket_takes_its_item_out_once() {
-        let (mut scheduler, tickets) = held(&[500, 500]);
-        assert_eq!(scheduler.remove(tickets[0]), Some(1));
-        assert_eq!(scheduler.remove(tickets[0]), None);
-        assert!(matches!(scheduler.offer(3, Cloning::Allowed, 500, 0), Outcome::Held(_)));
-        assert_eq!(scheduler.remove(tickets[0]), None);
-        assert_eq!(scheduler.queue_len(), 2);
-    }
-
-    #[test]
-    fn a_worker_out_of_service_gets_nothing_and_keeps_its_count() {
-        let mut scheduler = scheduler("jbsq:2", 2, 10);
-        assert_eq!(scheduler.offer(1, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 1));
-        scheduler.set_in_service(WorkerId(0), Service::Out);
-        assert_eq!(scheduler.in_service_count(), 1);
-        assert_eq!(scheduler.offer(2, Cloning::Allowed, 100, 0), Outcome::Placed(one(1), 2));
-        assert_eq!(scheduler.offer(3, Cloning::Allowed, 100, 0), Outcome::Placed(one(1), 3));
-        assert!(matches!(scheduler.offer(4, Cloning::Allowed, 100, 0), Outcome::Held(_)));
-        assert_eq!(scheduler.outstanding(WorkerId(0)), 1);
-        scheduler.set_in_service(WorkerId(0), Service::In);
-        assert_eq!(drain(&mut scheduler, 10), [(0, 4)]);
-    }
-
-    #[test]
-    fn a_removed_index_is_given_again() {
-        let mut scheduler = scheduler("jbsq:2", 2, 10);
-        scheduler.set_outstanding(WorkerId(0), 2);
-        scheduler.remove_worker(WorkerId(0));
-        scheduler.set_in_service(WorkerId(0), Service::In);
-        assert_eq!(scheduler.in_service_count(), 1);
-        assert_eq!(scheduler.add_worker(), WorkerId(0));
-        assert_eq!(scheduler.outstanding(WorkerId(0)), 0);
-    }
-
-    #[test]
-    fn a_raised_bound_releases_the_held() {
-        let (mut scheduler, _) = held(&[500, 500]);
-        scheduler.set_bound(2);
-        assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
-    }
-
-    /// A policy that always names the same two workers.
-    #[derive(Debug)]
-    struct Cloner;
-
-    impl Policy for Cloner {
-        fn place(&mut self, _: Loads<'_>, _: u64) -> Placement {
-            Placement::Two(WorkerId(0), WorkerId(2))
-        }
-    }
-
-    fn cloner() -> Scheduler<u32, Cloner> {
-        let mut scheduler = Scheduler::new(Box::new(Cloner), 1);
-        for _ in 0..3 {
-            scheduler.add_worker();
-        }
-        scheduler
-    }
-
-    fn outstanding(scheduler: &Scheduler<u32, Cloner>) -> [u32; 3] {
-        [0, 1, 2].map(|index| scheduler.outstanding(WorkerId(index)))
-    }
-
-    #[test]
-    fn a_clone_counts_at_both_workers_until_each_concludes() {
-        let mut scheduler = cloner();
-        let outcome = scheduler.offer(1, Cloning::Allowed, 100, 0);
-        let Outcome::Placed(workers, 1) = outcome else { panic!("{outcome:?}") };
-        assert!(workers.into_iter().eq([WorkerId(0), WorkerId(2)]));
-        assert_eq!(outstanding(&scheduler), [1, 0, 1]);
-        workers.into_iter().for_each(|worker| scheduler.conclude(worker));
-        assert_eq!(outstanding(&scheduler), [0, 0, 0]);
-    }
-
-    #[test]
-    fn what_may_not_be_cloned_counts_at_the_first_worker_alone() {
-        let mut scheduler = cloner();
-        assert_eq!(scheduler.offer(1, Cloning::Forbidden, 100, 0), Outcome::Placed(one(0), 1));
-        assert_eq!(outstanding(&scheduler), [1, 0, 0]);
-    }
-
-    #[test]
-    fn a_clone_never_takes_the_place_of_what_is_held() {
-        let policy = "jbsq:1+clone".parse::<PolicySpec>().unwrap().build();
-        let mut scheduler = Scheduler::new(policy, 10);
-        let workers = [0, 1, 2, 3].map(|_| scheduler.add_worker());
-        for item in 0..4 {
-            scheduler.offer(item, Cloning::Allowed, 1_000, 0);
-        }
-        assert_eq!([scheduler.queue_len(), outstanding_of(&scheduler, workers)], [2, 4]);
-        workers.into_iter().for_each(|worker| scheduler.conclude(worker));
-        // Four are free: the first held item, behind which one more is held, has no copy.
-        assert_eq!(drain(&mut scheduler, 10).len(), 1 + 2);
-    }
-
-    fn outstanding_of(scheduler: &Scheduler<u32>, workers: [WorkerId; 4]) -> usize {
-        workers.into_iter().map(|worker| scheduler.outstanding(worker) as usize).sum()
-    }
-
-    #[test]
-    fn a_policy_sees_what_workers_report() {
-        let mut scheduler = Scheduler::new(Box::new(NetClone::with_racksched()), 1);
-        for _ in 0..2 {
-            scheduler.add_worker();
-        }
-        scheduler.set_reported(WorkerId(0), 3, 3);
-        for item in 0..10u64 {
-            let outcome = scheduler.offer(item, Cloning::Allowed, 100, item);
-            assert_eq!(outcome, Outcome::Placed(one(1), item));
-        }
-    }
-
-    /// Exact identity (ii) of the RPCValet tables: with a fixed service JBSQ's rotation is the
-    /// circle of round robin.
-    #[test]
-    fn rotation_is_a_circle_under_fixed_service() {
-        let mut scheduler = scheduler("jbsq:2", 4, 10);
-        for round in 0..20u32 {
-            assert_eq!(
-                scheduler.offer(round, Cloning::Allowed, 1_000, 0),
-                Outcome::Placed(one(round % 4), round)
-            );
-            if round >= 5 {
-                scheduler.conclude(WorkerId((round - 5) % 4));
-            }
-        }
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Offer(u64),
-        Conclude(u32),
-        Cancel(usize),
-        Wait(u64),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (1u64..200).prop_map(Step::Offer),
-            3 => (0u32..3).prop_map(Step::Conclude),
-            1 => (0usize..64).prop_map(Step::Cancel),
-            1 => (0u64..60).prop_map(Step::Wait),
-        ]
-    }
-
-    proptest! {
-        /// Against a plain list: same order, same expiries, same bound.
-        #[test]
-        fn agrees_with_a_list(steps in proptest::collection::vec(step(), 1..300)) {
-            let mut scheduler = scheduler("jbsq:2", 3, 16);
-            let mut list: Vec<(u32, Time, Ticket)> = Vec::new();
-            let mut now = 0;
-            for (item, step) in (0u32..).zip(steps) {
-                match step {
-                    Step::Offer(lifetime) => match scheduler.offer(item, Cloning::Allowed, now + lifetime, 0) {
-                        Outcome::Placed(..) => prop_assert!(list.is_empty()),
-                        Outcome::Held(ticket) => list.push((item, now + lifetime, ticket)),
-                        Outcome::Full(_) => prop_assert_eq!(list.len(), 16),
-                    },
-                    Step::Conclude(worker) => scheduler.conclude(WorkerId(worker)),
-                    Step::Cancel(at) if at < list.len() => {
-                        let (item, _, ticket) = list.remove(at);
-                        prop_assert_eq!(scheduler.remove(ticket), Some(item));
-                    }
-                    Step::Cancel(_) => {}
-                    Step::Wait(time) => now += time,
-                }
-                while let Some(item) = scheduler.poll_expired(now) {
-                    let earliest = list.iter().map(|&(item, expiry, _)| (expiry, item)).min();
-                    prop_assert!(earliest.is_some_and(|found| found.1 == item && found.0 <= now));
-                    list.retain(|held| held.0 != item);
-                }
-                for (_, item) in drain(&mut scheduler, now) {
-                    prop_assert_eq!(list.remove(0).0, item);
-                }
-                prop_assert_eq!(scheduler.queue_len(), list.len());
-                prop_assert_eq!(scheduler.next_expiry(), list.iter().map(|held| held.1).min());
-                prop_assert!(scheduler.loads.iter().all(|&load| load <= 2));
-            }
-        }
-    }
-}
+mod tests;

@@ -114,6 +114,10 @@ impl<T> Queue<T> {
         self.len_max
     }
 
+    pub(super) fn set_len_max(&mut self, len_max: usize) {
+        self.len_max = len_max;
+    }
+
     pub(super) fn len(&self) -> usize {
         self.slots.len()
     }

@@ -16,6 +16,7 @@ mod router_many;
 mod router_requests;
 mod router_shared;
 mod router_silence;
+mod router_tuning;
 mod router_upstream;
 mod scripts;
 mod stream_messages;

@@ -3,6 +3,7 @@
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::router::OutlierConfig;
+use tailcut_proto::scheduler::Rank;
 use tailcut_sim::failing::{Config, Run};
 
 const MS: u64 = 1_000_000;
@@ -123,4 +124,35 @@ fn the_default_policy_is_near_the_best_bound_at_any_service_time() {
         println!("{servers} servers of {service}: {ratio:.3} of jbsq:{bound}");
         assert!(ratio <= 1.15, "{servers} servers of {service}: {ratio} of jbsq:{bound}");
     }
+}
+
+/// The mean sojourn, ms, before four servers of which the first takes four times as long all the time, at 0.8
+/// of what they can do together.
+fn before_uneven_servers(policy: &str, weights: &[u8]) -> f64 {
+    let rank = |&weight: &u8| Rank {
+        weight: weight.try_into().expect("a weight is not 0"),
+        ..Rank::default()
+    };
+    let mut config = Config {
+        ranks: weights.iter().map(rank).collect(),
+        slow: Some((0, u64::MAX, 4)),
+        load: 0.8 * 3.25 / 4.0,
+        length_ns: 20 * SECOND,
+        ..Config::new()
+    };
+    config.router.policy = policy.parse().expect("a policy");
+    config.router.outliers = OutlierConfig { factor: 0, ..OutlierConfig::DEFAULT };
+    run(&config).sojourns[1].mean() / MS as f64
+}
+
+#[test]
+fn weights_give_servers_what_they_can_do() {
+    // By its share the slow one has 0.2 of a server to do and can do 0.25. Each is an M/M/1 queue at 0.8: 2 ms over
+    // 0.2, and 8 ms over 0.2 of the thirteenth that goes to the slow one.
+    let weighted = before_uneven_servers("random", &[1, 4, 4, 4]);
+    let expected = (40.0 + 12.0 * 10.0) / 13.0;
+    assert!((weighted / expected - 1.0).abs() < 0.15, "{weighted} ms, not {expected}");
+    // Without it gets a quarter, 2.6 times what it can do, and has no end.
+    let even = before_uneven_servers("random", &[]);
+    assert!(even > 10.0 * weighted, "{even} ms against {weighted}");
 }

@@ -1,0 +1,155 @@
+//! HTTP towards etcd and Kubernetes, without an asynchronous runtime: a thread waits for each answer.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::de::DeserializeOwned;
+use tailcut_net::clock::Clock;
+use ureq::Agent;
+use ureq::http::Response;
+use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
+
+/// Files that a source over TLS is known by, and the other end is asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct TlsFiles {
+    /// Certificates of those who may have signed the other's; those of the host where there is none.
+    pub(super) ca: Option<PathBuf>,
+    /// A certificate of this end and its key.
+    pub(super) own: Option<(PathBuf, PathBuf)>,
+}
+
+/// What asks.
+pub(super) struct Http {
+    agent: Agent,
+    /// Told as `Authorization: Bearer`, where there is one.
+    token: Option<String>,
+}
+
+impl Http {
+    /// Reads the files, which may be others than before.
+    pub(super) fn new(files: &TlsFiles, token: Option<&Path>) -> Result<Self> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
+        let roots = match &files.ca {
+            Some(path) => certificates(path)?,
+            None => {
+                let found = rustls_native_certs::load_native_certs().certs;
+                found.iter().map(|der| Certificate::from_der(der).to_owned()).collect()
+            }
+        };
+        tls = tls.root_certs(RootCerts::new_with_certs(&roots));
+        if let Some((certificate, key)) = &files.own {
+            let chain = certificates(certificate)?;
+            let key = PrivateKey::from_pem(&read(key)?)
+                .with_context(|| format!("no key in {}", key.display()))?;
+            tls = tls.client_cert(Some(ClientCert::new_with_certs(&chain, key)));
+        }
+        let token = token.map(read).transpose()?;
+        let token = token.map(|bytes| String::from_utf8_lossy(&bytes).trim().to_owned());
+        let config = Agent::config_builder()
+            .tls_config(tls.build())
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .user_agent(concat!("tailcut/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(CONNECT_WITHIN))
+            .timeout_recv_response(Some(ANSWER_WITHIN))
+            .timeout_per_read(Some(IDLE_MAX));
+        Ok(Self { agent: config.build().new_agent(), token })
+    }
+
+    /// The answer of a GET.
+    pub(super) fn fetch(&self, url: &str) -> Result<Body> {
+        let mut request = self.agent.get(url);
+        if let Some(token) = &self.token {
+            request = request.header("Authorization", format!("Bearer {token}"));
+        }
+        Body::of(request.call()?)
+    }
+
+    /// The answer of a POST of JSON.
+    pub(super) fn send(&self, url: &str, json: &str) -> Result<Body> {
+        let request = self.agent.post(url).header("Content-Type", "application/json");
+        Body::of(request.send(json)?)
+    }
+}
+
+/// The body of an answer of status 200.
+pub(super) struct Body(BufReader<Box<dyn Read>>);
+
+impl Body {
+    fn of(response: Response<ureq::Body>) -> Result<Self> {
+        let status = response.status();
+        let reader: Box<dyn Read> = Box::new(response.into_body().into_reader());
+        let mut body = Self(BufReader::new(reader));
+        if status != 200 {
+            let mut text = String::new();
+            // What it says beside the status is only shown.
+            let _ = body.0.by_ref().take(SHOWN_MAX).read_to_string(&mut text);
+            bail!("it answers {status}: {}", text.trim());
+        }
+        Ok(body)
+    }
+
+    /// All of it, as one value.
+    pub(super) fn json<T: DeserializeOwned>(mut self) -> Result<T> {
+        let mut text = String::new();
+        self.0.by_ref().take(LEN_MAX).read_to_string(&mut text)?;
+        serde_json::from_str(&text).context("it answers something else than was asked for")
+    }
+
+    /// The next of the values that it has one a line; none at its end, or where it has said nothing for so long
+    /// that it is better asked again.
+    pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
+        let (asked_at, mut line) = (Clock.now(), Vec::new());
+        let is_idle = || Clock.now() - asked_at >= IDLE_MAX.as_nanos() as u64;
+        match self.0.by_ref().take(LEN_MAX).read_until(b'\n', &mut line) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(_) if line.is_empty() && is_idle() => return Ok(None),
+            Err(error) => return Err(anyhow!("the watch has ended: {error}")),
+        }
+        if line.last() != Some(&b'\n') {
+            bail!("the watch has ended in the middle of an event");
+        }
+        serde_json::from_slice(&line).map(Some).context("it tells something that is no event")
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>> {
+    let bytes = read(path)?;
+    let items = parse_pem(&bytes).filter_map(|item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(Ok(certificate)),
+        Ok(_) => None,
+        Err(error) => Some(Err(error)),
+    });
+    let found = items.collect::<Result<Vec<_>, _>>();
+    let found = found.with_context(|| format!("cannot read {}", path.display()))?;
+    if found.is_empty() {
+        bail!("{} has no certificate", path.display());
+    }
+    Ok(found)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// Longer than a handshake takes anywhere near.
+const CONNECT_WITHIN: Duration = Duration::from_secs(2);
+
+/// Until an answer begins.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// A watch that says nothing for so long is begun again: whoever it comes from may be gone.
+const IDLE_MAX: Duration = Duration::from_secs(60);
+
+/// A list of ten thousand servers with all that Kubernetes says of them.
+const LEN_MAX: u64 = 16 << 20;
+
+/// Of what is said beside a status.
+const SHOWN_MAX: u64 = 500;

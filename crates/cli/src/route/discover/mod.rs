@@ -1,0 +1,256 @@
+//! Discovery: sources that know which servers there are, each watched by a thread of its own.
+//!
+//! | a source | then |
+//! |---|---|
+//! | answers with servers | these are its servers |
+//! | answers with nobody, and had none | nothing |
+//! | answers with nobody, and had some | its servers stay until it has said so, and nothing else, for `--discover-empty-after` |
+//! | is away, or answers nonsense | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
+//!
+//! The threads tell the roster what they hear and decide nothing.
+
+mod dns;
+mod etcd;
+pub(super) mod feeds;
+mod file;
+mod http;
+mod kubernetes;
+
+use std::cell::Cell;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, bail};
+use tailcut_net::clock::Clock;
+
+use super::servers::ServerSpec;
+use crate::distribution_file::parse_positive_ns;
+use crate::life::leave_real_time;
+
+/// Where servers are found while a router runs.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct DiscoverFlags {
+    /// Find servers while it runs. `file:PATH` is a list as of --servers that is watched;
+    /// `dns:NAME:PORT` the addresses of a name and `srv:NAME` its SRV records, resolved again as they
+    /// expire (?resolver=IP:PORT asks another server than those of /etc/resolv.conf);
+    /// `etcd:URL[,URL...]/PREFIX` the keys with a prefix (?ca=FILE&cert=FILE&key=FILE);
+    /// `kubernetes:[NAMESPACE/]SERVICE[:PORT]` the EndpointSlices of a Service, from inside of a Pod or
+    /// with ?api=URL&token=FILE&ca=FILE. May be repeated
+    #[arg(long, value_name = "SOURCE")]
+    pub(super) discover: Vec<Source>,
+    /// How long a source that named servers must have named nobody before its servers are drained
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_positive_ns)]
+    pub(super) discover_empty_after: u64,
+}
+
+/// A place that knows servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    /// As it was written.
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    File(PathBuf),
+    Dns(dns::Question),
+    Etcd(etcd::Etcd),
+    Kubernetes(kubernetes::Service),
+}
+
+/// What a source has said: its number, and its servers or what is wrong.
+pub(super) type News = (u64, Result<Answer>);
+
+/// What a source answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) servers: Vec<ServerSpec>,
+    /// What else it names, which is no server.
+    pub(super) refused: usize,
+}
+
+/// The thread that watches a source; it ends after this is dropped.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    is_over: Arc<AtomicBool>,
+    thread: Thread,
+}
+
+/// What a source is watched with.
+struct Watch<'a> {
+    /// Whoever listens wants IPv4 servers, where it is known, and not IPv6 ones.
+    is_ipv4: bool,
+    is_over: &'a AtomicBool,
+    tell: &'a dyn Fn(Result<Answer>),
+}
+
+impl FromStr for Source {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (scheme, rest) = text.split_once(':').unwrap_or((text, ""));
+        let kind = match scheme {
+            "file" if !rest.is_empty() => Kind::File(rest.into()),
+            "dns" => Kind::Dns(dns::Question::addresses(rest)?),
+            "srv" => Kind::Dns(dns::Question::services(rest)?),
+            "etcd" => Kind::Etcd(etcd::Etcd::parse(rest)?),
+            "kubernetes" => Kind::Kubernetes(kubernetes::Service::parse(rest)?),
+            _ => bail!(
+                "write file:PATH, dns:NAME:PORT, srv:NAME, etcd:URL/PREFIX or kubernetes:[NAMESPACE/]SERVICE[:PORT]"
+            ),
+        };
+        Ok(Self { text: text.to_owned(), kind })
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Source {
+    /// Watches it on a thread, for a router of one family, under a number.
+    pub(super) fn watch(&self, is_ipv4: bool, number: u64, news: Sender<News>) -> Result<Watcher> {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let (source, ends) = (self.clone(), is_over.clone());
+        let work = move || {
+            leave_real_time();
+            // Nobody listens any more only when the process ends.
+            follow(&source, is_ipv4, &ends, &|heard| _ = news.send((number, heard)));
+        };
+        let thread = thread::Builder::new().name("discovery".to_owned()).spawn(work);
+        let thread = thread.context("cannot start a thread for discovery")?.thread().clone();
+        Ok(Watcher { is_over, thread })
+    }
+
+    fn session(&self, watch: &Watch<'_>) -> Result<()> {
+        match &self.kind {
+            Kind::File(path) => file::watch(path, watch),
+            Kind::Dns(question) => question.watch(watch),
+            Kind::Etcd(etcd) => etcd.watch(watch),
+            Kind::Kubernetes(service) => service.watch(watch),
+        }
+    }
+}
+
+impl Answer {
+    /// The servers of lines, and how many lines are none.
+    fn of_lines<'a>(
+        lines: impl Iterator<Item = &'a str>,
+        parse: impl Fn(&str) -> Result<Vec<ServerSpec>>,
+    ) -> Self {
+        let mut answer = Self::default();
+        for line in lines {
+            match parse(line) {
+                Ok(servers) => answer.servers.extend(servers),
+                Err(error) => {
+                    tracing::debug!(line, why = %error, "this is no server");
+                    answer.refused += 1;
+                }
+            }
+        }
+        answer
+    }
+}
+
+impl From<Vec<ServerSpec>> for Answer {
+    fn from(servers: Vec<ServerSpec>) -> Self {
+        Self { servers, refused: 0 }
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.thread.unpark();
+    }
+}
+
+impl Watch<'_> {
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Passes the time, less where it is over before.
+    fn pause(&self, time: Duration) {
+        let ends_at = Clock.now() + time.as_nanos() as u64;
+        while !self.is_over()
+            && let Some(left) = ends_at.checked_sub(Clock.now())
+        {
+            thread::park_timeout(Duration::from_nanos(left));
+        }
+    }
+}
+
+/// What stands before a question mark, and the options behind it.
+fn split_options(text: &str) -> (&str, Vec<(&str, &str)>) {
+    let (place, options) = text.split_once('?').unwrap_or((text, ""));
+    let options = options.split('&').filter(|option| !option.is_empty());
+    (place, options.map(|option| option.split_once('=').unwrap_or((option, ""))).collect())
+}
+
+/// Watches a source until it is over, anew after each failure.
+fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Result<Answer>)) {
+    let has_answered = Cell::new(false);
+    let heard = |heard: Result<Answer>| {
+        has_answered.set(has_answered.get() || heard.is_ok());
+        tell(heard);
+    };
+    let watch = Watch { is_ipv4, is_over, tell: &heard };
+    let mut pause = PAUSE_MIN;
+    while !watch.is_over() {
+        if let Err(error) = source.session(&watch) {
+            tell(Err(error));
+            pause = if has_answered.take() { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
+            watch.pause(pause);
+        }
+    }
+}
+
+/// Between a failure and the next attempt.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// After many failures.
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_written_so() {
+        for good in [
+            "file:/etc/servers",
+            "dns:servers.example:8000",
+            "srv:_t._udp.example",
+            "etcd:http://a:1,http://b:1/s/",
+            "kubernetes:n/s:tailcut",
+        ] {
+            assert_eq!(
+                good.parse::<Source>().map(|source| source.to_string()).ok(),
+                Some(good.to_owned())
+            );
+        }
+        for (bad, part) in [
+            ("servers", "write file:PATH"),
+            ("file:", "write file:PATH"),
+            ("dns:name", "dns:NAME:PORT"),
+            ("dns:name:port", "dns:NAME:PORT"),
+            ("dns:name:1?resolver=x", "IP:PORT"),
+            ("srv:name?server=1", "there is resolver"),
+            ("etcd:a:1/s", "etcd:http://HOST:PORT/PREFIX"),
+            ("kubernetes:a/b/c", "kubernetes:[NAMESPACE/]"),
+            ("kubernetes:s?key=f", "there are api=URL"),
+        ] {
+            let error = format!("{:#}", bad.parse::<Source>().expect_err(bad));
+            assert!(error.contains(part), "{bad}: {error}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Which servers a router has, of all that name some, and changes of a running router as a whole.
+//!
+//! | event | then |
+//! |---|---|
+//! | SIGHUP, or `reload` at the control socket | flags, files and names are read again, checked, and given to the loops of all threads |
+//! | a key has changed that needs a restart, or something is wrong | nothing changes, and the reason is told |
+//! | all is well | limits change at once, new servers are added, those that are not named any more drained |
+//! | a source of `--discover` tells of its servers | as [`super::discover`] says; the rest stays as it is |
+//! | a reload names another source in the place of one | the servers of the old one stay until every source has answered, or as long as an empty answer is not believed |
+//!
+//! Invariant: one change at a time, and what is refused is refused before a loop hears of it. A server that
+//! several name is as the first of them says: flags before sources, sources in their order.
+
+use std::net::SocketAddr;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tailcut_net::clock::Clock;
+
+use super::config::{CommandLine, Configured, can_reload};
+use super::discover::News;
+use super::discover::feeds::Feeds;
+use super::facts::Facts;
+use super::servers::ServerSpec;
+use super::service::{Orderers, Plan};
+use crate::life::leave_real_time;
+
+/// What changes a running router; clones change the same one.
+#[derive(Clone)]
+pub(super) struct Roster(Arc<Shared>);
+
+struct Shared {
+    orderers: Orderers,
+    listen: SocketAddr,
+    line: CommandLine,
+    /// Locked for as long as a change takes.
+    state: Mutex<State>,
+    /// Locked for moments.
+    facts: Mutex<Facts>,
+}
+
+/// What is in force.
+struct State {
+    configured: Configured,
+    /// The servers that flags and files name.
+    named: Vec<ServerSpec>,
+    feeds: Feeds,
+    /// The loops have not taken over what was heard last.
+    is_pending: bool,
+}
+
+/// A reload that was carried out.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Reloaded {
+    /// Servers that have come.
+    pub(super) added: usize,
+    /// Servers that are drained, to go.
+    pub(super) gone: usize,
+    /// Flags that have other values than before.
+    pub(super) changed: Vec<String>,
+}
+
+impl Roster {
+    /// The roster of a router that listens at `listen`; begins to watch its sources.
+    pub(super) fn start(
+        orderers: Orderers,
+        listen: SocketAddr,
+        line: CommandLine,
+        named: Vec<ServerSpec>,
+    ) -> Result<Self> {
+        let configured = line.read()?;
+        let (news, heard) = mpsc::channel();
+        let mut state =
+            State { configured, named, feeds: Feeds::new(listen, news.clone()), is_pending: false };
+        let sources = state.configured.args.discover.discover.clone();
+        state.feeds.watch(&sources)?;
+        let (state, facts) = (Mutex::new(state), Mutex::default());
+        let roster = Self(Arc::new(Shared { orderers, listen, line, state, facts }));
+        roster.0.note(&lock(&roster.0.state));
+        let shared = roster.0.clone();
+        thread::Builder::new()
+            .name("roster".to_owned())
+            .spawn(move || shared.listen_to(&heard))
+            .context("cannot start the thread for discovery")?;
+        Ok(roster)
+    }
+
+    pub(super) fn orderers(&self) -> &Orderers {
+        &self.0.orderers
+    }
+
+    /// How it stands.
+    pub(super) fn facts(&self) -> Facts {
+        lock(&self.0.facts).clone()
+    }
+
+    /// Reads everything again.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong; nothing has changed then.
+    pub(super) fn reload(&self) -> Result<Reloaded> {
+        let outcome = self.0.reload();
+        let mut facts = lock(&self.0.facts);
+        match &outcome {
+            Ok(Reloaded { added, gone, changed }) => {
+                facts.reloads += 1;
+                facts.refusal = None;
+                tracing::info!(added, gone, changed = changed.join(", "), "reloaded");
+            }
+            Err(error) => {
+                facts.reloads_refused += 1;
+                facts.refusal = Some(format!("{error:#}"));
+                // Also where nothing is logged: somebody has just asked for it.
+                eprintln!("tailcut: cannot reload, everything stays as it is: {error:#}");
+            }
+        }
+        outcome
+    }
+}
+
+impl Shared {
+    fn reload(&self) -> Result<Reloaded> {
+        let mut state = lock(&self.state);
+        let next = self.line.read()?;
+        let changed = state.configured.settings.changed(&next.settings);
+        let fixed: Vec<&str> = changed.iter().copied().filter(|name| !can_reload(name)).collect();
+        if !fixed.is_empty() {
+            bail!("a change of {} needs a restart", fixed.join(", "));
+        }
+        let changed = changed.into_iter().map(str::to_owned).collect();
+        next.args.check()?;
+        let named = next.args.servers.resolve(Some(self.listen))?;
+        let sources = next.args.discover.discover.clone();
+        if named.is_empty() && sources.is_empty() {
+            bail!("no server is named");
+        }
+        let servers = merge(&named, state.feeds.servers(), self.listen);
+        let (added, gone) = self.orderers.reload(&plan(&next, servers)?)?;
+        state.feeds.watch(&sources)?;
+        (state.configured, state.named) = (next, named);
+        self.note(&state);
+        Ok(Reloaded { added, gone, changed })
+    }
+
+    /// Does what sources tell, until the process ends.
+    fn listen_to(&self, heard: &Receiver<News>) {
+        leave_real_time();
+        let mut due_in: Option<Duration> = None;
+        loop {
+            let first = match due_in {
+                None => heard.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(time) => heard.recv_timeout(time),
+            };
+            let first = match first {
+                Ok(news) => Some(news),
+                Err(RecvTimeoutError::Timeout) => None,
+                // The feeds hold the other end themselves.
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            due_in = self.hear(first.into_iter().chain(heard.try_iter()));
+        }
+    }
+
+    /// Takes over what was heard; returns when it is to be looked at again though nothing is heard.
+    fn hear(&self, news: impl Iterator<Item = News>) -> Option<Duration> {
+        let mut state = lock(&self.state);
+        let now = Clock.now();
+        let limit_ns = state.configured.args.discover.discover_empty_after;
+        for (number, heard) in news {
+            state.is_pending |= state.feeds.take(number, heard, now);
+        }
+        state.is_pending |= state.feeds.believe(now, limit_ns);
+        let mut due_in = state.feeds.due_in(now, limit_ns);
+        if state.is_pending {
+            match self.apply(&state) {
+                Ok((0, 0)) => state.is_pending = false,
+                Ok((added, gone)) => {
+                    state.is_pending = false;
+                    tracing::info!(added, gone, "servers discovered");
+                }
+                Err(error) => {
+                    let why = format!("{error:#}");
+                    tracing::warn!(why, "discovered servers cannot be taken over, for now");
+                    due_in = Some(
+                        due_in.map_or(APPLY_AGAIN_AFTER, |due_in| due_in.min(APPLY_AGAIN_AFTER)),
+                    );
+                }
+            }
+        }
+        self.note(&state);
+        due_in
+    }
+
+    fn apply(&self, state: &State) -> Result<(usize, usize)> {
+        let servers = merge(&state.named, state.feeds.servers(), self.listen);
+        self.orderers.reload(&plan(&state.configured, servers)?)
+    }
+
+    fn note(&self, state: &State) {
+        lock(&self.facts).sources = state.feeds.facts();
+    }
+}
+
+fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
+    let limits = super::router_config(&configured.args, &[])?;
+    Ok(Plan { servers, zone: configured.args.servers.zone.clone(), limits })
+}
+
+/// All servers once, of the family that a router reaches.
+fn merge<'a>(
+    named: &'a [ServerSpec],
+    found: impl Iterator<Item = &'a ServerSpec>,
+    listen: SocketAddr,
+) -> Vec<ServerSpec> {
+    let mut servers: Vec<ServerSpec> = Vec::new();
+    for server in named.iter().chain(found) {
+        let is_new = !servers.iter().any(|known| known.addr == server.addr);
+        if is_new && server.addr.is_ipv4() == listen.is_ipv4() {
+            servers.push(server.clone());
+        }
+    }
+    servers
+}
+
+/// A thread that has panicked leaves nothing half done behind: what is guarded is replaced as a whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the loops were too busy for.
+const APPLY_AGAIN_AFTER: Duration = Duration::from_secs(1);
