@@ -277,6 +277,9 @@ fn misuse_is_a_typed_error() {
     assert!(matches!(error, Error::Open { .. }), "{error}");
     assert!(error.to_string().starts_with("no port: "), "{error}");
     assert!(error.to_string().contains("HOST:PORT"), "{error}");
+    let error = Client::connect("http://127.0.0.1:9").unwrap_err();
+    let text = "http://127.0.0.1:9: a URL is no address; write HOST:PORT";
+    assert_eq!(error.to_string(), text);
     let taken = Server::bind("127.0.0.1:0").unwrap();
     let error = Server::bind(taken.local_address()).unwrap_err();
     assert!(std::error::Error::source(&error).is_some());
