@@ -267,6 +267,32 @@ impl<'a> Pending<'a> {
         }
     }
 
+    /// Waits for `limit` at most, and says whether the call has ended: [`Pending::wait`] returns at
+    /// once then. For a program that has to look at something else now and then.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] when the socket has become useless.
+    pub fn wait_for(&self, limit: Duration) -> Result<bool, Error> {
+        let mut inner = self.client.inner.borrow_mut();
+        if inner.is_done(self.place) {
+            return Ok(true);
+        }
+        let limit_ns = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let mut until = None;
+        loop {
+            let now = inner.turn()?;
+            if inner.is_done(self.place) {
+                return Ok(true);
+            }
+            let until = *until.get_or_insert(now.saturating_add(limit_ns));
+            if now >= until {
+                return Ok(false);
+            }
+            inner.driver.wait(None, Some(until))?;
+        }
+    }
+
     /// Whether the call has ended, after looking at the socket once. Never waits.
     ///
     /// # Errors
@@ -387,10 +413,11 @@ impl Inner {
         !matches!(self.calls[place], Slot::Waiting(_))
     }
 
-    fn turn(&mut self) -> Result<(), Error> {
+    /// One turn; returns its time.
+    fn turn(&mut self) -> Result<Time, Error> {
         self.queued_at = None;
         let Self { driver, calls, waiting, .. } = self;
-        driver.turn_with(|_, node, _now: Time| {
+        let turn = driver.turn_with(|_, node, _now: Time| {
             while let Some(event) = node.poll_event() {
                 // A call that was abandoned before its end was heard of may have left its place to
                 // another one.
@@ -414,7 +441,7 @@ impl Inner {
                 }
             }
         })?;
-        Ok(())
+        Ok(turn.now)
     }
 
     /// A pending call is dropped: cancels it, or forgets how it ended.

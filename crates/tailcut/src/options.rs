@@ -207,6 +207,11 @@ impl Setup {
 pub(crate) fn resolve(name: impl ToSocketAddrs + std::fmt::Debug) -> Result<SocketAddr, Error> {
     // What was written, without the quotation marks of a string.
     let described = format!("{name:?}").trim_matches('"').to_owned();
+    if described.contains("://") {
+        // A program that spoke gRPC or HTTP. No name server is asked about it.
+        let source = std::io::Error::new(std::io::ErrorKind::InvalidInput, "a URL is no address");
+        return Err(Error::open(described, source));
+    }
     match name.to_socket_addrs() {
         Ok(mut addresses) => addresses.next().ok_or(Error::NoAddress(described)),
         Err(error) => Err(Error::open(described, error)),

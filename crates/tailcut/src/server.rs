@@ -257,13 +257,50 @@ impl Server {
     /// # Errors
     ///
     /// [`Error::Io`] when the socket has become useless.
-    pub fn run(&mut self, mut handler: impl FnMut(Request<'_>)) -> Result<(), Error> {
+    pub fn run(&mut self, handler: impl FnMut(Request<'_>)) -> Result<(), Error> {
+        self.run_beside(handler, |_| None)
+    }
+
+    /// As [`Server::run`], and calls `look` each time that `every` has passed, between requests: for a
+    /// program that has to look at something else now and then, such as signals, and that stops by a
+    /// [`ServerHandle`] for what it sees.
+    ///
+    /// # Errors
+    ///
+    /// As [`Server::run`].
+    pub fn run_looking(
+        &mut self,
+        handler: impl FnMut(Request<'_>),
+        every: Duration,
+        mut look: impl FnMut(),
+    ) -> Result<(), Error> {
+        let every_ns = u64::try_from(every.as_nanos()).unwrap_or(u64::MAX);
+        let mut look_at = None;
+        self.run_beside(handler, |now| {
+            let at = look_at.get_or_insert(now.saturating_add(every_ns));
+            if now >= *at {
+                look();
+                *at = now.saturating_add(every_ns);
+            }
+            Some(*at)
+        })
+    }
+
+    /// `beside` is given the time of each turn, and returns when it wants the next one at the latest.
+    fn run_beside(
+        &mut self,
+        mut handler: impl FnMut(Request<'_>),
+        mut beside: impl FnMut(Time) -> Option<Time>,
+    ) -> Result<(), Error> {
         loop {
             let turn = self.turn_once(&mut handler)?;
+            let next = beside(turn.now);
             match self.next_look(turn) {
                 Look::Never => break,
                 Look::By(_) if self.backlog.has_some() => {}
-                Look::By(until) if !self.holds_answers() => self.driver.wait(None, until)?,
+                Look::By(until) if !self.holds_answers() => {
+                    self.driver.wait(None, until.into_iter().chain(next).min())?;
+                }
                 Look::By(_) => {}
             }
         }

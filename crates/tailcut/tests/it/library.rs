@@ -199,6 +199,39 @@ fn a_call_that_nobody_answers_ends_by_its_deadline() {
 }
 
 #[test]
+fn a_call_is_waited_for_until_it_has_ended_or_a_limit() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = socket.local_addr().unwrap();
+    let client = patient(R2P2).connect(nobody).unwrap();
+    let pending = client.start(b"anybody?").unwrap();
+    assert!(!pending.wait_for(Duration::from_millis(1)).unwrap());
+    assert!(!pending.wait_for(Duration::ZERO).unwrap());
+    with_server(server(R2P2), reverse, |target| {
+        let client = patient(R2P2).connect(target).unwrap();
+        let pending = client.start(b"stressed").unwrap();
+        assert!(pending.wait_for(Duration::from_secs(20)).unwrap());
+        assert!(pending.wait_for(Duration::ZERO).unwrap());
+        assert_eq!(&pending.wait().unwrap()[..], b"desserts");
+    });
+}
+
+#[test]
+fn a_server_looks_at_something_else_though_nothing_comes() {
+    for builder in [ServerBuilder::new(), ServerBuilder::new().busy_poll()] {
+        let mut server = builder.bind("127.0.0.1:0").unwrap();
+        let (handle, mut looks) = (server.stop_handle(), 0);
+        let look = || {
+            looks += 1;
+            if looks == 3 {
+                handle.stop();
+            }
+        };
+        server.run_looking(reverse, Duration::from_millis(1), look).unwrap();
+        assert!(looks >= 3);
+    }
+}
+
+#[test]
 fn a_request_dropped_by_the_handler_is_refused() {
     for transport in transports() {
         with_server(
@@ -244,6 +277,9 @@ fn misuse_is_a_typed_error() {
     assert!(matches!(error, Error::Open { .. }), "{error}");
     assert!(error.to_string().starts_with("no port: "), "{error}");
     assert!(error.to_string().contains("HOST:PORT"), "{error}");
+    let error = Client::connect("http://127.0.0.1:9").unwrap_err();
+    let text = "http://127.0.0.1:9: a URL is no address; write HOST:PORT";
+    assert_eq!(error.to_string(), text);
     let taken = Server::bind("127.0.0.1:0").unwrap();
     let error = Server::bind(taken.local_address()).unwrap_err();
     assert!(std::error::Error::source(&error).is_some());
