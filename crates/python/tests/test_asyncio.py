@@ -123,12 +123,11 @@ def test_a_thread_answers_later():
 
 def test_a_deadline_and_a_cancelled_call():
     async def main():
-        begun, over = asyncio.Queue(), asyncio.Event()
-        requests = []
+        begun, over = asyncio.get_running_loop().create_future(), asyncio.Event()
 
         async def handler(request):
-            requests.append(request)
-            begun.put_nowait(None)
+            if request.data == b"to be cancelled":
+                begun.set_result(request)
             await over.wait()
             return b""
 
@@ -136,9 +135,8 @@ def test_a_deadline_and_a_cancelled_call():
             async with tailcut.AsyncClient(target, timeout=PATIENCE) as client:
                 with pytest.raises(tailcut.DeadlineExceeded):
                     await client.call(b"", timeout=0.05)
-                await begun.get()
-                call = client.call(b"")
-                await begun.get()
+                call = client.call(b"to be cancelled")
+                request = await begun
                 task = asyncio.ensure_future(asyncio.wait_for(call, PATIENCE))
                 await asyncio.sleep(0)
                 task.cancel()
@@ -147,7 +145,7 @@ def test_a_deadline_and_a_cancelled_call():
                 assert call.cancelled() and not call.cancel()
                 # The server hears of it, which may take a moment.
                 async with tailcut.AsyncClient(target, timeout=PATIENCE) as other:
-                    while not requests[1].cancelled:
+                    while not request.cancelled:
                         with pytest.raises(tailcut.DeadlineExceeded):
                             await other.call(b"", timeout=0.01)
                 assert client.metrics()["cancelled"] == 1

@@ -49,7 +49,11 @@ class AsyncClient:
         self._is_open = True
 
     def call(
-        self, request: bytes, *, timeout: float | None = None, idempotent: bool | None = None
+        self,
+        request: bytes | bytearray | memoryview,
+        *,
+        timeout: float | None = None,
+        idempotent: bool | None = None,
     ) -> Call:
         """Calls; await what it returns for the reply. The request leaves whether or not that is
         awaited. When a quarter of what may be outstanding is, 4,096 calls, it leaves as soon as
