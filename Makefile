@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench mutants setup
+.PHONY: help demo test bench search redis mutants setup
 
 BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c)
 
@@ -13,6 +13,8 @@ help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
 	@echo 'make test    run every test'
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
+	@echo 'make search  a search service behind a router, NGINX and HAProxy; writes experiments/search. 15 minutes, 3 GB'
+	@echo 'make redis   a Redis with replicas likewise; writes experiments/redis. 10 minutes'
 	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
 	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
 	@echo 'make setup   install what these need'
@@ -31,6 +33,20 @@ test:
 bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
+
+# Outside CI: both are comparisons with other programs, and what they serve takes minutes to compile.
+search:
+	scripts/setup search
+	cargo build --release --locked -p tailcut-cli
+	cargo build --release --manifest-path apps/workers/Cargo.toml --target-dir apps/workers/target
+	cargo build --release --manifest-path apps/search/Cargo.toml --target-dir apps/search/target
+	scripts/search --binary $(abspath $(or $(CARGO_TARGET_DIR),target))/release/tailcut
+
+redis:
+	scripts/setup redis
+	cargo build --release --locked -p tailcut-cli
+	cargo build --release --manifest-path apps/workers/Cargo.toml --target-dir apps/workers/target
+	scripts/redis --binary $(abspath $(or $(CARGO_TARGET_DIR),target))/release/tailcut
 
 # Outside CI. The survivors are in target/mutants.out/missed.txt, and those of past runs in docs/mutants.md.
 mutants:
