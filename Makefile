@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench mutants setup
+.PHONY: help demo test bench search redis mutants setup
 
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
@@ -16,6 +16,8 @@ help:
 	@echo 'make test    run every test'
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
 	@echo 'make book    build the docs as a book, at target/book'
+	@echo 'make search  a search service behind a router, NGINX and HAProxy; writes experiments/search. 15 minutes, 3 GB'
+	@echo 'make redis   a Redis with replicas likewise; writes experiments/redis. 10 minutes'
 	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
 	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
 	@echo 'make setup   install what these need'
@@ -38,6 +40,20 @@ bench:
 .PHONY: book
 book:
 	scripts/book
+
+# Outside CI: both are comparisons with other programs, and what they serve takes minutes to compile.
+search:
+	scripts/setup search
+	cargo build --release --locked -p tailcut-cli
+	cargo build --release --manifest-path apps/workers/Cargo.toml --target-dir apps/workers/target
+	cargo build --release --manifest-path apps/search/Cargo.toml --target-dir apps/search/target
+	scripts/search --binary $(abspath $(or $(CARGO_TARGET_DIR),target))/release/tailcut
+
+redis:
+	scripts/setup redis
+	cargo build --release --locked -p tailcut-cli
+	cargo build --release --manifest-path apps/workers/Cargo.toml --target-dir apps/workers/target
+	scripts/redis --binary $(abspath $(or $(CARGO_TARGET_DIR),target))/release/tailcut
 
 # Outside CI. The survivors are in target/mutants.out/missed.txt, and those of past runs in docs/mutants.md.
 mutants:
