@@ -1,9 +1,10 @@
 //! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
-//! `cargo xtask wasm`, `cargo xtask lines`.
+//! `cargo xtask p4`, `cargo xtask wasm`, `cargo xtask lines`.
 
 mod dissectors;
 mod ebpf;
 mod lines;
+mod p4;
 mod tidy;
 mod tree;
 mod wasm;
@@ -32,6 +33,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["dissectors"] => dissectors::run(&root),
         ["ebpf"] => ebpf::run(&root),
         ["ebpf", "--check"] => ebpf::check(&root),
+        ["p4"] => p4::run(&root),
+        ["p4", "--check"] => p4::check(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -52,5 +55,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   dissectors   write the tables of the Wireshark dissectors from crates/wire
   ebpf         compile ebpf/*.bpf.c, after writing their header from crates/wire; with --check, compare
                what that gives with what is committed
+  p4           write the header of p4/ from crates/wire and the beginnings of the traces, compile the programs and
+               record what bmv2 decides for each trace; with --check, compare that with what is committed
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

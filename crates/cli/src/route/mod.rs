@@ -1,6 +1,7 @@
 //! `tailcut route`: a router between clients and servers.
 
 mod data_plane;
+mod emit;
 mod netclone;
 mod servers;
 pub(crate) mod service;
@@ -26,6 +27,7 @@ use tailcut_proto::router::{
 };
 
 use self::data_plane::{DataPlane, DataPlaneFlags, XDP_SERVERS_MAX};
+use self::emit::EmitFlags;
 use self::servers::ServerFlags;
 use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
 use crate::control::protocol::{Reply, Request};
@@ -102,6 +104,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     dataplane: DataPlaneFlags,
     #[command(flatten)]
+    emit: EmitFlags,
+    #[command(flatten)]
     serving: ServingFlags,
 }
 
@@ -134,6 +138,9 @@ enum FilterPlace {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     args.serving.check()?;
+    if args.emit.emit(&args)? {
+        return Ok(());
+    }
     if args.transport == RoutedTransport::NetClone {
         return netclone::run(&args);
     }

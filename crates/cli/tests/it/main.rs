@@ -18,6 +18,7 @@ mod port;
 mod process;
 mod prometheus;
 mod route;
+mod route_emit;
 mod route_xdp;
 mod serve_and_measure;
 mod servers;
