@@ -1,4 +1,4 @@
-/* R2P2's headers and numbers. Written by `cargo xtask ebpf` from crates/wire. */
+/* Headers and numbers of R2P2 and NetClone. Written by `cargo xtask ebpf` from crates/wire. */
 #ifndef TAILCUT_WIRE_H
 #define TAILCUT_WIRE_H
 
@@ -158,6 +158,39 @@ enum {
 enum {
     R2P2_REJECTION_PREFIX_LEN = 5,
     R2P2_REJECTION_TEXT_LEN_MAX = 1024,
+};
+
+enum {
+    NETCLONE_C_CLONE_LEN = 36,
+    NETCLONE_HEADER_LEN = 28,
+    NETCLONE_NO_CLONE_LEN = 32,
+    NETCLONE_PLAIN_PORT = 2000,
+    NETCLONE_PORT = 1000,
+    NETCLONE_SEQ_MAX = 100000000,
+    NETCLONE_SERVERS_MAX = 16,
+    NETCLONE_TRAILER_LEN = 24,
+};
+
+struct netclone_header {
+    __be32 op;
+    __be32 seq;
+    __be32 grp;
+    __be32 sid;
+    __be32 load;
+    __be32 clo;
+    __be32 tidx;
+};
+_Static_assert(sizeof(struct netclone_header) == 28, "as in crates/wire");
+
+enum {
+    NETCLONE_OP_REQUEST = 0,
+    NETCLONE_OP_RESPONSE = 1,
+};
+
+enum {
+    NETCLONE_CLONE_MARK_SINGLE = 0,
+    NETCLONE_CLONE_MARK_ORIGINAL = 1,
+    NETCLONE_CLONE_MARK_CLONE = 2,
 };
 
 #endif

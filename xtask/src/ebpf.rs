@@ -125,25 +125,30 @@ fn compile(root: &Path, source: &str, object: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The headers and numbers of R2P2 in C.
+/// The headers and numbers in C.
 fn header(tree: &Tree) -> Result<String> {
-    let wire = Wire::read(tree, SOURCES)?;
     let mut text = String::from(PREAMBLE);
-    let constants = wire.constants().map(|(name, value)| (name.to_owned(), value));
-    text.push_str(&numbers("", constants));
-    for item in &wire.items {
-        match item {
-            WireItem::Numbers(name, members) if !members.is_empty() => {
-                text.push_str(&numbers(name, members.iter().cloned()));
-            }
-            WireItem::Numbers(..) => {}
-            WireItem::Layout(name, len, fields) => {
-                let name = format!("r2p2_{}", snake(name));
-                text.push_str(&format!("\nstruct {name} {{\n"));
-                fields.iter().for_each(|field| text.push_str(&declaration(field)));
-                text.push_str(&format!(
-                    "}};\n_Static_assert(sizeof(struct {name}) == {len}, \"as in crates/wire\");\n"
-                ));
+    for (protocol, sources) in PROTOCOLS {
+        let wire = Wire::read(tree, sources)?;
+        let constants: Vec<_> =
+            wire.constants().map(|(name, value)| (name.to_owned(), value)).collect();
+        text.push_str(&numbers(protocol, "", &constants));
+        for item in &wire.items {
+            match item {
+                WireItem::Numbers(name, members) => {
+                    text.push_str(&numbers(protocol, name, members))
+                }
+                // What no switch and no kernel reads.
+                WireItem::Layout(_, _, fields) if fields.iter().any(is_opaque) => {}
+                WireItem::Layout(name, len, fields) => {
+                    let name = format!("{protocol}_{}", snake(name));
+                    text.push_str(&format!("\nstruct {name} {{\n"));
+                    let declare = |field| declaration(protocol, field);
+                    text.extend(fields.iter().map(declare));
+                    text.push_str(&format!(
+                        "}};\n_Static_assert(sizeof(struct {name}) == {len}, \"as in crates/wire\");\n"
+                    ));
+                }
             }
         }
     }
@@ -151,29 +156,42 @@ fn header(tree: &Tree) -> Result<String> {
     Ok(text)
 }
 
-fn numbers(owner: &str, members: impl Iterator<Item = (String, u64)>) -> String {
-    let prefix = if owner.is_empty() { String::new() } else { format!("{}_", snake(owner)) };
-    let member = |(name, value): (String, u64)| {
-        format!("    R2P2_{}{} = {value},\n", prefix.to_uppercase(), snake(&name).to_uppercase())
+/// A field that end hosts keep for themselves.
+pub(crate) fn is_opaque(field: &WireField) -> bool {
+    field.name == "stamp" || field.name == "trailer"
+}
+
+fn numbers(protocol: &str, owner: &str, members: &[(String, u64)]) -> String {
+    if members.is_empty() {
+        return String::new();
+    }
+    let member = |(name, value): &(String, u64)| {
+        format!("    {} = {value},\n", number(protocol, owner, name))
     };
-    format!("\nenum {{\n{}}};\n", members.map(member).collect::<String>())
+    format!("\nenum {{\n{}}};\n", members.iter().map(member).collect::<String>())
+}
+
+/// The name of a number in C and in P4.
+pub(crate) fn number(protocol: &str, owner: &str, name: &str) -> String {
+    let owner = if owner.is_empty() { String::new() } else { format!("{}_", snake(owner)) };
+    format!("{protocol}_{owner}{}", snake(name)).to_uppercase()
 }
 
 /// A field as C declares it. The fields are aligned to their sizes, so no structure has gaps.
-fn declaration(WireField { name, kind, count, .. }: &WireField) -> String {
+fn declaration(protocol: &str, WireField { name, kind, count, .. }: &WireField) -> String {
     let kind = match kind.as_str() {
         "u8" => "__u8".to_owned(),
         "U16" => "__be16".to_owned(),
         "U32" => "__be32".to_owned(),
         "U64" => "__be64".to_owned(),
-        layout => format!("struct r2p2_{}", snake(layout)),
+        layout => format!("struct {protocol}_{}", snake(layout)),
     };
     let elements = count.map(|count| format!("[{count}]")).unwrap_or_default();
     format!("    {kind} {name}{elements};\n")
 }
 
 /// `RpcId` as `rpc_id`; what has no small letter is taken for a constant.
-fn snake(name: &str) -> String {
+pub(crate) fn snake(name: &str) -> String {
     if !name.chars().any(char::is_lowercase) {
         return name.to_lowercase();
     }
@@ -189,9 +207,11 @@ fn snake(name: &str) -> String {
 
 const FOLDER: &str = "ebpf/";
 const HEADER: &str = "ebpf/wire.h";
-const SOURCES: &str = "crates/wire/src/r2p2";
+/// The protocols that programs read, each with the sources of its headers.
+pub(crate) const PROTOCOLS: [(&str, &str); 2] =
+    [("r2p2", "crates/wire/src/r2p2"), ("netclone", "crates/wire/src/netclone")];
 const PREAMBLE: &str = "\
-/* R2P2's headers and numbers. Written by `cargo xtask ebpf` from crates/wire. */
+/* Headers and numbers of R2P2 and NetClone. Written by `cargo xtask ebpf` from crates/wire. */
 #ifndef TAILCUT_WIRE_H
 #define TAILCUT_WIRE_H
 

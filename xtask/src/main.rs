@@ -1,10 +1,11 @@
 //! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
-//! `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask metrics`.
+//! `cargo xtask p4`, `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask metrics`.
 
 mod dissectors;
 mod ebpf;
 mod lines;
 mod metrics;
+mod p4;
 mod tidy;
 mod tree;
 mod wasm;
@@ -34,6 +35,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["ebpf"] => ebpf::run(&root),
         ["ebpf", "--check"] => ebpf::check(&root),
         ["metrics"] => metrics::run(&root),
+        ["p4"] => p4::run(&root),
+        ["p4", "--check"] => p4::check(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -55,5 +58,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   ebpf         compile ebpf/*.bpf.c, after writing their header from crates/wire; with --check, compare
                what that gives with what is committed
   metrics      write docs/metrics.md, the counters, metrics and log lines of the source
+  p4           write the header of p4/ from crates/wire and the beginnings of the traces, compile the programs and
+               record what bmv2 decides for each trace; with --check, compare that with what is committed
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

@@ -16,7 +16,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 
 use crate::tree::{Tree, Violation};
-use crate::{dissectors, ebpf, metrics};
+use crate::{dissectors, ebpf, metrics, p4};
 
 /// Lists every violation on standard error; an error when there is one.
 pub(crate) fn run(root: &Path) -> Result<()> {
@@ -26,6 +26,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     violations.extend(dissectors::stale(&tree)?);
     violations.extend(ebpf::stale(&tree)?);
     violations.extend(metrics::stale(&tree)?);
+    violations.extend(p4::stale(&tree)?);
     violations.sort();
     violations.dedup();
     for Violation { path, line, message } in &violations {

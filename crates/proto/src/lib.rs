@@ -17,6 +17,7 @@
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
 //! | [`netclone`] | NetClone's switch, of its published format |
+//! | [`conformance`] | nothing: traces of decisions, which every data plane replays |
 //! | [`reply_filter`] | the filter of a router in the path of replies |
 //! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
 //! | `work` | steps of work, counted in the fuzz targets |
@@ -27,6 +28,7 @@
 pub mod address;
 mod buffers;
 mod call;
+pub mod conformance;
 pub mod endpoint;
 mod gso_batch;
 pub mod histogram;

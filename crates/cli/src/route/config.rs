@@ -301,7 +301,7 @@ fn plain(error: clap::Error) -> anyhow::Error {
 const ROUTE: &str = "route";
 
 /// What is said about a file, not in it.
-const NOT_IN_A_FILE: [&str; 4] = ["config", "check", "config-example", "help"];
+const NOT_IN_A_FILE: [&str; 5] = ["config", "check", "config-example", "emit", "help"];
 
 /// Flags that a running router takes over when it reloads.
 const RELOADED: [&str; 13] = [

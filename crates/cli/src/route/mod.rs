@@ -3,6 +3,7 @@
 pub(crate) mod config;
 mod data_plane;
 mod discover;
+mod emit;
 mod facts;
 mod netclone;
 mod roster;
@@ -31,6 +32,7 @@ use tailcut_proto::scheduler::Rank;
 use self::config::CommandLine;
 use self::data_plane::{DataPlane, DataPlaneFlags, XDP_SERVERS_MAX};
 use self::discover::DiscoverFlags;
+use self::emit::EmitFlags;
 use self::roster::{Reloaded, Roster};
 use self::servers::{ServerFlags, ServerSpec};
 use self::service::{Orderers, ROUTER, Service, Setup, Snapshot};
@@ -111,6 +113,8 @@ pub(crate) struct Args {
     transit: u64,
     #[command(flatten)]
     dataplane: DataPlaneFlags,
+    #[command(flatten)]
+    emit: EmitFlags,
     #[command(flatten)]
     serving: ServingFlags,
 }
@@ -218,6 +222,9 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
             "sound: {} servers are named, and {sources} sources of more\n",
             servers.len()
         ));
+    }
+    if args.emit.emit(args)? {
+        return Ok(());
     }
     if args.transport == RoutedTransport::NetClone {
         return netclone::run(args);

@@ -114,7 +114,7 @@ fn check_flags(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn config(args: &Args, listen: Option<SocketAddr>) -> Result<SwitchConfig> {
+pub(super) fn config(args: &Args, listen: Option<SocketAddr>) -> Result<SwitchConfig> {
     let named = args.servers.resolve(listen)?;
     if named.iter().any(|server| server.speaks == Speaks::V1) {
         bail!("--server-v1 is R2P2's; take --server");

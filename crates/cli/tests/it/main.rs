@@ -20,6 +20,7 @@ mod process;
 mod prometheus;
 mod route;
 mod route_config;
+mod route_emit;
 mod route_xdp;
 mod serve_and_measure;
 mod servers;

@@ -5,6 +5,8 @@
 //! with `xdp` is a program, and the section `maps` holds a `struct map` for each map (ebpf/map.h). The objects
 //! are part of the binary, yet one that is cut off or names what it has not is an error and no panic.
 
+use crate::sys::ProgramKind;
+
 /// What an object declares.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Declared<'a> {
@@ -23,8 +25,8 @@ pub(super) struct Declared<'a> {
 pub(super) struct ProgramText<'a> {
     /// The name of its function.
     pub(super) name: &'a str,
-    /// It takes packets of several buffers: its section's name says so, as libbpf has it.
-    pub(super) takes_parts: bool,
+    /// What its section's name says, as libbpf has it.
+    pub(super) kind: ProgramKind,
     /// Its instructions, 8 bytes each.
     pub(super) text: &'a [u8],
     /// Instructions that name something.
@@ -166,9 +168,13 @@ impl<'a> Elf<'a> {
             });
             let uses = self.uses(index as u32, &symbols)?;
             let name = function?.name;
-            let takes_parts = section.name.starts_with("xdp.frags");
+            let kind = match section.name {
+                name if name.starts_with("xdp.frags") => ProgramKind::Parts,
+                "xdp/devmap" => ProgramKind::Egress,
+                _ => ProgramKind::Whole,
+            };
             let text = section.content;
-            declared.programs.push(ProgramText { name, takes_parts, text, uses });
+            declared.programs.push(ProgramText { name, kind, text, uses });
         }
         Some(declared)
     }

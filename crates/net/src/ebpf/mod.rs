@@ -7,6 +7,7 @@
 //! Invariant: what is attached is detached when its [`Attached`] is dropped or the process dies, unless it was
 //! pinned.
 
+pub mod cloner;
 mod elf;
 pub mod router;
 
@@ -100,7 +101,7 @@ impl Object {
                 let map = used.map.map_or(variables.as_ref(), |index| Some(&maps[index].1));
                 name_map(&mut text, used, map).ok_or_else(|| error("a use of no map"))?;
             }
-            let loaded = Program::load(&text, (license, program.takes_parts));
+            let loaded = Program::load(&text, (license, program.kind));
             programs
                 .push((program.name.to_owned(), loaded.map_err(|e| explain(e, "XDP programs"))?));
         }
@@ -150,6 +151,22 @@ impl Object {
     /// NotFound for a map that it has not; else what the kernel says: ArgumentListTooLong of one that is full.
     pub fn insert(&self, map: &str, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.map(map)?.insert(key, value)
+    }
+
+    /// Sets an entry of a map of devices: an interface, and the program that redirected packets run through at
+    /// their egress there.
+    ///
+    /// # Errors
+    ///
+    /// NotFound for a map or a program that it has not; else what the kernel says.
+    pub(crate) fn set_device(
+        &self,
+        (map, index): (&str, u32),
+        (interface, program): (u32, &str),
+    ) -> io::Result<()> {
+        let program = self.program(program)?.number().to_ne_bytes();
+        let value = [interface.to_ne_bytes(), program].concat();
+        self.insert(map, &index.to_ne_bytes(), &value)
     }
 
     /// Removes a key of a map. Panics where it has another length than the map's.

@@ -34,7 +34,7 @@ pub(crate) use options::{
     attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping,
 };
 pub use options::{set_buffers, set_gro};
-pub(crate) use program::{Link, Program, interface_index};
+pub(crate) use program::{Link, Program, ProgramKind, interface_index};
 pub use program::{Tested, Verdict};
 pub use receive::{Message, Notes, ReceiveBatch};
 pub(crate) use receive::{NetworkError, take_error};

@@ -10,6 +10,17 @@ use super::bpf::{Attributes, Instruction, PROG_LOAD, bpf, bpf_fd, open_pinned, p
 #[derive(Debug)]
 pub(crate) struct Program(OwnedFd);
 
+/// What a program is run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ProgramKind {
+    /// Packets of one buffer.
+    Whole,
+    /// Packets of several buffers too.
+    Parts,
+    /// Packets that another program has redirected by a map of devices, at their egress.
+    Egress,
+}
+
 /// A program at an interface: it is detached when the last of these is dropped, unless it is pinned.
 #[derive(Debug)]
 pub(crate) struct Link(OwnedFd);
@@ -42,7 +53,7 @@ pub struct Tested {
 }
 
 impl Program {
-    /// Loads a program of XDP, which may take packets of several buffers.
+    /// Loads a program of XDP.
     ///
     /// # Errors
     ///
@@ -50,7 +61,7 @@ impl Program {
     /// its verifier.
     pub(crate) fn load(
         instructions: &[Instruction],
-        (license, takes_parts): (&CStr, bool),
+        (license, kind): (&CStr, ProgramKind),
     ) -> io::Result<Self> {
         let mut load = ProgramLoad {
             kind: PROG_TYPE_XDP,
@@ -61,7 +72,10 @@ impl Program {
             log_bytes: 0,
             log: 0,
             kernel: 0,
-            flags: if takes_parts { HAS_FRAGS } else { 0 },
+            flags: if kind == ProgramKind::Parts { HAS_FRAGS } else { 0 },
+            name: [0; 16],
+            interface: 0,
+            attach_type: if kind == ProgramKind::Egress { ATTACH_DEVMAP } else { 0 },
         };
         let error = match bpf_fd(PROG_LOAD, &load) {
             Err(error) if error.kind() != io::ErrorKind::PermissionDenied => error,
@@ -78,6 +92,11 @@ impl Program {
         let words: Vec<&str> = words.trim_end_matches('\0').lines().collect();
         let last = words[words.len().saturating_sub(LOG_LINES)..].join("; ");
         Err(io::Error::new(error.kind(), format!("{error}: {last}")))
+    }
+
+    /// The number by which maps name it.
+    pub(crate) fn number(&self) -> i32 {
+        self.0.as_raw_fd()
     }
 
     /// Runs it on a packet, `repeat` times over what the time before has left.
@@ -174,6 +193,12 @@ struct ProgramLoad {
     kernel: u32,
     /// `BPF_F_...`.
     flags: u32,
+    /// None.
+    name: [u8; 16],
+    /// Of a program that hardware runs: none.
+    interface: u32,
+    /// `BPF_XDP_DEVMAP`, or zero.
+    attach_type: u32,
 }
 
 #[derive(Clone)]
@@ -242,6 +267,7 @@ const LINK_DETACH: libc::c_int = 34;
 const PROG_TYPE_XDP: u32 = 6;
 const HAS_FRAGS: u32 = 1 << 5;
 const ATTACH_XDP: u32 = 37;
+const ATTACH_DEVMAP: u32 = 33;
 const FLAGS_SKB_MODE: u32 = 1 << 1;
 const FLAGS_DRV_MODE: u32 = 1 << 2;
 

@@ -22,4 +22,5 @@ mod udp;
 mod veth;
 mod xdp;
 mod xdp_calls;
+mod xdp_cloner;
 mod xdp_router;

@@ -37,7 +37,8 @@ use tailcut_wire::netclone::{CloneMark, Header, Malformed, Op, Packet, SEQ_MAX};
 use zerocopy::FromBytes;
 
 pub use self::config::{Fallback, SwitchConfig, SwitchError};
-use self::state::{Server, pair};
+use self::state::Server;
+pub use self::state::pair;
 use crate::node::{Node, Path, Source, Time, Transmit, is_unanswerable};
 use crate::policy::Draws;
 use crate::reply_filter::{ReplyFilter, Verdict};

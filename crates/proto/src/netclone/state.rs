@@ -95,7 +95,7 @@ impl Server {
 
 /// The pair of a group, as the published controller numbers them: the unordered pairs of `count`
 /// servers in lexicographic order, each as (a, b) and then (b, a), from 1.
-pub(super) fn pair(group: u32, count: u32) -> Option<(usize, usize)> {
+pub fn pair(group: u32, count: u32) -> Option<(usize, usize)> {
     let index = group.checked_sub(1)?;
     let (mut rank, is_turned) = (index / 2, index % 2 == 1);
     for first in 0..count {

@@ -4,6 +4,7 @@ mod added_policy;
 mod attached;
 mod client_pacing;
 mod client_recovery;
+mod conformance;
 mod endpoints;
 mod hardening;
 mod homa_hardening;

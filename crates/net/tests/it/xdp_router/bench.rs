@@ -72,20 +72,20 @@ impl Bench {
 
 /// A UDP datagram in its frame.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Frame<'a> {
-    pub(super) from: SocketAddr,
-    pub(super) to: SocketAddr,
-    pub(super) vlan: Option<u16>,
-    pub(super) payload: &'a [u8],
+pub(crate) struct Frame<'a> {
+    pub(crate) from: SocketAddr,
+    pub(crate) to: SocketAddr,
+    pub(crate) vlan: Option<u16>,
+    pub(crate) payload: &'a [u8],
 }
 
 impl<'a> Frame<'a> {
-    pub(super) fn new(from: SocketAddr, to: SocketAddr, payload: &'a [u8]) -> Self {
+    pub(crate) fn new(from: SocketAddr, to: SocketAddr, payload: &'a [u8]) -> Self {
         Self { from, to, vlan: None, payload }
     }
 
     /// With whole checksums.
-    pub(super) fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = [ROUTER_MAC, CLIENT_MAC].concat();
         if let Some(vlan) = self.vlan {
             bytes.extend_from_slice(&[0x81, 0x00]);

@@ -1,5 +1,5 @@
 //! The XDP router, frame in and frame out, by the kernel's own test runs.
 
-mod bench;
+pub(crate) mod bench;
 mod packets;
 mod traces;

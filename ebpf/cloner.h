@@ -1,0 +1,78 @@
+/* What the XDP cloner and user space share: crates/net/src/ebpf/cloner/layout.rs has the same offsets. */
+#ifndef TAILCUT_CLONER_H
+#define TAILCUT_CLONER_H
+
+#include <linux/types.h>
+
+enum {
+    CLONER_SERVERS_MAX = 16,
+    /* The pairs of a table by group; at 0 the pair of groups that there are not. */
+    GROUPS_MAX = 256,
+    FLIGHTS_LEN = 131072,
+    FILTER_LEN = 131072,
+};
+
+/* What becomes of packets to the switch's address. What goes up goes on to a socket there. */
+enum cloner_count {
+    CLONER_PLACED, /* on one server or on two */
+    CLONER_CLONED,
+    CLONER_UNKNOWN_GROUP,
+    CLONER_REPLIES_FORWARDED,
+    CLONER_CLONES_WON,
+    CLONER_FILTER_EVICTED, /* ids whose cell another has taken */
+    /* Up: */
+    CLONER_UP_UNRESOLVED, /* no response of a server of the pair has come yet, or by another interface */
+    CLONER_UP_IP,         /* a fragment, or IP options */
+    CLONER_UP_UNKNOWN,    /* a response to what an earlier run, or user space, has sent */
+    /* Dropped: */
+    CLONER_DROP_FILTERED, /* the slower of two responses */
+    CLONER_DROP_LENGTH,
+    CLONER_DROP_OP,
+    CLONER_DROP_MARK,
+    CLONER_DROP_STRANGER, /* a response of who is not the server that it names, a request of nobody */
+    CLONER_DROP_UNKNOWN,  /* a response to a request that is not remembered */
+    /* Besides: */
+    CLONER_OTHERS,
+    CLONER_COUNTS_LEN,
+    CLONER_COUNTS_MAX = 16,
+};
+
+struct clone_server {
+    __be32 ip;
+    __be16 port;
+    __u16 padding;
+    __u32 load; /* what waits there, as it has reported last */
+    __u32 interface; /* where its responses come in; 0 until one has */
+    __u64 mac;  /* of the next hop on the way to it, in the low 48 bits */
+};
+_Static_assert(sizeof(struct clone_server) == 24, "as in layout.rs");
+
+struct pair {
+    __u8 first, second;
+};
+
+struct cloner {
+    __u64 ids; /* given so far, the first of them at random: the last id less what has gone round */
+    __be32 ip; /* the switch's address */
+    __be16 port;
+    __u16 is_shorter; /* what is not cloned goes to the one where less wait (RackSched) */
+    __u32 epoch;      /* the bits of tidx above the lowest, towards servers */
+    __u32 filter_mask;
+    __u32 servers_len;
+    __u32 groups_len;
+    struct clone_server servers[CLONER_SERVERS_MAX];
+    struct pair pairs[GROUPS_MAX];
+    __u64 counts[256][CLONER_COUNTS_MAX];
+};
+_Static_assert(__builtin_offsetof(struct cloner, counts) == 928, "as in layout.rs");
+
+/* A request whose responses may come. */
+struct flight {
+    __u32 seq; /* 0 while this changes */
+    __u32 tidx; /* as its client sent it */
+    __be32 ip;
+    __be16 port;
+    __u8 mac[6];
+};
+
+#endif
