@@ -21,19 +21,21 @@
 //! | [`experiment`] | what is measured, with its defaults, and the jobs of its agents |
 //! | [`pattern`] | which loads, one after the other |
 //! | [`job`] | what an agent is asked to do, and what it tells |
+//! | [`apps`] | the applications that can be measured: those of `tailcut_measure`, and those that draw random words themselves |
 //! | [`engine`] | the agent of this process: load threads |
 //! | [`agent`] | agents on other hosts, both ends |
 //! | `coordinator` | one load over all agents |
 //! | [`view`] | the interface to what shows how far a run is |
 //! | [`record`], `clocks` | what a measurement keeps |
 //! | `assemble`, [`result`], [`saved`] | from there to the result, and a result from a file |
-//! | [`csv`], [`hdr`], [`samples`] | exports |
+//! | [`csv`], [`hdr`], [`otlp`], [`samples`] | exports |
 //! | [`text_file`], [`distribution_file`] | files that a person names |
 //!
 //! Errors are for people: each says what could not be done, and what would help where that is
 //! known.
 
 pub mod agent;
+pub mod apps;
 mod assemble;
 mod clocks;
 pub mod clones;
@@ -48,6 +50,7 @@ pub mod host_load;
 pub mod job;
 mod measure;
 pub mod network;
+pub mod otlp;
 pub mod pattern;
 pub mod percentile;
 pub mod record;

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `flags` | what is measured: flags and experiment files |
 //! | `url` | what a URL says of it |
+//! | `metrics` | the result for Prometheus and OpenTelemetry |
+//! | `login` | credentials that no command line shows |
 //! | `plan` | from there to the experiment |
 //! | `progress`, `live` | how far it is: a bar, or a screen |
 //! | `reasons` | what the reasons of a verdict mean |
@@ -12,6 +14,8 @@
 pub(crate) mod charts;
 mod flags;
 mod live;
+mod login;
+mod metrics;
 pub(crate) mod page;
 mod plan;
 mod progress;
@@ -32,7 +36,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result, bail};
 use tailcut_instrument::agent::spec::Place;
 use tailcut_instrument::experiment::Experiment;
-use tailcut_instrument::network::{is_private, resolve};
+use tailcut_instrument::network::{is_private, resolve, unix_path};
 use tailcut_instrument::record::Keep;
 use tailcut_instrument::result::MeasureResult;
 use tailcut_instrument::samples::Samples;
@@ -58,7 +62,9 @@ use crate::{apps, output, signals};
 #[command(after_help = format!("{AFTER_HELP}\n\n{}", apps::describe()))]
 pub(crate) struct Args {
     /// What to measure: redis://HOST or redis://USER:PASSWORD@HOST, rediss://, memcached://,
-    /// http://HOST/PATH, https://, or a transport such as r2p2://HOST:PORT with --app; several spread
+    /// http://HOST/PATH, https://, h2:// and h2s:// for HTTP/2, grpc://HOST:PORT/SERVICE/METHOD,
+    /// grpcs://, postgres://USER:PASSWORD@HOST/DATABASE, each over a Unix socket as
+    /// redis+unix:///PATH, or a transport such as r2p2://HOST:PORT with --app; several spread
     /// connections
     #[arg(value_name = "URL")]
     urls: Vec<String>,
@@ -89,6 +95,14 @@ pub(crate) struct Args {
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<String>,
+    /// Write the result as metrics to FILE, for Prometheus' node_exporter (textfile collector): a
+    /// name that ends in .prom
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<String>,
+    /// Write the result as metrics of OpenTelemetry (OTLP, JSON) to FILE, or send it to a collector at
+    /// http://HOST:4318
+    #[arg(long, value_name = "FILE|URL")]
+    otlp: Option<String>,
     /// Write every measured request as CSV to FILE, while it is measured
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
@@ -116,6 +130,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(refused(&error));
     }
     flags.check_load()?;
+    let login = match login::of(&flags, login) {
+        Ok(login) => login,
+        Err(error) => return Ok(refused(&error)),
+    };
     let mut experiment = plan::experiment(&flags)?;
     experiment.job.login = login;
     if let Some(path) = &args.save_experiment {
@@ -127,9 +145,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check_harmless(&flags)?;
-    for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
+    for path in [&args.json, &args.html, &args.hdr, &args.prometheus].into_iter().flatten() {
         output::check_writable(path)?;
     }
+    args.otlp.as_deref().map(metrics::check_endpoint).transpose()?;
     experiment.samples =
         args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
     experiment.job.trace = args.trace.config()?;
@@ -177,10 +196,14 @@ fn write(args: &Args, result: &MeasureResult) -> Result<()> {
     if let Some(path) = &args.csv {
         csv::write(result, path)?;
     }
-    if args.json.as_deref() == Some("-") {
-        return Ok(());
+    if let Some(path) = &args.prometheus {
+        metrics::write_prometheus(path, result)?;
     }
-    output::print(&text::describe(result, text::Style::of_stdout()))
+    if args.json.as_deref() != Some("-") {
+        output::print(&text::describe(result, text::Style::of_stdout()))?;
+    }
+    // Last: a collector that is not there takes nothing from whoever reads the result here.
+    args.otlp.as_deref().map_or(Ok(()), |to| metrics::write_otlp(to, result))
 }
 
 /// 0 where the result can be relied on and every assertion holds.
@@ -196,7 +219,7 @@ fn status(result: &MeasureResult) -> ExitCode {
 }
 
 fn check_harmless(flags: &Flags) -> Result<()> {
-    for name in &flags.target {
+    for name in flags.target.iter().filter(|name| unix_path(name).is_none()) {
         let target = resolve(name)?;
         if !is_private(target.ip()) && !flags.i_own_this_target {
             bail!(
