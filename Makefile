@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench mutants setup
+.PHONY: help demo test bench mutants redis-module setup
 
 BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c)
 
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
 	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
 	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
+	@echo 'make redis-module  build the Redis module and try it in real servers'
 	@echo 'make setup   install what these need'
 
 demo:
@@ -37,6 +38,11 @@ mutants:
 	scripts/setup mutants
 	mkdir -p target
 	cargo mutants --package tailcut-proto --output target $(MUTANTS)
+
+redis-module:
+	scripts/setup test
+	scripts/redis-module build
+	scripts/redis-module test
 
 setup:
 	scripts/setup test
