@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench search redis mutants setup
+.PHONY: help demo test bench search redis redis-module mutants setup
 
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
@@ -20,6 +20,7 @@ help:
 	@echo 'make redis   a Redis with replicas likewise; writes experiments/redis. 10 minutes'
 	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
 	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
+	@echo 'make redis-module  build the Redis module and try it in real servers'
 	@echo 'make setup   install what these need'
 
 demo:
@@ -60,6 +61,11 @@ mutants:
 	scripts/setup mutants
 	mkdir -p target
 	cargo mutants --package tailcut-proto --output target $(MUTANTS)
+
+redis-module:
+	scripts/setup test
+	scripts/redis-module build
+	scripts/redis-module test
 
 setup:
 	scripts/setup test

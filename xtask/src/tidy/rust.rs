@@ -74,7 +74,7 @@ pub(super) fn unsafe_lives_in_net(tree: &Tree) -> Vec<Violation> {
         let tokens = text.parse::<TokenStream>().unwrap_or_default();
         let found = unsafe_lines(tokens).into_iter();
         violations.extend(found.map(|line| {
-            Violation::new(path, line, "unsafe lives in crates/net (law 5) and crates/c/src")
+            Violation::new(path, line, "unsafe lives in crates/net (law 5) and at the edges to C")
         }));
     }
     violations
@@ -209,7 +209,13 @@ const MANY_ARGUMENTS: &[(&str, &str)] = &[
 
 /// net, as law 5 has it; the edge to C, whose pointers nothing else can take; and the probe, which exports
 /// a symbol, and an edition-2024 export is spelled `#[unsafe(no_mangle)]`.
-const UNSAFE_HOMES: &[&str] = &["crates/net/", "crates/c/src/", "xtask/wasm-probe/src/lib.rs"];
+const UNSAFE_HOMES: &[&str] = &[
+    "apps/redis/src/api.rs",
+    "apps/redis/src/lib.rs",
+    "crates/net/",
+    "crates/c/src/",
+    "xtask/wasm-probe/src/lib.rs",
+];
 
 #[cfg(test)]
 mod tests {
@@ -226,7 +232,10 @@ mod tests {
 
     #[test]
     fn a_function_of_70_lines_passes() {
-        assert_eq!(check(functions_are_short, "a.rs", &format!("fn f() {}", body_of(70))), []);
+        assert_eq!(
+            check(functions_are_short, "a.rs", &format!("fn f() {}", body_of(70))),
+            [0_usize; 0]
+        );
     }
 
     #[test]
@@ -278,7 +287,7 @@ mod tests {
     #[test]
     fn five_arguments_and_self_pass() {
         let text = "impl A { fn f(&self, a: u8, b: u8, c: u8, d: u8, e: u8) {} }";
-        assert_eq!(check(few_arguments, "a.rs", text), []);
+        assert_eq!(check(few_arguments, "a.rs", text), [0_usize; 0]);
     }
 
     #[test]
@@ -317,7 +326,7 @@ mod tests {
     fn a_module_with_a_doc_passes() {
         assert_eq!(
             check(modules_begin_with_a_doc, "crates/wire/src/r2p2.rs", "//! The header.\n"),
-            []
+            [0_usize; 0]
         );
     }
 
@@ -333,7 +342,7 @@ mod tests {
     fn a_test_of_a_crate_needs_no_module_doc() {
         assert_eq!(
             check(modules_begin_with_a_doc, "crates/wire/tests/r2p2.rs", "use core::fmt;\n"),
-            []
+            [0_usize; 0]
         );
     }
 
@@ -349,7 +358,7 @@ mod tests {
     fn unsafe_in_net_passes() {
         assert_eq!(
             check(unsafe_lives_in_net, "crates/net/src/lib.rs", "fn f() { unsafe { g() } }"),
-            []
+            [0_usize; 0]
         );
     }
 
@@ -357,7 +366,7 @@ mod tests {
     fn unsafe_at_the_edge_to_c_passes() {
         assert_eq!(
             check(unsafe_lives_in_net, "crates/c/src/client.rs", "fn f() { unsafe { g() } }"),
-            []
+            [0_usize; 0]
         );
     }
 
@@ -396,6 +405,6 @@ mod tests {
     #[test]
     fn the_word_in_a_comment_or_a_string_or_a_lint_passes() {
         let text = "#![forbid(unsafe_code)]\n// unsafe\n/// unsafe\nconst A: &str = \"unsafe\";";
-        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", text), []);
+        assert_eq!(check(unsafe_lives_in_net, "crates/proto/src/lib.rs", text), [0_usize; 0]);
     }
 }

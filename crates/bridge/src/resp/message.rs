@@ -22,6 +22,19 @@ pub struct Commands {
     pub is_idempotent: bool,
 }
 
+impl Commands {
+    /// The commands themselves, of the message that was read.
+    pub fn of(self, message: &[u8]) -> impl Iterator<Item = Command<'_>> {
+        let mut rest = message.get(self.start..).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let len = Scan::default().advance(rest, LEN_MAX).ok()??;
+            let (command, after) = rest.split_at(len);
+            rest = after;
+            Some(Command::new(command))
+        })
+    }
+}
+
 /// Why a message is not to be sent to a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
@@ -126,6 +139,18 @@ mod tests {
         check(&["HELLO 3", "GET a"], RESP3.len(), 1, true);
         // A name of no letters is one that the server does not know, and says so.
         check(&[""], 0, 1, false);
+    }
+
+    #[test]
+    fn the_commands_of_a_message_are_those_that_were_written() {
+        for lines in [&["HELLO 3", "GET a"][..], &["SET a b", "DEL c", "INCR d"]] {
+            let message = message(lines);
+            let read = read(&message).unwrap();
+            let names: Vec<&[u8]> = read.of(&message).map(Command::name).collect();
+            let expected = lines.iter().map(|line| line.split(' ').next().unwrap().as_bytes());
+            let expected: Vec<_> = expected.filter(|&name| name != b"HELLO").collect();
+            assert_eq!(names, expected);
+        }
     }
 
     #[test]

@@ -1,0 +1,146 @@
+//! The words behind the module's path: `loadmodule tailcut.so listen 10.0.0.2:8000 user calls`.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+
+use tailcut_bridge::MESSAGE_LEN_MAX;
+use tailcut_net::open::Opening;
+use tailcut_proto::r2p2::Prefix;
+
+/// What the module is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    /// Where calls are taken. Default 127.0.0.1:6379, over UDP.
+    pub(crate) listen: SocketAddr,
+    /// The user of the access control lists that calls run as. Default none: `default`, while that needs no
+    /// password, and for clients on this host alone.
+    pub(crate) user: Option<String>,
+    /// The event loop never sleeps. Default no.
+    pub(crate) is_polling: bool,
+    /// Networks besides loopback whose addresses cannot be forged. Default none.
+    pub(crate) trusted: Vec<Prefix>,
+    /// Identity in replies and feedback. Default 0.
+    pub(crate) server_id: u32,
+    /// A router that keeps clients' addresses, which gets the feedback. Default none.
+    pub(crate) router: Option<SocketAddr>,
+    /// What servers behind one router share, so that clients prove their address once. Default none.
+    pub(crate) pool_key: Option<[u8; 16]>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 6379).into(),
+            user: None,
+            is_polling: false,
+            trusted: Vec::new(),
+            server_id: 0,
+            router: None,
+            pool_key: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads the words, in pairs.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, for the log.
+    pub(crate) fn read(words: &[String]) -> Result<Self, String> {
+        let mut config = Self::default();
+        for pair in words.chunks(2) {
+            let [key, value] = pair else {
+                return Err(format!("`{}` has no value; {USAGE}", pair[0]));
+            };
+            config.set(key, value).map_err(|problem| format!("{key} {value}: {problem}"))?;
+        }
+        if config.user.is_none() && !config.listen.ip().is_loopback() {
+            let hint = "say as which user calls from other hosts run, as `user default` or, better, one with few rights";
+            return Err(format!("listen {}: {hint}", config.listen));
+        }
+        Ok(config)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+        match key {
+            "listen" => self.listen = resolve(value)?,
+            "user" => self.user = Some(value.to_owned()),
+            "polling" => {
+                self.is_polling = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err("write yes or no".to_owned()),
+                }
+            }
+            "trust" => self.trusted.push(value.parse()?),
+            "server-id" => {
+                self.server_id = value.parse().map_err(|_| "write a number".to_owned())?;
+            }
+            "router" => self.router = Some(resolve(value)?),
+            "pool-key-file" => self.pool_key = Some(read_key(value)?),
+            _ => return Err(format!("there is no such word; {USAGE}")),
+        }
+        Ok(())
+    }
+
+    /// How the endpoint is opened.
+    pub(crate) fn opening(&self) -> Opening {
+        let mut opening = Opening::default();
+        opening.r2p2.message_len_max = MESSAGE_LEN_MAX;
+        opening.r2p2.serving.trusted.extend(self.trusted.iter().copied());
+        opening.r2p2.pool.server_id = self.server_id;
+        opening.r2p2.pool.router = self.router;
+        opening.r2p2.pool.key = self.pool_key;
+        opening
+    }
+}
+
+fn resolve(text: &str) -> Result<SocketAddr, String> {
+    let mut found = text.to_socket_addrs().map_err(|error| format!("{error}; write HOST:PORT"))?;
+    found.next().ok_or_else(|| "the name has no address".to_owned())
+}
+
+fn read_key(path: &str) -> Result<[u8; 16], String> {
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let digits = text.trim();
+    let is_key = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let key = u128::from_str_radix(digits, 16).ok().filter(|_| is_key);
+    key.map(u128::to_be_bytes)
+        .ok_or_else(|| "a key is 32 hex digits; `openssl rand -hex 16` makes one".to_owned())
+}
+
+/// All words.
+const USAGE: &str = "write `listen HOST:PORT`, `user NAME`, `polling yes|no`, `trust PREFIX`, `server-id N`, \
+    `router HOST:PORT`, `pool-key-file PATH`";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Config, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        Config::read(&words)
+    }
+
+    #[test]
+    fn words_come_in_pairs() {
+        assert_eq!(read(""), Ok(Config::default()));
+        let config = read("listen 10.0.0.2:8000 user calls polling yes trust 10.0.0.0/8").unwrap();
+        assert_eq!(config.listen, ([10, 0, 0, 2], 8000).into());
+        assert_eq!((config.user.as_deref(), config.is_polling), (Some("calls"), true));
+        assert_eq!(config.trusted.len(), 1);
+        assert!(read("listen").unwrap_err().contains("has no value"));
+        assert!(read("lissen 127.0.0.1:1").unwrap_err().contains("no such word"));
+        assert!(read("polling maybe").unwrap_err().contains("yes or no"));
+        assert!(read("listen 127.0.0.1").unwrap_err().contains("HOST:PORT"));
+        assert!(read("pool-key-file /dev/null").unwrap_err().contains("32 hex digits"));
+    }
+
+    #[test]
+    fn beyond_this_host_a_user_is_named() {
+        assert!(read("listen 0.0.0.0:8000").unwrap_err().contains("user default"));
+        assert!(read("listen 0.0.0.0:8000 user default").is_ok());
+        assert!(read("listen [::1]:8000").is_ok());
+    }
+}
