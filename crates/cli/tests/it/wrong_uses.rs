@@ -57,12 +57,26 @@ pub(crate) fn check(args: &[&str], parts: &[&str]) {
     for part in parts {
         assert!(first.contains(part), "{args:?}: {part:?} is not in {first:?}");
     }
+    assert!(is_explained(first), "docs/reasons.md does not explain {first:?}");
     let second = lines.next().unwrap_or_default();
     assert!(second.starts_with("What would help: "), "{args:?}: {stderr}");
     assert_eq!(lines.next(), None, "{args:?}: {stderr}");
     println!("{took_s:.2} s: {first}");
     // A quiet machine takes less than two, whatever is wrong; a load would take ten at least.
     assert!(took_s < 8.0, "{args:?}: {took_s} s");
+}
+
+/// Whether the book has a row for what a first line says.
+fn is_explained(first: &str) -> bool {
+    let page = include_str!("../../../../docs/reasons.md");
+    let (_, section) = page.split_once("## When a run ends before it measures").expect("a section");
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `")?.split(" | ").next());
+    let mut texts = rows.flat_map(|cell| cell.split("`, `"));
+    // Dots stand for what differs.
+    texts.any(|text| {
+        let mut parts = text.trim_end_matches('`').split("...");
+        parts.all(|part| first.contains(part.trim()))
+    })
 }
 
 #[test]
