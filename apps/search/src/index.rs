@@ -10,7 +10,10 @@ use tantivy::query::QueryParser;
 use tantivy::schema::{FAST, Field, INDEXED, STORED, STRING, Schema, TEXT, Value};
 use tantivy::{Index, TantivyDocument, doc};
 
-use crate::{corpus, queries};
+use crate::corpus;
+
+/// The file of an index with passages that queries may quote.
+pub const SAMPLES: &str = "samples.txt";
 
 /// What went into an index.
 #[derive(Clone, Copy, Debug, Default)]
@@ -80,7 +83,7 @@ pub fn build(from: &Path, directory: &Path, bytes_max: u64) -> Result<Totals> {
         writer.merge(&segments).wait()?;
     }
     writer.wait_merging_threads()?;
-    let mut file = fs::File::create(directory.join(queries::SAMPLES))?;
+    let mut file = fs::File::create(directory.join(SAMPLES))?;
     for sample in &samples {
         writeln!(file, "{sample}")?;
     }

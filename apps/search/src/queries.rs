@@ -12,10 +12,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::index::Searcher;
-
-/// The file of an index with passages that queries may quote.
-pub const SAMPLES: &str = "samples.txt";
+use crate::index::{SAMPLES, Searcher};
 
 /// The queries, which follow from the index and the seed.
 ///
