@@ -1,7 +1,8 @@
 //! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
-//! `cargo xtask wasm`, `cargo xtask lines`.
+//! `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask dist`.
 
 mod dissectors;
+mod dist;
 mod ebpf;
 mod lines;
 mod tidy;
@@ -32,6 +33,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["dissectors"] => dissectors::run(&root),
         ["ebpf"] => ebpf::run(&root),
         ["ebpf", "--check"] => ebpf::check(&root),
+        ["dist"] => dist::run(&root),
+        ["dist", "--check"] => dist::check(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -52,5 +55,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   dissectors   write the tables of the Wireshark dissectors from crates/wire
   ebpf         compile ebpf/*.bpf.c, after writing their header from crates/wire; with --check, compare
                what that gives with what is committed
+  dist         build what a release consists of, in target/dist; with --check, only look at what the
+               crates say of themselves and which files their packages have
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";
