@@ -1,7 +1,9 @@
 //! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
-//! `cargo xtask p4`, `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask metrics`.
+//! `cargo xtask p4`, `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask metrics`,
+//! `cargo xtask dist`.
 
 mod dissectors;
+mod dist;
 mod ebpf;
 mod lines;
 mod metrics;
@@ -37,6 +39,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["metrics"] => metrics::run(&root),
         ["p4"] => p4::run(&root),
         ["p4", "--check"] => p4::check(&root),
+        ["dist"] => dist::run(&root),
+        ["dist", "--check"] => dist::check(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -60,5 +64,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
   metrics      write docs/metrics.md, the counters, metrics and log lines of the source
   p4           write the header of p4/ from crates/wire and the beginnings of the traces, compile the programs and
                record what bmv2 decides for each trace; with --check, compare that with what is committed
+  dist         build what a release consists of, in target/dist; with --check, only look at what the
+               crates say of themselves and which files their packages have
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

@@ -13,7 +13,7 @@ use wasmparser::{Parser, Payload};
 
 /// Builds the crates and the probe, and lists the probe's imports; an error when there are any.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let standard_library = StandardLibrary::find()?;
+    let standard_library = StandardLibrary::find(TRIPLE)?;
     let target_dir = std::env::var_os("CARGO_TARGET_DIR")
         .map_or_else(|| root.join("target"), |dir| root.join(dir));
     let target_dir = target_dir.join("wasm");
@@ -42,8 +42,8 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the standard library for WebAssembly comes from.
-enum StandardLibrary {
+/// Where the standard library for another target comes from.
+pub(crate) enum StandardLibrary {
     /// rustup or the distribution installed it.
     Installed,
     /// Its source is here, and is built along.
@@ -51,20 +51,20 @@ enum StandardLibrary {
 }
 
 impl StandardLibrary {
-    fn find() -> Result<Self> {
+    pub(crate) fn find(triple: &str) -> Result<Self> {
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let output =
             Command::new(rustc).args(["--print", "sysroot"]).output().context("rustc is needed")?;
         ensure!(output.status.success(), "rustc does not tell its sysroot");
         let rustlib = Path::new(String::from_utf8(output.stdout)?.trim()).join("lib/rustlib");
-        if rustlib.join(TRIPLE).join("lib").is_dir() {
+        if rustlib.join(triple).join("lib").is_dir() {
             Ok(Self::Installed)
         } else if rustlib.join("src/rust/library/Cargo.lock").is_file() {
             Ok(Self::Source)
         } else {
             bail!(
-                "no standard library for {TRIPLE}; `scripts/setup ci` installs one. By hand: `rustup target add {TRIPLE}`, \
-                 or its source, by `rustup component add rust-src` or Debian's rust-web-src"
+                "no standard library for {triple}; `scripts/setup ci` installs that for {TRIPLE}. By hand: `rustup target add \
+                 {triple}`, or its source, by `rustup component add rust-src` or Debian's rust-web-src"
             )
         }
     }
@@ -76,11 +76,16 @@ impl StandardLibrary {
             .current_dir(directory)
             .args(["build", "--release", "--target", TRIPLE, "--target-dir"])
             .arg(target_dir);
+        self.build_along(&mut cargo, "std,panic_abort");
+        cargo
+    }
+
+    /// Has a build make parts of the standard library too, where only its source is here.
+    pub(crate) fn build_along(&self, cargo: &mut Command, parts: &str) {
         if let Self::Source = self {
             // Building the standard library is unstable; a stable compiler allows it when told so.
-            cargo.env("RUSTC_BOOTSTRAP", "1").arg("-Zbuild-std=std,panic_abort");
+            cargo.env("RUSTC_BOOTSTRAP", "1").arg(format!("-Zbuild-std={parts}"));
         }
-        cargo
     }
 }
 

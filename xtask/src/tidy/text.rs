@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_source_of_999_lines_passes() {
-        assert_eq!(check(files_are_short, "a.rs", &"\n".repeat(999)), []);
+        assert_eq!(check(files_are_short, "a.rs", &"\n".repeat(999)), [0_usize; 0]);
     }
 
     #[test]
@@ -117,12 +117,15 @@ mod tests {
 
     #[test]
     fn data_may_be_long() {
-        assert_eq!(check(files_are_short, "a.csv", &"\n".repeat(1_000)), []);
+        assert_eq!(check(files_are_short, "a.csv", &"\n".repeat(1_000)), [0_usize; 0]);
     }
 
     #[test]
     fn a_telling_name_passes() {
-        assert_eq!(check(files_have_telling_names, "crates/wire/src/common_header.rs", ""), []);
+        assert_eq!(
+            check(files_have_telling_names, "crates/wire/src/common_header.rs", ""),
+            [0_usize; 0]
+        );
     }
 
     #[test]
@@ -148,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_longer_word_is_no_loose_end() {
-        assert_eq!(check(no_loose_ends, "a.md", concat!("AUTO", "DOC TO", "DOS")), []);
+        assert_eq!(check(no_loose_ends, "a.md", concat!("AUTO", "DOC TO", "DOS")), [0_usize; 0]);
     }
 
     #[test]
@@ -164,6 +167,9 @@ mod tests {
 
     #[test]
     fn a_directory_further_down_is_no_machine_path() {
-        assert_eq!(check(no_machine_paths, "a.md", concat!("https://example.com/ho", "me/x")), []);
+        assert_eq!(
+            check(no_machine_paths, "a.md", concat!("https://example.com/ho", "me/x")),
+            [0_usize; 0]
+        );
     }
 }

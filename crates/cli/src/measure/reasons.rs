@@ -29,7 +29,7 @@ pub(crate) fn meanings<'a>(points: impl Iterator<Item = &'a Point>) -> Vec<Meani
     meanings
 }
 
-const PAGE: &str = include_str!("../../../../docs/reasons.md");
+const PAGE: &str = include_str!("reasons.page");
 
 #[cfg(test)]
 mod tests {

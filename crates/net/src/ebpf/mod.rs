@@ -20,10 +20,10 @@ use crate::sys::{self, Instruction, Link, Map, MapKind, Program};
 pub use crate::sys::{SharedMemory, Tested, Verdict};
 
 /// `ebpf/pass.bpf.c`: passes every packet on.
-pub const PASS: &[u8] = include_bytes!("../../../../ebpf/pass.bpf.o");
+pub const PASS: &[u8] = include_bytes!("objects/pass.bpf.o");
 
 /// `ebpf/direct.bpf.c`: directs packets to AF_XDP sockets.
-pub(crate) const DIRECT: &[u8] = include_bytes!("../../../../ebpf/direct.bpf.o");
+pub(crate) const DIRECT: &[u8] = include_bytes!("objects/direct.bpf.o");
 
 /// A loaded object.
 #[derive(Debug)]

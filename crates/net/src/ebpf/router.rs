@@ -502,7 +502,7 @@ fn halves(word: u64) -> (u32, u32) {
 }
 
 /// `ebpf/router.bpf.c`.
-const OBJECT: &[u8] = include_bytes!("../../../../ebpf/router.bpf.o");
+const OBJECT: &[u8] = include_bytes!("objects/router.bpf.o");
 /// Its function and its map.
 const PROGRAM: &str = "route";
 const PEERS: &str = "peers";
