@@ -150,7 +150,8 @@ fn steps(
 
 fn expected(app: &App, carrier: Carrier) -> Option<Expected> {
     let mut requests =
-        Requests::new(app, Setting { carrier, authority: "", is_tls: false }, generator(1, 0)).ok()?;
+        Requests::new(app, Setting { carrier, authority: "", is_tls: false }, generator(1, 0))
+            .ok()?;
     Some(requests.write(&mut Vec::new()))
 }
 
