@@ -7,7 +7,9 @@ export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
 .PHONY: help demo test bench mutants setup
 
-BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c)
+BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
+
+BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c python)
 
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
@@ -26,7 +28,7 @@ test:
 	scripts/setup test
 	cargo test --workspace -- --show-output
 	tools/wireshark/check.sh
-	TAILCUT=$(abspath $(or $(CARGO_TARGET_DIR),target))/debug/tailcut python/check.sh
+	TAILCUT=$(BUILT)/tailcut TAILCUT_PYTHON=$(BUILT)/deps/libtailcut_python.so python/check.sh
 
 bench:
 	scripts/setup bench

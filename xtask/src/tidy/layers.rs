@@ -92,6 +92,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("tailcut", &["tailcut-net", "tailcut-proto"]),
     ("tailcut-services", &["tailcut"]),
     ("tailcut-c", &["tailcut"]),
+    ("tailcut-python", &["tailcut"]),
     // It writes text that names tailcut-services, and needs nothing of it.
     ("tailcut-build", &[]),
     ("tailcut-helloworld", &["tailcut-build", "tailcut-services"]),

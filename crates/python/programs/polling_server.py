@@ -1,0 +1,15 @@
+"""A server that polls and sends back what comes. It prints its address; Ctrl-C ends it."""
+
+import tailcut
+
+
+def main():
+    server = tailcut.Server("127.0.0.1:0", busy_poll=True)
+    print(server.address, flush=True)
+    try:
+        server.serve(lambda data: data)
+    except KeyboardInterrupt:
+        pass
+
+
+main()

@@ -1,0 +1,28 @@
+//! A client's counters by their names.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tailcut::Metrics;
+
+/// Puts counters into a dictionary under the names that they have.
+macro_rules! put {
+    ($dictionary:expr, $counters:expr, $($name:ident),* $(,)?) => {
+        $($dictionary.set_item(stringify!($name), $counters.$name)?;)*
+    };
+}
+
+/// What a client has counted: what both transports have, and what R2P2 has besides.
+pub(crate) fn of_client<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
+    let counters = PyDict::new(py);
+    let common = match metrics {
+        Metrics::R2p2(own) => {
+            put!(counters, own, resent, timeouts, moved, paced, withheld, retried, told_held);
+            put!(counters, own, clones_sent, clones_won, clones_filtered);
+            own.common
+        }
+        Metrics::Homa(own) => own.common,
+    };
+    put!(counters, common, datagrams_in, datagrams_out, unexpected, unknown, protocol_violation);
+    put!(counters, common, duplicates, calls, replied, refused, deadlines, failed, cancelled);
+    Ok(counters)
+}
