@@ -142,7 +142,7 @@ mod tests {
     fn headings_are_found() {
         assert_eq!(
             check("[a](other.md#a-part-2nd) [b](other.md#part-1)\n\n## Here\n\n[c](#here)"),
-            []
+            [0_usize; 0]
         );
     }
 
