@@ -32,6 +32,8 @@ fn postgres() -> Option<Server> {
             format!("port={port}"),
             "listen_addresses=127.0.0.1".to_owned(),
             "fsync=off".to_owned(),
+            // What it logs is in the way of what the tests say.
+            "log_min_messages=panic".to_owned(),
         ];
         let settings = settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]);
         let before = own.iter().filter(|_| is_root()).cloned();
