@@ -9,7 +9,8 @@
 use libfuzzer_sys::fuzz_target;
 use tailcut_measure::app::serving::{Limits, TaskForm, Tasks};
 use tailcut_measure::app::{
-    App, CODECS, Carrier, Expected, Malformed, Replies, Reply, Requests, Serves, Setting,
+    App, CODECS, Carrier, Conversation, Expected, Malformed, Replies, Reply, Requests, Serves,
+    Setting,
 };
 use tailcut_measure::generator::generator;
 
@@ -19,6 +20,10 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let fragment_len = usize::from(*fragment_len).max(1);
     let app = App::parse(APPS[usize::from(*kind) % APPS.len()]).expect("it is an application");
+    try_conversation(&app, bytes, fragment_len);
+    if app.alpn().is_some() {
+        return;
+    }
     try_stream(&app, bytes, fragment_len);
     try_datagrams(&app, bytes, fragment_len);
     for entry in CODECS.iter().copied().flatten() {
@@ -38,6 +43,42 @@ fn try_stream(app: &App, bytes: &[u8], fragment_len: usize) {
         assert_eq!(steps(app, due, bytes, fragment_len), whole, "the cut changes nothing");
     }
     let _ = Replies::new(app).judge(bytes, expected);
+}
+
+/// A connection with four requests outstanding, or whose handshake is not over.
+fn try_conversation(app: &App, bytes: &[u8], fragment_len: usize) {
+    let converse = |fragment_len: usize| {
+        let setting = Setting { carrier: Carrier::Stream, authority: "", is_tls: false };
+        let mut requests =
+            Requests::new(app, setting, generator(1, 0)).expect("streams carry all of them");
+        let (mut conversation, mut out) = (Conversation::new(app), Vec::new());
+        conversation.begin(None, &mut out);
+        // What a server of HTTP/2 begins with.
+        if app.alpn().is_some() {
+            let taken = conversation.take(&mut &[0, 0, 0, 4, 0, 0, 0, 0, 0][..], &mut out);
+            assert_eq!(taken, Ok(None));
+        }
+        for _ in 0..4 {
+            conversation.write(&mut out, &mut |out| requests.write(out));
+        }
+        let mut found = Vec::new();
+        for mut fragment in bytes.chunks(fragment_len) {
+            loop {
+                match conversation.take(&mut fragment, &mut out) {
+                    Ok(None) => break,
+                    Ok(Some(answer)) => found.push(answer),
+                    Err(malformed) => return (found, Some(malformed)),
+                }
+            }
+        }
+        (found, None)
+    };
+    let whole = converse(bytes.len().max(1));
+    assert_eq!(converse(fragment_len), whole, "the cut changes nothing");
+    let mut numbers: Vec<u64> = whole.0.iter().map(|answer| answer.number).collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), whole.0.len(), "a request is answered once");
 }
 
 fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
@@ -109,11 +150,12 @@ fn steps(
 
 fn expected(app: &App, carrier: Carrier) -> Option<Expected> {
     let mut requests =
-        Requests::new(app, Setting { carrier, authority: "" }, generator(1, 0)).ok()?;
+        Requests::new(app, Setting { carrier, authority: "", is_tls: false }, generator(1, 0))
+            .ok()?;
     Some(requests.write(&mut Vec::new()))
 }
 
-const APPS: [&str; 9] = [
+const APPS: [&str; 11] = [
     "echo:16",
     "synthetic:fixed:1us",
     "memcached-binary:get=1",
@@ -123,4 +165,6 @@ const APPS: [&str; 9] = [
     "redis",
     "http",
     "http:HEAD:/",
+    "http2:POST:/,body=hello",
+    "grpc:a.B/C",
 ];

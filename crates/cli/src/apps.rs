@@ -5,9 +5,9 @@
 use std::path::Path;
 
 use anyhow::Result;
-use tailcut_instrument::distribution_file;
+use tailcut_instrument::apps::{self, CODECS};
 use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
-use tailcut_measure::app::{App, CODECS};
+use tailcut_measure::app::App;
 
 use crate::output;
 
@@ -31,10 +31,11 @@ pub(crate) fn run(_: &Args) -> Result<()> {
 /// What is wrong with it, for people.
 pub(crate) fn parse(text: &str) -> Result<(App, String), String> {
     let mut read = |path: &str| {
-        text_file::read(Path::new(path), CONFIG_BYTES_MAX).map_err(|error| format!("{error:#}"))
+        text_file::read_bytes(Path::new(path), CONFIG_BYTES_MAX)
+            .map_err(|error| format!("{error:#}"))
     };
     let whole = App::with_files(text, &mut read).map_err(|error| error.to_string())?;
-    let app = App::parse_with(&whole, &mut distribution_file::read);
+    let app = apps::parse(&whole);
     Ok((app.map_err(|error| error.to_string())?, whole))
 }
 
@@ -55,13 +56,16 @@ pub(crate) fn describe() -> String {
 }
 
 /// What people ask for most.
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 10] = [
     "redis:keys=1M,pick=zipf:0.99,get=1",
     "redis:command=HGET {key} f,preload=HSET {key} f {value}",
     "memcached-ascii:etc,keys=100k",
     "http:/items?id=7,header=Accept: application/json",
     "http:POST:/items,header=Content-Type: application/json,body=@item.json",
     "http:@requests.txt",
+    "http2:/items?id=7",
+    "grpc:helloworld.Greeter/SayHello,message=@hello.bin",
+    "postgres:query=SELECT v FROM kv WHERE k = $1,param={index}",
     "echo:64",
 ];
 

@@ -11,7 +11,7 @@ use tailcut_measure::objective::Objective;
 
 use super::agent::key::Key;
 use super::agent::spec::{AgentSpec, Place};
-use super::distribution_file;
+use super::apps;
 use super::job::{Granted, Job, LoadShare, R2p2, Role, STREAMS_PER_THREAD, Tls, Transport};
 use super::pattern::Pattern;
 use super::record::Keep;
@@ -71,7 +71,7 @@ impl Experiment {
     ///
     /// What is wrong with `app`.
     pub fn new(transport: Transport, app: &str, targets: Vec<String>, load: Load) -> Result<Self> {
-        let parsed = App::parse_with(app, &mut distribution_file::read)?;
+        let parsed = apps::parse(app)?;
         let job = Job {
             transport,
             app: app.to_owned(),

@@ -21,6 +21,7 @@
 //! | [`experiment`] | what is measured, with its defaults, and the jobs of its agents |
 //! | [`pattern`] | which loads, one after the other |
 //! | [`job`] | what an agent is asked to do, and what it tells |
+//! | [`apps`] | the applications that can be measured: those of `tailcut_measure`, and those that draw random words themselves |
 //! | [`engine`] | the agent of this process: load threads |
 //! | [`agent`] | agents on other hosts, both ends |
 //! | `coordinator` | one load over all agents |
@@ -34,6 +35,7 @@
 //! known.
 
 pub mod agent;
+pub mod apps;
 mod assemble;
 mod clocks;
 pub mod clones;

@@ -1,6 +1,7 @@
 //! Names to addresses, and private networks.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 
 use anyhow::{Result, anyhow};
 use tailcut_proto::r2p2::Prefix;
@@ -17,6 +18,11 @@ pub fn resolve(name: &str) -> Result<SocketAddr> {
         )
     })?;
     addresses.next().ok_or_else(|| anyhow!("{name:?} has no address"))
+}
+
+/// The path in `unix:PATH`, which names a socket of this host.
+pub fn unix_path(target: &str) -> Option<&Path> {
+    target.strip_prefix("unix:").map(Path::new)
 }
 
 /// Whether an address belongs to this machine or to a private network.

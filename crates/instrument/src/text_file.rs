@@ -10,12 +10,23 @@ use std::path::Path;
 ///
 /// That it cannot be read, is longer, or is no text.
 pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(bytes_max + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > bytes_max {
+    String::from_utf8(read_bytes(path, bytes_max)?).map_err(|_| {
+        io::Error::new(io::ErrorKind::InvalidData, "stream did not contain valid UTF-8")
+    })
+}
+
+/// What a file of `bytes_max` bytes at most holds.
+///
+/// # Errors
+///
+/// That it cannot be read or is longer.
+pub fn read_bytes(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(bytes_max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > bytes_max {
         return Err(io::Error::other(format!("it is longer than {bytes_max} bytes")));
     }
-    Ok(text)
+    Ok(bytes)
 }
 
 /// What configurations, keys and certificates have at most.

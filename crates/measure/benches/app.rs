@@ -55,7 +55,8 @@ struct Load {
 
 impl Load {
     fn new(app: &App, mut reply: Vec<u8>) -> Self {
-        let setting = Setting { carrier: Carrier::Stream, authority: "localhost:80" };
+        let setting =
+            Setting { carrier: Carrier::Stream, authority: "localhost:80", is_tls: false };
         let requests = Requests::new(app, setting, generator(1, 0)).expect("a stream carries it");
         let is_binary = app.name() == "memcached-binary";
         if is_binary {

@@ -35,6 +35,25 @@ pub struct Probe<'a> {
     pub source: StampSource,
 }
 
+/// What is said on the connection of a probe.
+pub trait Speaker {
+    /// Appends what the connection begins with.
+    fn handle_connected(&mut self, _out: &mut Vec<u8>) {}
+
+    /// Bytes have come; appends what the target is owed for them.
+    fn handle_bytes(&mut self, _bytes: &[u8], _out: &mut Vec<u8>) {}
+
+    /// Appends a request, where one may be sent.
+    fn ask(&mut self, out: &mut Vec<u8>);
+}
+
+/// Always the same request.
+impl Speaker for &[u8] {
+    fn ask(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+}
+
 /// The stamps that have been seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
@@ -108,42 +127,38 @@ impl Probe<'_> {
         Ok(arrived)
     }
 
-    /// Probes with a connection. Takes all of [`Probe::wait_ns`] unless every kind arrives.
+    /// Probes with a connection, with TLS where it is given; [`Probe::request`] is not looked at, for
+    /// `speaker` says what is sent. Takes all of [`Probe::wait_ns`] unless every kind arrives.
     ///
     /// # Errors
     ///
     /// What this host says, and that the connection could not be opened or has ended.
-    pub fn connection(&self) -> io::Result<Arrived> {
-        self.stream(None)
-    }
-
-    /// As [`Probe::connection`], with TLS.
-    ///
-    /// # Errors
-    ///
-    /// As [`Probe::connection`].
-    pub fn tls_connection(&self, tls: &TlsClient) -> io::Result<Arrived> {
-        self.stream(Some(tls))
-    }
-
-    fn stream(&self, tls: Option<&TlsClient>) -> io::Result<Arrived> {
+    pub fn connection(
+        &self,
+        tls: Option<&TlsClient>,
+        speaker: &mut dyn Speaker,
+    ) -> io::Result<Arrived> {
         let config = StreamConfig { stamps: self.stamps(), ..StreamConfig::default() };
         let mut streams = Streams::new(WAIT, config)?;
         let id = streams.connect(self.target, tls)?;
         let (mut arrived, mut end) = (Arrived::default(), None);
         self.repeat(|again| {
             if let Some(output) = streams.output(id) {
-                output.extend_from_slice(self.request);
+                speaker.ask(output);
                 streams.stamp(id);
                 streams.flush(id);
             }
             while Clock.now() < again && end.is_none() {
                 let note = |connection: &mut Connection<'_>, event: Event<'_>| match event {
-                    Event::Bytes(_) => arrived.handle_received(connection.received()),
+                    Event::Connected => speaker.handle_connected(connection.output()),
+                    Event::Bytes(bytes) => {
+                        arrived.handle_received(connection.received());
+                        speaker.handle_bytes(bytes, connection.output());
+                    }
                     Event::Sent(sent) => arrived.handle_sent(sent.stamps),
                     Event::Closed(reason) => end = Some(reason),
                     Event::Finished => end = Some(Reason::Ended),
-                    Event::Connected | Event::Accepted(_) => {}
+                    Event::Accepted(_) => {}
                 };
                 streams.poll(Some(again), note)?;
             }

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tailcut_instrument::agent::spec::AgentSpec;
+use tailcut_instrument::agent::spec::{AgentSpec, Place};
 use tailcut_instrument::job::{Clones, Role, Transport};
+use tailcut_instrument::network::unix_path;
 use tailcut_instrument::pattern::Pattern;
 use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::app::App;
@@ -24,20 +25,21 @@ use crate::distribution_file::parse_positive_ns;
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Flags {
-    /// A server, or a router before several, where no URL names it; repeat it to spread connections
-    /// over several
+    /// A server, or a router before several, where no URL names it: HOST:PORT or unix:PATH; repeat it
+    /// to spread connections over several
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) target: Vec<String>,
-    /// What carries requests [default: tcp for memcached, redis and http, else r2p2]
+    /// What carries requests [default: tcp for what others' servers speak, else r2p2]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<Transport>,
     /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa, from this
     /// machine [default: sockets]
     #[arg(long, value_name = "DATAPATH")]
     pub(crate) datapath: Option<Written<DatapathText>>,
-    /// What to ask: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis or
-    /// http:/PATH, with options such as redis:keys=1M,get=1; `tailcut help apps` lists them
+    /// What to ask: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis,
+    /// http:/PATH, http2:/PATH, grpc:SERVICE/METHOD or postgres:query=SQL, with options such as
+    /// redis:keys=1M,get=1; `tailcut help apps` lists them
     #[arg(long, value_name = "APP")]
     pub(crate) app: Option<Written<AppText>>,
     /// Fill the target's store with every key before the load
@@ -78,8 +80,8 @@ pub(crate) struct Flags {
     /// Load threads [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: Option<u32>,
-    /// Requests outstanding on a connection at most [default: 1 for http, 1024 for tcp and tls,
-    /// else 16384]
+    /// Requests outstanding on a connection at most [default: 1 for http and postgres, 100 for http2
+    /// and grpc, 1024 for others over tcp and tls, else 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) pipeline: Option<u32>,
     /// Measure for just so long, instead of until the percentile is known well enough
@@ -113,6 +115,13 @@ pub(crate) struct Flags {
     /// 500 stamps a second if that is fewer]
     #[arg(long, value_name = "N")]
     pub(crate) stamp_every: Option<u32>,
+    /// Log in to redis or postgres as this user, where the URL names none
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+    /// Log in with the first line of FILE as the password, which no list of processes shows; or put
+    /// it in the variable TAILCUT_PASSWORD [default: that of the URL]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) password_file: Option<PathBuf>,
     /// TLS: certificates to trust, PEM [default: those that this host trusts]
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<String>,
@@ -258,6 +267,25 @@ impl Flags {
         Ok(())
     }
 
+    /// A Unix socket stands alone, and is reached from its own host.
+    fn check_unix(&self) -> Result<()> {
+        if !self.target.iter().any(|target| unix_path(target).is_some()) {
+            return Ok(());
+        }
+        if self.target.len() > 1 {
+            bail!("a Unix socket is measured alone; leave the other targets out");
+        }
+        if self.carried_by() != Transport::Tcp {
+            let transport = self.carried_by();
+            let name = transport.as_ref();
+            bail!("a Unix socket carries what TCP would, and not {name}: take --transport tcp");
+        }
+        if self.agent.iter().any(|agent| agent.place != Place::Local) {
+            bail!("a Unix socket is measured from its own host: leave --agent out");
+        }
+        Ok(())
+    }
+
     /// Refuses what is incomplete, or contradicts itself.
     ///
     /// # Errors
@@ -285,6 +313,7 @@ impl Flags {
                 "--time-max bounds one load that chooses its length: it goes with neither --duration nor --pattern"
             );
         }
+        self.check_unix()?;
         let speaks_r2p2 = self.carried_by() == Transport::R2p2;
         if self.v1 && !speaks_r2p2 {
             bail!("--v1 is R2P2's; take --transport r2p2, or leave it out");

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `flags` | what is measured: flags and experiment files |
 //! | `url` | what a URL says of it |
+//! | `login` | credentials that no command line shows |
 //! | `plan` | from there to the experiment |
 //! | `progress`, `live` | how far it is: a bar, or a screen |
 //! | `reasons` | what the reasons of a verdict mean |
@@ -12,6 +13,7 @@
 pub(crate) mod charts;
 mod flags;
 mod live;
+mod login;
 pub(crate) mod page;
 mod plan;
 mod progress;
@@ -32,7 +34,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context, Result, bail};
 use tailcut_instrument::agent::spec::Place;
 use tailcut_instrument::experiment::Experiment;
-use tailcut_instrument::network::{is_private, resolve};
+use tailcut_instrument::network::{is_private, resolve, unix_path};
 use tailcut_instrument::record::Keep;
 use tailcut_instrument::result::MeasureResult;
 use tailcut_instrument::samples::Samples;
@@ -58,7 +60,9 @@ use crate::{apps, output, signals};
 #[command(after_help = format!("{AFTER_HELP}\n\n{}", apps::describe()))]
 pub(crate) struct Args {
     /// What to measure: redis://HOST or redis://USER:PASSWORD@HOST, rediss://, memcached://,
-    /// http://HOST/PATH, https://, or a transport such as r2p2://HOST:PORT with --app; several spread
+    /// http://HOST/PATH, https://, h2:// and h2s:// for HTTP/2, grpc://HOST:PORT/SERVICE/METHOD,
+    /// grpcs://, postgres://USER:PASSWORD@HOST/DATABASE, each over a Unix socket as
+    /// redis+unix:///PATH, or a transport such as r2p2://HOST:PORT with --app; several spread
     /// connections
     #[arg(value_name = "URL")]
     urls: Vec<String>,
@@ -116,6 +120,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(refused(&error));
     }
     flags.check_load()?;
+    let login = match login::of(&flags, login) {
+        Ok(login) => login,
+        Err(error) => return Ok(refused(&error)),
+    };
     let mut experiment = plan::experiment(&flags)?;
     experiment.job.login = login;
     if let Some(path) = &args.save_experiment {
@@ -196,7 +204,7 @@ fn status(result: &MeasureResult) -> ExitCode {
 }
 
 fn check_harmless(flags: &Flags) -> Result<()> {
-    for name in &flags.target {
+    for name in flags.target.iter().filter(|name| unix_path(name).is_none()) {
         let target = resolve(name)?;
         if !is_private(target.ip()) && !flags.i_own_this_target {
             bail!(

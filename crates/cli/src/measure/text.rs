@@ -82,6 +82,7 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
 pub(crate) fn measured(config: &Value) -> String {
     let title = title(config);
     match config.get("transport").and_then(Value::as_str) {
+        Some(_) if title.contains(" at unix:") => format!("{title} over a Unix socket"),
         Some(transport) => format!("{title} over {transport}"),
         None => title,
     }

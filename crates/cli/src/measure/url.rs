@@ -6,13 +6,18 @@
 //! | `redis`, `rediss` | TCP, TLS | 6379 | `redis`; a user and a password log in |
 //! | `memcached` | TCP | 11211 | `memcached-ascii` |
 //! | `http`, `https` | TCP, TLS | 80, 443 | `http` with the path |
+//! | `h2`, `h2s` | TCP, TLS | 80, 443 | `http2` with the path |
+//! | `grpc`, `grpcs` | TCP, TLS | to be said | `grpc` with the path as its method |
+//! | `postgres`, `postgresql` | TCP | 5432 | `postgres` with the path as its database; a user and a password log in |
+//! | one of these and `+unix`, such as `redis+unix:///run/redis.sock` | a Unix socket | | the same |
+//! | `unix:PATH` | a Unix socket | | that of `--app` |
 //! | the name of a transport | it | to be said | that of `--app` |
 //!
 //! Invariant: a password is in no text that is printed, saved or put into a result.
 
 use std::net::IpAddr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use tailcut_instrument::job::{Credentials, Transport};
 
 use super::flags::Flags;
@@ -80,17 +85,39 @@ pub(super) fn apply(urls: &[String], flags: &mut Flags) -> Result<Option<Credent
 
 /// The application of the URL, unless a flag says more about the same one.
 fn apply_app(url: &Url, flags: &mut Flags) -> Result<()> {
-    let (Some(app), Some(usual)) = (&url.app, url.scheme.app) else { return Ok(()) };
+    let Some(usual) = url.scheme.app else { return Ok(()) };
+    let name = url.scheme.name;
     let Some(said) = &flags.app else {
+        let Some(app) = &url.app else {
+            bail!("{name}:// needs a method: {name}://HOST:PORT/package.Service/Method, or --app")
+        };
         flags.app = Some(app.parse().map_err(anyhow::Error::msg)?);
         return Ok(());
     };
-    let family = |name: &str| name.split('-').next().unwrap_or_default().to_owned();
-    let name = url.scheme.name;
+    // HTTP of either version is spoken at a URL of HTTP.
+    let family = |app: &str| match app.split('-').next().unwrap_or_default() {
+        "http2" => "http".to_owned(),
+        first => first.to_owned(),
+    };
     if family(said.name()) != family(usual) {
         bail!("{name}:// asks for {usual}, and --app for {}", said.name());
     }
-    if app != usual && app != "http:/" {
+    if let (Some(app), "postgres") = (&url.app, usual) {
+        // The path is the database, which is no part of what is asked.
+        let database = app.strip_prefix("postgres:").filter(|_| !said.text().contains("database="));
+        let more = database.map(|database| {
+            let separator = if said.text().contains(':') { ',' } else { ':' };
+            format!("{}{separator}{database}", said.text())
+        });
+        flags.app = more
+            .map(|app| app.parse())
+            .transpose()
+            .map_err(anyhow::Error::msg)?
+            .or(flags.app.take());
+        return Ok(());
+    }
+    let is_bare = |app: &String| app == usual || *app == format!("{usual}:/");
+    if !url.app.as_ref().is_none_or(is_bare) {
         bail!("the URL says what to ask for, and --app too; leave the path or --app out");
     }
     Ok(())
@@ -98,12 +125,21 @@ fn apply_app(url: &Url, flags: &mut Flags) -> Result<()> {
 
 fn read(text: &str) -> Result<Url> {
     let shown = masked(text);
+    if let Some(path) = text.strip_prefix("unix:") {
+        let path = path.strip_prefix("//").unwrap_or(path);
+        ensure!(!path.is_empty(), "{shown}: write unix:PATH");
+        let target = format!("unix:{path}");
+        let scheme = SCHEMES.iter().find(|scheme| scheme.name == "tcp");
+        let scheme = scheme.context("TCP has a scheme")?;
+        return Ok(Url { scheme, target, app: None, server_name: None, login: None });
+    }
     let Some((scheme, rest)) = text.split_once("://") else {
         bail!("{shown:?} is no URL; write one such as redis://localhost:6379, or --target {shown}");
     };
-    if scheme.ends_with("+unix") || scheme == "unix" {
-        bail!("{shown}: Unix sockets are not spoken; let the server listen at a TCP port");
-    }
+    let (scheme, is_unix) = match scheme.strip_suffix("+unix") {
+        Some(scheme) => (scheme, true),
+        None => (scheme, false),
+    };
     let Some(scheme) = SCHEMES.iter().find(|known| known.name == scheme) else {
         let known: Vec<&str> = SCHEMES.iter().map(|scheme| scheme.name).collect();
         bail!("{shown}: the schemes are {}", known.join(", "));
@@ -114,6 +150,16 @@ fn read(text: &str) -> Result<Url> {
         Some((userinfo, host)) => (Some(userinfo), host),
         None => (None, authority),
     };
+    let login = userinfo.map(|userinfo| credentials(scheme, userinfo, &shown)).transpose()?;
+    if is_unix {
+        let takes = scheme.app.is_some() && scheme.transport == Transport::Tcp;
+        ensure!(takes, "{shown}: over a Unix socket goes what goes over TCP, without TLS");
+        ensure!(host.is_empty(), "{shown}: three slashes come before the path");
+        let path = unescaped(path)?;
+        ensure!(path.len() > 1, "{shown}: the path of the socket is missing");
+        let app = app(scheme, "", &shown)?;
+        return Ok(Url { scheme, target: format!("unix:{path}"), app, server_name: None, login });
+    }
     let (host, port) = split_port(host);
     let port = match (port, scheme.port) {
         (Some(port), _) => port.to_owned(),
@@ -130,7 +176,7 @@ fn read(text: &str) -> Result<Url> {
         target: format!("{host}:{port}"),
         app: app(scheme, path, &shown)?,
         server_name: bare.parse::<IpAddr>().is_err().then(|| bare.to_owned()),
-        login: userinfo.map(|userinfo| credentials(scheme, userinfo, &shown)).transpose()?,
+        login,
     })
 }
 
@@ -149,7 +195,21 @@ fn app(scheme: &Scheme, path: &str, shown: &str) -> Result<Option<String>> {
         return Ok(None);
     };
     match app {
-        "http" => Ok(Some(http(path))),
+        "http" | "http2" => Ok(Some(http(app, path))),
+        "grpc" if matches!(path, "" | "/") => Ok(None),
+        "grpc" => {
+            ensure!(!path.contains(','), "{shown}: write which method, and its message with --app");
+            Ok(Some(format!("grpc:{}", &path[1..])))
+        }
+        "postgres" => {
+            let database = unescaped(path.strip_prefix('/').unwrap_or(path))?;
+            let is_name = !database.contains(['"', '\\', '/', '?', '#', ',', '=']);
+            ensure!(is_name, "{shown}: the path is the name of a database, and nothing follows it");
+            Ok(Some(match database.as_str() {
+                "" => app.to_owned(),
+                database => format!("{app}:database={database}"),
+            }))
+        }
         "redis" if matches!(path, "" | "/" | "/0") => Ok(Some(app.to_owned())),
         "redis" => bail!("{shown}: only database 0 is measured"),
         _ => {
@@ -160,7 +220,7 @@ fn app(scheme: &Scheme, path: &str, shown: &str) -> Result<Option<String>> {
 }
 
 /// The text form of a GET of a path, which is in quotes where a comma would end it.
-fn http(path: &str) -> String {
+fn http(app: &str, path: &str) -> String {
     let path = path.split('#').next().unwrap_or_default();
     let slash = if path.starts_with('/') { "" } else { "/" };
     let mut escaped = String::from(slash);
@@ -172,20 +232,21 @@ fn http(path: &str) -> String {
         }
     }
     if escaped.contains(',') {
-        format!("http:path=\"{escaped}\"")
+        format!("{app}:path=\"{escaped}\"")
     } else {
-        format!("http:{escaped}")
+        format!("{app}:{escaped}")
     }
 }
 
 fn credentials(scheme: &Scheme, userinfo: &str, shown: &str) -> Result<Credentials> {
     ensure!(
-        scheme.app == Some("redis"),
-        "{shown}: only Redis is logged in to; HTTP takes --app 'http:/,header=Authorization: ...'"
+        matches!(scheme.app, Some("redis" | "postgres")),
+        "{shown}: only Redis and PostgreSQL are logged in to; HTTP takes --app 'http:/,header=Authorization: ...'"
     );
     let (user, password) = userinfo.split_once(':').unwrap_or((userinfo, ""));
     ensure!(
-        !password.is_empty(),
+        // A server of PostgreSQL may trust a user.
+        !password.is_empty() || scheme.app == Some("postgres"),
         "{shown}: write redis://USER:PASSWORD@HOST or redis://:PASSWORD@HOST"
     );
     let user = Some(unescaped(user)?).filter(|user| !user.is_empty());
@@ -233,12 +294,23 @@ const fn of_transport(name: &'static str, transport: Transport) -> Scheme {
     Scheme { name, transport, port: None, app: None, names_transport: true }
 }
 
+/// A scheme of an application whose servers have no port of their own.
+const fn of_app_at(name: &'static str, transport: Transport, app: &'static str) -> Scheme {
+    Scheme { port: None, ..of_app(name, transport, 0, app) }
+}
+
 const SCHEMES: &[Scheme] = &[
     of_app("redis", Transport::Tcp, 6379, "redis"),
     of_app("rediss", Transport::Tls, 6379, "redis"),
     of_app("memcached", Transport::Tcp, 11211, "memcached-ascii"),
     of_app("http", Transport::Tcp, 80, "http"),
     of_app("https", Transport::Tls, 443, "http"),
+    of_app("h2", Transport::Tcp, 80, "http2"),
+    of_app("h2s", Transport::Tls, 443, "http2"),
+    of_app_at("grpc", Transport::Tcp, "grpc"),
+    of_app_at("grpcs", Transport::Tls, "grpc"),
+    of_app("postgres", Transport::Tcp, 5432, "postgres"),
+    of_app("postgresql", Transport::Tcp, 5432, "postgres"),
     of_transport("tcp", Transport::Tcp),
     of_transport("tls", Transport::Tls),
     of_transport("udp", Transport::Udp),
@@ -279,6 +351,15 @@ mod tests {
         check("http://h/a,b", "", ["h:80", "tcp", "http:path=\"/a,b\""]);
         check("http://h/ä b", "", ["h:80", "tcp", "http:/%C3%A4%20b"]);
         check("https://h", "", ["h:443", "tls", "http:/"]);
+        check("h2://h/a,b", "", ["h:80", "tcp", "http2:path=\"/a,b\""]);
+        check("h2s://h", "", ["h:443", "tls", "http2:/"]);
+        check("grpc://h:1/a.B/C", "", ["h:1", "tcp", "grpc:a.B/C"]);
+        check("grpcs://h:1/a.B/C", "", ["h:1", "tls", "grpc:a.B/C"]);
+        check("redis+unix:///run/r.sock", "", ["unix:/run/r.sock", "tcp", "redis"]);
+        check("http+unix:///run/a%20b", "", ["unix:/run/a b", "tcp", "http:/"]);
+        let echo = "app = \"echo:4\"";
+        check("unix:/run/e.sock", echo, ["unix:/run/e.sock", "tcp", "echo:4"]);
+        check("unix:///run/e.sock", echo, ["unix:/run/e.sock", "tcp", "echo:4"]);
         for transport in ["tcp", "udp", "r2p2", "homa", "homa-ip", "homa-tcp", "netclone"] {
             check(
                 &format!("{transport}://h:1"),
@@ -299,6 +380,17 @@ mod tests {
         check("memcached://h", "transport = \"udp\"", ["h:11211", "udp", "memcached-ascii"]);
         check("redis://h", "transport = \"tls\"", ["h:6379", "tls", "redis"]);
         check("http://h", "app = \"http:/x\"", ["h:80", "tcp", "http:/x"]);
+        check("postgres://h/db", "", ["h:5432", "tcp", "postgres:database=db"]);
+        check("postgresql://me@h", "", ["h:5432", "tcp", "postgres"]);
+        let query = "postgres:query=SELECT 2";
+        let both = "postgres:query=SELECT 2,database=db";
+        check("postgres://h", &format!("app = \"{query}\""), ["h:5432", "tcp", query]);
+        check("postgres://h/db", &format!("app = \"{query}\""), ["h:5432", "tcp", both]);
+        check("postgres://h/x", &format!("app = \"{both}\""), ["h:5432", "tcp", both]);
+        check("postgres://h/x", "app = \"postgres\"", ["h:5432", "tcp", "postgres:database=x"]);
+        check("https://h", "app = \"http2:/x\"", ["h:443", "tls", "http2:/x"]);
+        let call = "grpc:a.B/C,hex=00";
+        check("grpc://h:1", &format!("app = \"{call}\""), ["h:1", "tcp", call]);
     }
 
     #[test]
@@ -333,11 +425,20 @@ mod tests {
         check(&["gopher://h"], "", "the schemes are redis, rediss");
         check(&["localhost:6379"], "", "is no URL");
         check(&["r2p2://h"], "", "r2p2://HOST:PORT");
+        check(&["grpc://h/a.B/C"], "", "grpc://HOST:PORT");
+        check(&["grpc://h:1"], "", "needs a method");
+        check(&["grpc://h:1/a.B"], "", "which method");
+        check(&["grpc://h:1"], "app = \"redis\"", "--app for redis");
         check(&["redis://h:port"], "", "is no port");
         check(&["redis://:1"], "", "a host is missing");
         check(&["redis://h/3"], "", "database 0");
-        check(&["redis+unix:///run/redis.sock"], "", "Unix sockets");
+        check(&["redis+unix://run/redis.sock"], "", "three slashes");
+        check(&["rediss+unix:///run/redis.sock"], "", "without TLS");
+        check(&["udp+unix:///run/redis.sock"], "", "without TLS");
+        check(&["redis+unix:///"], "", "path of the socket");
+        check(&["unix:"], "", "unix:PATH");
         check(&["http://me:x@h"], "", "Authorization");
+        check(&["postgres://h/a?b=c"], "", "the name of a database");
     }
 
     #[test]

@@ -144,7 +144,7 @@ fn every_command_has_a_manual_page() {
     }
     let page = std::fs::read_to_string(format!("{dir}/tailcut-measure.1")).expect("the page");
     let page = page.replace("\\-", "-");
-    for entry in tailcut_measure::app::CODECS.iter().copied().flatten() {
+    for entry in tailcut_instrument::apps::CODECS.iter().copied().flatten() {
         for option in entry.options.iter().copied().flatten() {
             assert!(page.contains(option.form), "the page does not name {}", option.form);
         }

@@ -8,12 +8,14 @@ mod compare;
 mod dispatch;
 mod freezer;
 mod harness;
+mod http2;
 mod life;
 mod live;
 mod log;
 mod netclone;
 #[path = "../../../measure/tests/it/servers/port.rs"]
 mod port;
+mod postgres;
 #[path = "../../../measure/tests/it/servers/process.rs"]
 mod process;
 mod prometheus;

@@ -30,6 +30,27 @@ pub(crate) fn memcached() -> Option<Server> {
 /// An NGINX with a page at `/`, one that is forbidden and one that fails; with TLS where it is asked
 /// for.
 pub(crate) fn nginx(with_tls: bool) -> Option<Server> {
+    nginx_listening(if with_tls { "ssl" } else { "" })
+}
+
+/// The same with HTTP/2: over TLS beside HTTP/1.1, in clear alone.
+pub(crate) fn nginx_2(with_tls: bool) -> Option<Server> {
+    nginx_listening(if with_tls { "ssl http2" } else { "http2" })
+}
+
+/// An nghttpd, which speaks HTTP/2 in clear, over the files of its directory; `prepare` writes them and
+/// gives more arguments.
+pub(crate) fn nghttpd(prepare: impl Fn(&Path) -> Vec<String>) -> Option<Server> {
+    Server::start("nghttpd", "nghttp2-server", |port, directory| {
+        let place = directory.to_string_lossy().into_owned();
+        let own = ["--no-tls", "-a", "127.0.0.1", "-d", &place].map(str::to_owned);
+        own.into_iter().chain(prepare(directory)).chain([port.to_string()]).collect()
+    })
+}
+
+/// An NGINX whose `listen` has these words.
+fn nginx_listening(word: &str) -> Option<Server> {
+    let with_tls = word.contains("ssl");
     Server::start("nginx", "nginx", |port, directory| {
         let place = directory.to_string_lossy().into_owned();
         let tls = if with_tls {
@@ -38,7 +59,6 @@ pub(crate) fn nginx(with_tls: bool) -> Option<Server> {
         } else {
             String::new()
         };
-        let word = if with_tls { "ssl" } else { "" };
         let config = format!(
             "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;
              events {{ worker_connections 256; }}
@@ -48,10 +68,12 @@ pub(crate) fn nginx(with_tls: bool) -> Option<Server> {
                server {{ listen 127.0.0.1:{port} {word}; {tls}
                  location = / {{ return 200 'hello'; }}
                  location = /a,b {{ return 200 'comma'; }}
+                 location = /large {{ alias {place}/large; }}
                  location = /forbidden {{ return 403; }}
                  location = /failing {{ return 500; }}
                  location / {{ return 404; }} }} }}"
         );
+        fs::write(directory.join("large"), vec![b'x'; 200_000]).expect("a file");
         fs::write(directory.join("nginx.conf"), config).expect("a file");
         vec!["-c".to_owned(), format!("{place}/nginx.conf")]
     })

@@ -4,11 +4,12 @@ use serde_json::Value;
 
 use crate::harness::{run, serve, tailcut};
 use crate::servers::{memcached, nginx, redis, say};
+use crate::wrong_uses;
 
 const SHORT: [&str; 6] = ["--duration", "300ms", "--warmup", "100ms", "--timeout", "30s"];
 
 /// Measures a URL shortly; the result, and all that was printed on standard error.
-fn measure(url: &str, more: &[&str]) -> (Value, String) {
+pub(crate) fn measure(url: &str, more: &[&str]) -> (Value, String) {
     let args = [&["measure", url, "--json", "-"], &SHORT[..], more].concat();
     let output = run(&args);
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -17,7 +18,7 @@ fn measure(url: &str, more: &[&str]) -> (Value, String) {
 }
 
 /// All requests are answered, none with an error, and the settings say over what.
-fn check(url: &str, more: &[&str], transport: &str) -> Value {
+pub(crate) fn check(url: &str, more: &[&str], transport: &str) -> Value {
     let (result, stderr) = measure(url, &[&["--rate", "300"], more].concat());
     let counts = &result["counts"];
     assert!(counts["sent"].as_u64() > Some(0), "{url}: {result:#}");
@@ -67,6 +68,67 @@ fn a_password_logs_in_and_is_nowhere_again() {
         let command = result["environment"]["command"].as_str().expect("a command");
         assert!(command.contains("redis://***@127.0.0.1"), "{command}");
     }
+}
+
+/// Measures shortly with a password in the environment; the result, and standard error.
+fn measure_with(password: &str, args: &[&str]) -> (Value, String) {
+    let mut command = tailcut();
+    command.env("TAILCUT_PASSWORD", password).arg("measure");
+    let args = [args, &["--rate", "300", "--json", "-"], &SHORT[..]].concat();
+    let output = command.args(args).output().expect("the binary starts");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(matches!(output.status.code(), Some(0 | 3)), "{stderr}");
+    (serde_json::from_slice(&output.stdout).expect("it is JSON"), stderr)
+}
+
+#[test]
+fn a_password_is_not_on_the_command_line() {
+    let Some(server) = redis(&["--requirepass", "hidden word"]) else { return };
+    let file = server.directory.join("password");
+    std::fs::write(&file, "hidden word\n").expect("a file");
+    let (url, file) = (format!("redis://{}", server.address), file.display().to_string());
+    let from_file = measure(&url, &["--preload", "--rate", "300", "--password-file", &file]);
+    let target = server.address.to_string();
+    let args = ["--target", &target, "--app", "redis:resp=3", "--user", "default"];
+    for (result, stderr) in [from_file, measure_with("hidden word", &args)] {
+        assert_eq!(result["counts"]["errors"], serde_json::json!({}), "{result:#}");
+        assert!(result["counts"]["replied"].as_u64() > Some(0), "{result:#}");
+        assert!(!format!("{result}{stderr}").contains("hidden"), "{result:#} {stderr}");
+    }
+}
+
+#[test]
+fn unix_sockets_are_measured() {
+    let Some(server) = redis(&["--unixsocket", "redis.sock"]) else { return };
+    let path = server.directory.join("redis.sock");
+    for url in [format!("redis+unix://{}", path.display()), format!("unix:{}", path.display())] {
+        let (result, stderr) = measure(&url, &["--app", "redis", "--preload", "--rate", "300"]);
+        let counts = &result["counts"];
+        assert!(counts["sent"].as_u64() > Some(0), "{result:#}");
+        assert_eq!(counts["replied"], counts["sent"], "{result:#}");
+        assert_eq!(counts["misses"], 0, "{result:#}");
+        let first = stderr.lines().next().unwrap_or_default();
+        assert!(first.ends_with(" over a Unix socket"), "{stderr}");
+    }
+    let url = format!("http+unix://{}", path.display());
+    wrong_uses::check(&[&url], &["redis.sock speaks Redis", "asked for http"]);
+    drop(server);
+    let url = format!("redis+unix://{}", path.display());
+    wrong_uses::check(&[&url], &["nobody listens there: unix:/"]);
+}
+
+#[test]
+fn commands_come_from_a_file_by_their_weights() {
+    let Some(server) = redis(&[]) else { return };
+    let script = server.directory.join("commands.txt");
+    std::fs::write(&script, "# a mix\n3 HSET {key} f {value}\n1 INCR counter\n").expect("a file");
+    let app = format!("redis:@{},keys=10", script.display());
+    let result = check(&format!("redis://{}", server.address), &["--app", &app], "tcp");
+    let sent = result["counts"]["sent"].as_u64().expect("a count");
+    let counted = say(&server, "GET counter\r\n");
+    let counted: u64 = counted.lines().nth(1).and_then(|line| line.parse().ok()).expect("a number");
+    assert!(counted > 0 && counted < sent, "{counted} of {sent}");
+    assert!(say(&server, "DBSIZE\r\n").starts_with(":11\r\n"));
 }
 
 #[test]
@@ -153,7 +215,10 @@ fn what_contradicts_a_url_is_said() {
         (&["redis://h", "--target", "h:1"][..], "leave one of them out"),
         (&["redis://h", "--app", "http:/"], "--app for http"),
         (&["rediss://h", "--transport", "tcp"], "--transport says tcp"),
-        (&["redis+unix:///run/redis.sock"], "Unix sockets are not spoken"),
+        (&["rediss+unix:///run/redis.sock"], "without TLS"),
+        (&["unix:/run/x", "--app", "echo:4", "--transport", "udp"], "says udp"),
+        (&["unix:/run/x", "--app", "echo:4", "--agent", "tcp:h:1"], "from its own host"),
+        (&["http://h", "--user", "me"], "redis and postgres alone"),
         (&["r2p2://127.0.0.1:1"], "say what to ask"),
     ] {
         let output = run(&[&["measure", "--rate", "1"], args].concat());

@@ -46,7 +46,7 @@ impl Drop for Swallower {
 }
 
 /// Measures so, and sees that the first line of what is said has all of these parts.
-fn check(args: &[&str], parts: &[&str]) {
+pub(crate) fn check(args: &[&str], parts: &[&str]) {
     let begun = Clock.now();
     let output = run(&[&["measure", "--rate", "1k"], args].concat());
     let took_s = (Clock.now() - begun) as f64 / 1e9;

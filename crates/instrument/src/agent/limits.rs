@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use tailcut_wire::netclone::SERVERS_MAX;
 
 use crate::job::{Granted, Job, LoadShare};
-use crate::network::{is_private, resolve};
+use crate::network::{is_private, resolve, unix_path};
 
 /// Set where the agent is started, by its owner; no coordinator can raise them.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +76,10 @@ impl Limits {
             target.len() <= TARGET_LEN_MAX,
             "a target's name of {} bytes is too long",
             target.len()
+        );
+        ensure!(
+            unix_path(target).is_none(),
+            "a Unix socket is measured from its own host: leave --agent out"
         );
         let address = resolve(target)?;
         if self.targets == Targets::Private && !is_private(address.ip()) {

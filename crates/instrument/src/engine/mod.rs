@@ -7,6 +7,7 @@
 //! | `datagram` | its sockets over UDP |
 //! | `netclone` | what NetClone's format puts before requests on them |
 //! | `calls` | its endpoints of R2P2 or Homa, and the packets of their calls |
+//! | `target` | where a connection goes: an address or a Unix socket |
 //! | `plan`, `connections` | what a thread is to do, and by what |
 //! | `probe_call`, `identify` | a request before the load, and which protocol is spoken instead |
 //! | `watch` | which packets belong to calls that are stamped |
@@ -27,6 +28,7 @@ mod probing;
 mod ready_queue;
 mod stamped;
 mod stream;
+mod target;
 mod thread;
 mod watch;
 
@@ -120,7 +122,8 @@ impl Agent for LocalAgent {
 
     fn prepare(&mut self, job: &Job) -> Result<()> {
         let plans = plans(job, self.source)?;
-        self.target = plans.first().and_then(|plan| plan.lanes.first()).map(|lane| lane.target);
+        let first = plans.first().filter(|plan| plan.unix.is_none());
+        self.target = first.and_then(|plan| plan.lanes.first()).map(|lane| lane.target);
         self.controls.connections.store(job.connections, Ordering::Relaxed);
         let (tell, told) = channel();
         self.told = Some(told);

@@ -1,8 +1,10 @@
 //! What a load thread is to do.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
+use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use tailcut_measure::app::{App, Preload, Setting};
 use tailcut_measure::arrivals::{Arrivals, Process};
 use tailcut_measure::generator::generator;
@@ -11,14 +13,16 @@ use tailcut_net::stamps::StampSource;
 use tailcut_net::trace::Trace;
 use tailcut_proto::node::Time;
 
-use crate::job::{Job, LoadShare, STREAMS_PER_THREAD};
-use crate::{distribution_file, network};
+use crate::job::{Job, LoadShare, STREAMS_PER_THREAD, Transport};
+use crate::{apps, network};
 
 /// What a thread is to do.
 pub(super) struct Plan {
     pub(super) index: u32,
     pub(super) app: App,
     pub(super) lanes: Vec<LanePlan>,
+    /// The Unix socket that all lanes go to; their addresses then say nothing.
+    pub(super) unix: Option<Arc<Path>>,
     /// Targets that stand for each other, or none.
     pub(super) alternates: Vec<SocketAddr>,
     pub(super) preload: Option<Preload>,
@@ -48,9 +52,11 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
             "a load needs a target, a thread, a connection for each thread, and one request outstanding at least"
         );
     }
-    let app = App::parse_with(&job.app, &mut distribution_file::read)?;
+    let app = apps::parse(&job.app)?;
     let preload = if job.preload { app.preload(job.transport.carrier())? } else { None };
+    let unix = unix(job)?;
     let targets = match job.granted.addresses.as_slice() {
+        [] if unix.is_some() => vec![NO_ADDRESS],
         [] => job.targets.iter().map(|name| network::resolve(name)).collect::<Result<Vec<_>>>()?,
         checked => checked.to_vec(),
     };
@@ -65,6 +71,7 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
             .filter(|index| index % job.threads == thread)
             .map(lane)
             .collect(),
+        unix: unix.clone(),
         alternates: if job.r2p2.failover { targets.clone() } else { Vec::new() },
         preload: preload.clone(),
         probed: if thread == 0 && !job.no_probe { distinct(&targets) } else { Vec::new() },
@@ -72,6 +79,18 @@ pub(super) fn plans(job: &Job, source: StampSource) -> Result<Vec<Plan>> {
         source,
     };
     Ok((0..job.threads).map(plan).collect())
+}
+
+/// The Unix socket that a job names, which is then its only target.
+fn unix(job: &Job) -> Result<Option<Arc<Path>>> {
+    let Some(path) = job.targets.iter().find_map(|target| network::unix_path(target)) else {
+        return Ok(None);
+    };
+    ensure!(
+        job.targets.len() == 1 && job.transport == Transport::Tcp,
+        "a Unix socket is the only target, and without TLS"
+    );
+    Ok(Some(path.into()))
 }
 
 /// Each address once, in the order of their first places.
@@ -125,6 +144,12 @@ impl Plan {
 
     /// What the requests depend on beside the application.
     pub(super) fn setting(&self) -> Setting<'_> {
-        Setting { carrier: self.job.transport.carrier(), authority: &self.job.targets[0] }
+        let transport = self.job.transport;
+        let is_tls = transport == Transport::Tls;
+        let authority = if self.unix.is_some() { "localhost" } else { &self.job.targets[0] };
+        Setting { carrier: transport.carrier(), authority, is_tls }
     }
 }
+
+/// In the place of a Unix socket's.
+const NO_ADDRESS: SocketAddr = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));

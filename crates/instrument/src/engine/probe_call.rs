@@ -17,7 +17,9 @@ use std::fmt;
 use std::net::SocketAddr;
 
 use anyhow::Result;
-use tailcut_measure::app::{After, App, ErrorKind, Expected, Outcome, Replies, Requests, Spoken};
+use tailcut_measure::app::{
+    After, App, Conversation, ErrorCode, ErrorKind, Expected, Outcome, Requests, Spoken, error_name,
+};
 use tailcut_measure::generator::generator;
 use tailcut_net::clock::Clock;
 use tailcut_net::datagram::{DatagramConfig, DatagramEvent, Datagrams};
@@ -28,6 +30,7 @@ use tailcut_proto::node::Time;
 use super::calls::{self, CallEnd};
 use super::identify::{accepts_tcp, identify, refine};
 use super::plan::Plan;
+use super::target::Target;
 use crate::job::{Job, Transport};
 
 /// What is wrong with a target, and what would help: a line each.
@@ -70,7 +73,9 @@ pub(super) fn run(plan: &Plan, tls: Option<&TlsClient>) -> Result<()> {
 
 /// A target that is asked.
 struct Asked<'a> {
-    target: SocketAddr,
+    target: Target,
+    /// Its address; of no meaning for a Unix socket.
+    address: SocketAddr,
     app: &'a App,
     job: &'a Job,
     tls: Option<&'a TlsClient>,
@@ -98,7 +103,8 @@ impl<'a> Asked<'a> {
             (request, expected)
         });
         let (app, job, start) = (&plan.app, &plan.job, Clock.now());
-        Ok(Self { target, app, job, tls, requests: requests.collect(), start })
+        let (address, target) = (target, Target::of(plan.unix.as_ref(), target));
+        Ok(Self { target, address, app, job, tls, requests: requests.collect(), start })
     }
 
     /// How long a silent target is waited for, ns: as long as a request of the load might wait.
@@ -122,8 +128,14 @@ impl<'a> Asked<'a> {
     fn converse(&self) -> Result<Dialogue> {
         let config = StreamConfig { connect_timeout_ns: SILENT_NS, ..StreamConfig::default() };
         let mut streams = Streams::new(WAIT, config)?;
-        let id = streams.connect(self.target, self.tls)?;
         let mut dialogue = Dialogue::new(self.app);
+        let id = match self.target.connect(&mut streams, self.tls) {
+            Err(error) if self.target.refusal(&error).is_some() => {
+                dialogue.end = self.target.refusal(&error).map(End::Closed);
+                return Ok(dialogue);
+            }
+            id => id?,
+        };
         let start = Clock.now();
         let until = start + self.patience_ns();
         // Who speaks a protocol of its own is asked in others only when nothing else is left.
@@ -141,7 +153,7 @@ impl<'a> Asked<'a> {
             // It may be slow, or understand nothing.
             if identify_at.is_some_and(|at| at <= now) && dialogue.heard.is_empty() {
                 identify_at = None;
-                let other = identify(self.target).filter(|&spoken| !self.expects(spoken));
+                let other = identify(&self.target).filter(|&spoken| !self.expects(spoken));
                 dialogue.end = other.map(|spoken| End::Silent(Some(spoken)));
             } else if now >= until {
                 dialogue.end = Some(End::Silent(None));
@@ -158,7 +170,7 @@ impl<'a> Asked<'a> {
     }
 
     fn judge_stream(&self, dialogue: &Dialogue) -> Result<(), Complaint> {
-        let (target, app) = (self.target, self.app.name());
+        let (target, app) = (&self.target, self.app.name());
         match dialogue.end.as_ref() {
             Some(End::Answered) | None => self.judge_outcomes(dialogue),
             Some(End::Malformed) => match self.spoken(dialogue) {
@@ -180,26 +192,37 @@ impl<'a> Asked<'a> {
     /// The protocol in which the target has answered.
     fn spoken(&self, dialogue: &Dialogue) -> Option<Spoken> {
         let spoken = Spoken::of(&dialogue.heard)?;
-        Some(if self.tls.is_some() { spoken } else { refine(self.target, spoken) })
+        Some(if self.tls.is_some() { spoken } else { refine(&self.target, spoken) })
     }
 
     /// The target has answered every request.
     fn judge_outcomes(&self, dialogue: &Dialogue) -> Result<(), Complaint> {
-        let target = self.target;
-        if let Some(Outcome::Error(_)) = dialogue.greeted {
-            return complain(
-                format!("{target} refuses the login: {}", shown_line(&dialogue.heard)),
-                "Correct the user or the password in redis://USER:PASSWORD@HOST.",
-            );
+        let target = &self.target;
+        if let Some(said) = dialogue.conversation.refusal() {
+            let said = match said.as_str() {
+                "" => format!("the login: {}", shown_line(&dialogue.heard)),
+                said => shown(said.as_bytes()),
+            };
+            let advice = self.login_advice(&said);
+            return complain(format!("{target} refuses {said}"), advice);
         }
         if let Some(error) = dialogue.outcomes.iter().find(|outcome| is_fatal(**outcome)) {
-            let said = shown_line(&dialogue.heard);
+            let said = dialogue.said();
+            if self.app.name() == "grpc" && !dialogue.is_of_grpc() {
+                return complain(
+                    format!("{target} speaks HTTP/2 without gRPC: it answers {said}"),
+                    "Correct the port or the method, or measure h2://HOST:PORT/PATH.",
+                );
+            }
             if Spoken::of(&dialogue.heard) == Some(Spoken::Tls) {
                 return self.speaks(Spoken::Tls);
             }
             if *error == Outcome::Error(ErrorKind::Unauthorised) {
                 let advice = match self.app.name() {
                     "redis" => "Log in: redis://USER:PASSWORD@HOST or redis://:PASSWORD@HOST.",
+                    "grpc" => {
+                        "Send credentials: --app 'grpc:SERVICE/METHOD,header=authorization: ...'."
+                    }
                     _ => "Send credentials: --app 'http:/PATH,header=Authorization: ...'.",
                 };
                 return complain(format!("{target} asks for credentials: {said}"), advice);
@@ -219,9 +242,23 @@ impl<'a> Asked<'a> {
         Ok(())
     }
 
+    fn login_advice(&self, said: &str) -> &'static str {
+        match self.app.name() {
+            "postgres" if said.starts_with("the login") => {
+                "Correct the user, the password or the database in postgres://USER:PASSWORD@HOST/DATABASE."
+            }
+            "postgres" => "Correct the statement: --app 'postgres:query=...'.",
+            _ => "Correct the user or the password in redis://USER:PASSWORD@HOST.",
+        }
+    }
+
     fn judge_closed(&self, reason: &Reason) -> Result<(), Complaint> {
-        let target = self.target;
+        let target = &self.target;
         match reason {
+            Reason::Refused if matches!(target, Target::Unix(_)) => complain(
+                format!("nobody listens there: {target}"),
+                "Start the server or correct the path; `ss -lx` lists the sockets of a host.",
+            ),
             Reason::Refused => complain(
                 format!("nobody listens there: {target} over TCP"),
                 "Start the server or correct host and port; `ss -ltn` lists what listens on a host.",
@@ -239,7 +276,7 @@ impl<'a> Asked<'a> {
                 "Correct host and port.",
             ),
             Reason::Tls(why) => self.judge_tls(why),
-            Reason::Reset | Reason::Ended => match identify(target) {
+            Reason::Reset | Reason::Ended => match identify(&self.target) {
                 Some(spoken) if !self.expects(spoken) => self.speaks(spoken),
                 _ => complain(
                     format!(
@@ -253,9 +290,15 @@ impl<'a> Asked<'a> {
     }
 
     fn judge_tls(&self, why: &str) -> Result<(), Complaint> {
-        let target = self.target;
+        let target = &self.target;
+        if why.contains("ApplicationProtocol") {
+            return complain(
+                format!("{target} does not offer {} over TLS", self.app.name()),
+                format!("Measure https://{target}, or let the server speak HTTP/2 (ALPN h2)."),
+            );
+        }
         if !why.contains("certificate") {
-            return match identify(target) {
+            return match identify(&self.target) {
                 Some(spoken) if spoken != Spoken::Tls => self.speaks(spoken),
                 _ => complain(
                     format!("{target} speaks no TLS that fits: {why}"),
@@ -290,7 +333,7 @@ impl<'a> Asked<'a> {
 
     /// The target speaks another protocol.
     fn speaks(&self, spoken: Spoken) -> Result<(), Complaint> {
-        let (target, app, name) = (self.target, self.app.name(), spoken.as_ref());
+        let (target, app, name) = (&self.target, self.app.name(), spoken.as_ref());
         let over_tls = self.job.transport == Transport::Tls;
         let cause = match spoken {
             Spoken::Tls => format!("{target} speaks TLS, and was asked for {app} without it"),
@@ -326,7 +369,7 @@ impl<'a> Asked<'a> {
     fn datagrams(&self) -> Result<()> {
         let mut framer = self.app.datagrams()?;
         let mut datagrams = Datagrams::new(WAIT, DatagramConfig::default())?;
-        let flow = datagrams.open(self.target)?;
+        let flow = datagrams.open(self.address)?;
         let Some((request, expected)) = self.requests.front() else { return Ok(()) };
         let (mut end, mut heard) = (None, Vec::new());
         let until = self.start + self.patience_ns();
@@ -360,24 +403,24 @@ impl<'a> Asked<'a> {
     fn calls(&self, plan: &Plan) -> Result<()> {
         let Some((request, _)) = self.requests.front() else { return Ok(()) };
         let name = self.job.transport.as_ref();
-        match calls::ask(plan, self.target, request, self.patience_ns())? {
+        match calls::ask(plan, self.address, request, self.patience_ns())? {
             CallEnd::Answered => Ok(()),
             CallEnd::Undeliverable => Ok(self.closed_port()?),
-            CallEnd::Silent if accepts_tcp(self.target) => Ok(self.closed_port()?),
+            CallEnd::Silent if accepts_tcp(self.address) => Ok(self.closed_port()?),
             CallEnd::Silent => Ok(self.silent(&format!(" over {name}"))?),
         }
     }
 
     /// Nothing listens at the port over UDP; perhaps something does over TCP.
     fn closed_port(&self) -> Result<(), Complaint> {
-        let (target, transport) = (self.target, self.job.transport.as_ref());
-        if !accepts_tcp(target) {
+        let (target, transport) = (&self.target, self.job.transport.as_ref());
+        if !accepts_tcp(self.address) {
             return complain(
                 format!("nobody listens there: {target} over UDP, which {transport} goes by"),
                 "Start the server or correct host and port; `ss -lun` lists what listens on a host.",
             );
         }
-        match identify(target) {
+        match identify(&self.target) {
             Some(spoken) => {
                 let name = spoken.as_ref();
                 let advice = spoken.scheme().map_or_else(
@@ -401,14 +444,12 @@ impl<'a> Asked<'a> {
 
 /// Requests and replies on a connection.
 struct Dialogue {
-    replies: Replies,
-    due: VecDeque<Expected>,
+    conversation: Conversation,
     /// The next request.
     next: usize,
-    /// The answer to the greeting is due.
-    is_greeting: bool,
-    greeted: Option<Outcome>,
     outcomes: Vec<Outcome>,
+    /// The error that was answered last.
+    error: Option<(ErrorKind, ErrorCode)>,
     /// The first bytes that came.
     heard: Vec<u8>,
     end: Option<End>,
@@ -427,15 +468,26 @@ enum End {
 impl Dialogue {
     fn new(app: &App) -> Self {
         Self {
-            replies: Replies::new(app),
-            due: VecDeque::new(),
+            conversation: Conversation::new(app),
             next: 0,
-            is_greeting: false,
-            greeted: None,
             outcomes: Vec::new(),
+            error: None,
             heard: Vec::new(),
             end: None,
         }
+    }
+
+    /// The error that was answered, in words of its protocol.
+    fn said(&self) -> String {
+        match self.error.filter(|_| self.conversation.is_session()) {
+            Some((kind, code)) => error_name(kind, code),
+            None => shown_line(&self.heard),
+        }
+    }
+
+    /// Whether the error that was answered is one of gRPC.
+    fn is_of_grpc(&self) -> bool {
+        self.error.is_some_and(|(_, code)| code.text().starts_with("grpc-"))
     }
 
     fn misses(&self) -> usize {
@@ -446,23 +498,19 @@ impl Dialogue {
         match event {
             Event::Connected => {
                 let login = asked.job.login.as_ref().map(|login| login.login());
-                let greeting = asked.app.write_greeting(login, connection.output());
-                self.is_greeting = greeting.is_some();
-                self.due.extend(greeting);
-                if !self.is_greeting {
-                    self.ask(asked, connection.output());
-                }
+                self.conversation.begin(login, connection.output());
+                self.ask(asked, connection.output());
             }
             Event::Bytes(bytes) => {
                 let room = HEARD_LEN_MAX.saturating_sub(self.heard.len());
                 self.heard.extend_from_slice(&bytes[..bytes.len().min(room)]);
-                self.take(bytes);
-                if self.end.is_none() && self.due.is_empty() {
+                self.take(bytes, connection.output());
+                if self.end.is_none() {
                     self.ask(asked, connection.output());
                 }
             }
             Event::Finished => {
-                self.end = Some(match self.replies.finish() {
+                self.end = Some(match self.conversation.finish() {
                     Ok(Some(reply)) => {
                         self.outcomes.push(reply.outcome);
                         End::Answered
@@ -475,41 +523,51 @@ impl Dialogue {
         }
     }
 
-    /// Sends the next request; where there is none, everything is answered.
+    /// Sends the next request once the one before it is answered; where there is none, everything is.
     fn ask(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) {
-        match asked.requests.get(self.next) {
-            Some((request, expected)) => {
-                self.next += 1;
-                out.extend_from_slice(request);
-                self.due.push_back(*expected);
-            }
-            None => self.end = Some(End::Answered),
+        if !self.conversation.has_room() || self.outcomes.len() < self.next {
+            return;
         }
+        let Some((request, expected)) = asked.requests.get(self.next) else {
+            self.end = Some(End::Answered);
+            return;
+        };
+        self.next += 1;
+        self.conversation.write(out, &mut |out| {
+            out.extend_from_slice(request);
+            *expected
+        });
     }
 
-    fn take(&mut self, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.end.is_none() {
-            match self.replies.take(&mut bytes, self.due.front().copied()) {
-                Ok(None) => return,
-                Err(_) => self.end = Some(End::Malformed),
-                Ok(Some(reply)) => {
-                    self.due.pop_front();
-                    if std::mem::take(&mut self.is_greeting) {
-                        self.greeted = Some(reply.outcome);
-                        // What was heard of it is what is told of a login that is refused.
-                        if reply.outcome == Outcome::Ok {
-                            self.heard.clear();
-                        }
-                    } else {
-                        self.outcomes.push(reply.outcome);
-                    }
-                    let is_over =
-                        reply.after == After::Close || matches!(reply.outcome, Outcome::Error(_));
-                    if is_over {
-                        self.end = Some(End::Answered);
-                    }
+    fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        let was_ready = self.conversation.is_ready();
+        while self.end.is_none() {
+            let reply = match self.conversation.take(&mut bytes, out) {
+                Ok(None) => break,
+                Err(_) if self.conversation.refusal().is_some() => {
+                    self.end = Some(End::Answered);
+                    break;
                 }
+                Err(_) => {
+                    self.end = Some(End::Malformed);
+                    break;
+                }
+                Ok(Some(answer)) => answer.reply,
+            };
+            self.outcomes.push(reply.outcome);
+            if let Outcome::Error(kind) = reply.outcome {
+                self.error = Some((kind, self.conversation.error_code()));
+                self.end = Some(End::Answered);
             }
+            if reply.after == After::Close {
+                self.end = Some(End::Answered);
+            }
+        }
+        if self.conversation.refusal().is_some() {
+            self.end = Some(End::Answered);
+        } else if !was_ready && self.conversation.is_ready() && self.outcomes.is_empty() {
+            // What was heard of a login is what is told only of one that is refused.
+            self.heard.clear();
         }
     }
 }
@@ -536,7 +594,8 @@ const WAIT: Wait = Wait::Block { spin_ns: 0 };
 const SILENT_NS: u64 = 1_000_000_000;
 
 /// Protocols of applications whose servers answer at once, if only with a complaint.
-const IDENTIFIED: [Spoken; 3] = [Spoken::Http, Spoken::Redis, Spoken::Memcached];
+const IDENTIFIED: [Spoken; 5] =
+    [Spoken::Http, Spoken::Http2, Spoken::Redis, Spoken::Memcached, Spoken::Postgres];
 
 /// When a silent target is asked what it speaks.
 const IDENTIFY_NS: u64 = 300_000_000;
@@ -556,4 +615,4 @@ const PACED_NS: u64 = 200_000_000;
 
 /// Of what comes, enough to know a protocol and an error page by.
 const HEARD_LEN_MAX: usize = 1_024;
-const SHOWN_LEN_MAX: usize = 80;
+const SHOWN_LEN_MAX: usize = 160;

@@ -2,18 +2,18 @@
 
 use std::sync::OnceLock;
 
-use tailcut_measure::app::Requests;
+use tailcut_measure::app::{Conversation, Requests};
 use tailcut_measure::generator::generator;
 use tailcut_net::datagram::{DatagramConfig, Datagrams};
 use tailcut_net::driver::Wait;
-use tailcut_net::probe::{Arrived, Probe};
+use tailcut_net::probe::{Arrived, Probe, Speaker};
 use tailcut_net::stamps::{StampConfig, Stamping};
 use tailcut_net::stream::TlsClient;
 
 use super::calls;
 use super::plan::Plan;
 use super::stamped::Found;
-use crate::job::Transport;
+use crate::job::{Credentials, Transport};
 
 /// A socket that asks for stamps, so that those of receives have begun and go on until the load's
 /// own sockets ask for them.
@@ -28,7 +28,8 @@ pub(super) fn find(
     shared: &OnceLock<Found>,
 ) -> (Found, Held) {
     // Version 1 numbers its calls otherwise than their ids do.
-    if plan.job.stamp_every == 0 || plan.job.r2p2.v1 {
+    // Nor does the kernel stamp what goes over a Unix socket.
+    if plan.job.stamp_every == 0 || plan.job.r2p2.v1 || plan.unix.is_some() {
         return (Found::default(), Held { _datagrams: None });
     }
     let held = Held { _datagrams: hold(plan) };
@@ -64,14 +65,41 @@ fn probe(plan: &Plan, tls: Option<&TlsClient>) -> Option<Arrived> {
         source: plan.source,
     };
     match (plan.job.transport, tls) {
-        (Transport::Tls, Some(tls)) => probe.tls_connection(tls).ok(),
         (Transport::Tls, None) => None,
-        (Transport::Tcp, _) => probe.connection().ok(),
+        (Transport::Tls | Transport::Tcp, tls) => {
+            let conversation = Conversation::new(&plan.app);
+            let login = plan.job.login.as_ref();
+            probe.connection(tls, &mut Asking { conversation, requests, login }).ok()
+        }
         (Transport::Udp, _) => probe.datagrams().ok(),
         // A probe would be placed by the switch as any request.
         (Transport::NetClone, _) => None,
         (Transport::R2p2 | Transport::Homa | Transport::HomaIp | Transport::HomaTcp, _) => {
             calls::probe(plan, &probe).ok()
+        }
+    }
+}
+
+/// A connection over which the load's requests are asked again and again.
+struct Asking<'a> {
+    conversation: Conversation,
+    requests: Requests,
+    login: Option<&'a Credentials>,
+}
+
+impl Speaker for Asking<'_> {
+    fn handle_connected(&mut self, out: &mut Vec<u8>) {
+        self.conversation.begin(self.login.map(Credentials::login), out);
+    }
+
+    fn handle_bytes(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        // What it answers does not matter, as long as it does.
+        while let Ok(Some(_)) = self.conversation.take(&mut bytes, out) {}
+    }
+
+    fn ask(&mut self, out: &mut Vec<u8>) {
+        if self.conversation.has_room() {
+            self.conversation.write(out, &mut |out| self.requests.write(out));
         }
     }
 }

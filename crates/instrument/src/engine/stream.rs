@@ -1,8 +1,9 @@
 //! A thread's connections over TCP or TLS.
 //!
-//! Replies on a stream come in the order of requests, so each connection keeps a queue of what it
-//! waits for. A request that is given up stays in the queue until its reply comes or the connection
-//! ends, because only so does the next reply find its own request.
+//! Each connection keeps a queue of what it waits for, in the order in which it was written. A request
+//! that is given up stays in the queue until its reply comes or the connection ends, because only so
+//! does the next reply find its own request; but where requests are streams that can be cancelled, it
+//! leaves at once.
 //!
 //! | a connection | then |
 //! |---|---|
@@ -11,9 +12,11 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use tailcut_measure::app::{After, App, Expected, Outcome, Preload, Replies};
+use tailcut_measure::app::{After, Answer, App, Conversation, Expected, Outcome, Preload};
 use tailcut_measure::load::Sample;
 use tailcut_measure::load_loop::ClientTransport;
 use tailcut_measure::outcome::Failure;
@@ -28,12 +31,12 @@ use super::connections::{Connections, Expiries, Pace};
 use super::plan::Plan;
 use super::ready_queue::ReadyQueue;
 use super::stamped::Sampler;
+use super::target::Target;
 use crate::job::{ClientCounts, Credentials};
 
 /// What is waited for on a connection.
 struct Pending {
     what: Asked,
-    expected: Expected,
     /// The key that its stamps are matched by, where it is stamped.
     stamped: Option<u64>,
 }
@@ -47,20 +50,26 @@ struct Accounting<'a, 'b> {
     counts: &'a mut ClientCounts,
 }
 
+/// Bytes of a connection, and when they were received.
+struct Came<'a> {
+    bytes: &'a [u8],
+    seen: Seen,
+}
+
 enum Asked {
     /// A request of the load.
     Load(Sample),
     /// A request of the load that has been given up.
     GivenUp,
-    /// The answer to the greeting.
-    Greeting,
+    /// Nothing more: it has been answered before those that were sent earlier.
+    Nothing,
     /// A request that fills the store.
     Preload,
 }
 
 /// A place for a connection, which is opened again when it ends.
 struct Lane {
-    target: SocketAddr,
+    target: Target,
     id: Option<ConnectionId>,
     /// It can carry requests of the load.
     is_open: bool,
@@ -70,10 +79,14 @@ struct Lane {
     open_at: Time,
     /// When something came last.
     heard_at: Time,
-    replies: Replies,
+    conversation: Conversation,
     queue: VecDeque<Pending>,
+    /// Requests of the queue that are not answered.
+    outstanding: usize,
     /// Number of the first of the queue, counted over the lane's life.
     first: u64,
+    /// Number of the connection's first.
+    base: u64,
     /// Number of the request of this turn that is to be stamped.
     picked: Option<u64>,
     /// Keys that its target is still to be filled with.
@@ -84,6 +97,8 @@ struct Lane {
 pub(super) struct StreamLanes {
     streams: Streams,
     tls: Option<TlsClient>,
+    /// Where all lanes go, if not to their addresses.
+    unix: Option<Arc<Path>>,
     app: App,
     lanes: Vec<Lane>,
     /// Lanes by the index of their connection.
@@ -124,6 +139,7 @@ impl StreamLanes {
         let mut lanes = Self {
             streams,
             tls,
+            unix: plan.unix.clone(),
             app: plan.app.clone(),
             lanes: Vec::new(),
             by_connection: Vec::new(),
@@ -151,15 +167,17 @@ impl StreamLanes {
     fn add(&mut self, target: SocketAddr, fills: bool) {
         let keys = self.preload.as_ref().filter(|_| fills).map_or(0, |preload| preload.key_count);
         self.lanes.push(Lane {
-            target,
+            target: Target::of(self.unix.as_ref(), target),
             id: None,
             is_open: false,
             is_filling: false,
             open_at: 0,
             heard_at: 0,
-            replies: Replies::new(&self.app),
+            conversation: Conversation::new(&self.app),
             queue: VecDeque::new(),
+            outstanding: 0,
             first: 0,
+            base: 0,
             picked: None,
             preload: 0..keys,
         });
@@ -172,11 +190,17 @@ impl StreamLanes {
             if lane.id.is_some() || lane.open_at > now {
                 continue;
             }
-            let id = self.streams.connect(lane.target, self.tls.as_ref());
+            let id = lane.target.connect(&mut self.streams, self.tls.as_ref());
+            if let Some(reason) = id.as_ref().err().and_then(|error| lane.target.refusal(error)) {
+                self.last_reason = Some(reason);
+                lane.open_at = now + REOPEN_NS;
+                continue;
+            }
             let id = id.with_context(|| format!("cannot open a connection to {}", lane.target))?;
             lane.id = Some(id);
             lane.heard_at = now;
-            lane.replies = Replies::new(&self.app);
+            lane.conversation = Conversation::new(&self.app);
+            lane.base = lane.first;
             self.sampler.begin(index);
             if self.by_connection.len() <= id.index() {
                 self.by_connection.resize(id.index() + 1, usize::MAX);
@@ -193,7 +217,6 @@ impl StreamLanes {
             lanes,
             by_connection,
             ready,
-            app,
             counts,
             clock,
             preload,
@@ -214,13 +237,14 @@ impl StreamLanes {
             match event {
                 Event::Connected => {
                     *is_answered = true;
-                    if !lane.greet(app, login.as_ref(), connection.output()) {
-                        lane.fill(connection.output(), preload.as_ref(), &mut *pace, now);
-                    }
+                    let login = login.as_ref().map(Credentials::login);
+                    lane.conversation.begin(login, connection.output());
+                    lane.fill(connection.output(), preload.as_ref(), &mut *pace, now);
                 }
                 Event::Bytes(bytes) => {
                     lane.heard_at = now;
-                    if lane.take(bytes, connection.received(), &mut accounting) == After::Close {
+                    let came = Came { bytes, seen: connection.received() };
+                    if lane.take(came, connection.output(), &mut accounting) == After::Close {
                         closing.push(index);
                         return;
                     }
@@ -266,17 +290,37 @@ impl StreamLanes {
         }
     }
 
+    /// Tells the server that nobody waits for a request any more, where it can be told.
+    fn cancel(&mut self, index: usize, number: u64) {
+        let Self { lanes, streams, ready, pipeline, .. } = self;
+        let lane = &mut lanes[index];
+        let Some(id) = lane.id else { return };
+        let Some(out) = streams.output(id) else { return };
+        if lane.conversation.cancel(number - lane.base, out) {
+            lane.release(number);
+            streams.flush(id);
+            if lane.has_room(*pipeline) {
+                ready.add(index);
+            }
+        }
+    }
+
     fn expire(&mut self, now: Time, slices: &mut Slices) {
         while let Some((index, number)) = self.expiries.pop(now) {
             let lane = &mut self.lanes[index];
             let Some(place) = number.checked_sub(lane.first) else { continue };
             let Some(pending) = lane.queue.get_mut(place as usize) else { continue };
+            if !matches!(pending.what, Asked::Load(_)) {
+                continue;
+            }
             if let Asked::Load(sample) = std::mem::replace(&mut pending.what, Asked::GivenUp) {
                 slices.handle_failure(sample, Failure::Timeout, now);
                 if let Some(key) = pending.stamped.take() {
                     self.sampler.handle_failure(index, key);
                 }
             }
+            self.cancel(index, number);
+            let lane = &self.lanes[index];
             if now.saturating_sub(lane.heard_at) >= self.timeout_ns {
                 self.close(index, &mut Some(slices));
             }
@@ -294,7 +338,9 @@ impl ClientTransport for StreamLanes {
 
     fn send(&mut self, slices: &mut Slices, write: &mut dyn FnMut(&mut Vec<u8>) -> Expected) {
         let Some(index) = self.ready.next() else { return };
-        let expected = self.lanes[index].id.and_then(|id| self.streams.output(id)).map(write);
+        let Self { lanes, streams, .. } = self;
+        let output = lanes[index].id.and_then(|id| streams.output(id));
+        let is_written = output.map(|out| lanes[index].conversation.write(out, write)).is_some();
         if !self.written.contains(&index) {
             // What waits for many writes would leave long after the time that is taken here.
             if self.written.len() == WRITES_MAX {
@@ -305,13 +351,13 @@ impl ClientTransport for StreamLanes {
         let lane = &mut self.lanes[index];
         let now = self.clock.now();
         let sample = slices.handle_sent(now);
-        let Some(expected) = expected else {
+        if !is_written {
             slices.handle_failure(sample, Failure::Lost, now);
             return;
-        };
+        }
         let number = lane.first + lane.queue.len() as u64;
         self.expiries.push(sample.sent_ns.saturating_add(self.timeout_ns), index, number);
-        lane.queue.push_back(Pending { what: Asked::Load(sample), expected, stamped: None });
+        lane.push(Asked::Load(sample));
         if self.sampler.picks() {
             lane.picked = Some(number);
         }
@@ -366,6 +412,13 @@ impl Connections for StreamLanes {
             if self.lanes.iter().all(|lane| lane.is_open) {
                 return Ok(());
             }
+            let refused = self.lanes.iter().find_map(|lane| {
+                let why = lane.conversation.refusal().filter(|why| !why.is_empty());
+                why.map(|why| format!("{} refuses {why}", lane.target))
+            });
+            if let Some(refused) = refused {
+                bail!(refused);
+            }
             // What TLS finds fault with does not mend, and a target that has not answered once
             // probably is not there.
             let is_hopeless = matches!(self.last_reason, Some(Reason::Tls(_)))
@@ -400,7 +453,28 @@ impl Connections for StreamLanes {
 
 impl Lane {
     fn has_room(&self, pipeline: usize) -> bool {
-        self.is_open && self.queue.len() < pipeline
+        self.is_open && self.outstanding < pipeline && self.conversation.has_room()
+    }
+
+    fn push(&mut self, what: Asked) {
+        self.queue.push_back(Pending { what, stamped: None });
+        self.outstanding += 1;
+    }
+
+    /// Takes the request of a number out of the queue; what has been answered before it, too.
+    fn release(&mut self, number: u64) -> Option<Pending> {
+        let place = number.checked_sub(self.first)?;
+        let pending = self.queue.get_mut(place as usize)?;
+        let taken = Pending {
+            what: std::mem::replace(&mut pending.what, Asked::Nothing),
+            stamped: pending.stamped.take(),
+        };
+        self.outstanding -= 1;
+        while let Some(Pending { what: Asked::Nothing, .. }) = self.queue.front() {
+            self.queue.pop_front();
+            self.first += 1;
+        }
+        Some(taken)
     }
 
     fn is_waiting(&self, number: u64) -> bool {
@@ -421,66 +495,60 @@ impl Lane {
         }
     }
 
-    /// Says what a new connection begins with; whether there is such.
-    fn greet(&mut self, app: &App, login: Option<&Credentials>, out: &mut Vec<u8>) -> bool {
-        let expected = app.write_greeting(login.map(Credentials::login), out);
-        let greeting =
-            expected.map(|expected| Pending { what: Asked::Greeting, expected, stamped: None });
-        self.queue.extend(greeting);
-        expected.is_some()
-    }
-
     /// Goes on filling the store; the connection is open once that is done.
     fn fill(&mut self, out: &mut Vec<u8>, preload: Option<&Preload>, pace: &mut Pace, now: Time) {
-        if self.is_open || matches!(self.queue.front(), Some(Pending { what: Asked::Greeting, .. }))
-        {
+        if self.is_open || !self.conversation.is_ready() {
             return;
         }
         self.is_filling = true;
         if let Some(preload) = preload {
-            while self.queue.len() < PRELOAD_PIPELINE
+            while self.outstanding < PRELOAD_PIPELINE
                 && !self.preload.is_empty()
                 && pace.admits(now)
                 && let Some(key) = self.preload.next()
             {
-                let expected = (preload.write)(key, out);
-                self.queue.push_back(Pending { what: Asked::Preload, expected, stamped: None });
+                self.conversation.write(out, &mut |out| (preload.write)(key, out));
+                self.push(Asked::Preload);
             }
         }
         self.is_open = self.queue.is_empty() && self.preload.is_empty();
     }
 
     /// Takes replies; tells whether the connection is of further use.
-    fn take(&mut self, mut bytes: &[u8], seen: Seen, accounting: &mut Accounting<'_, '_>) -> After {
-        while !bytes.is_empty() {
-            match self.replies.take(&mut bytes, self.queue.front().map(|pending| pending.expected))
-            {
+    fn take(
+        &mut self,
+        Came { mut bytes, seen }: Came<'_>,
+        out: &mut Vec<u8>,
+        accounting: &mut Accounting<'_, '_>,
+    ) -> After {
+        loop {
+            match self.conversation.take(&mut bytes, out) {
                 Ok(None) => return After::Keep,
                 Err(_) => {
                     accounting.counts.mismatched += 1;
                     return After::Close;
                 }
-                Ok(Some(reply)) => {
-                    self.resolve(reply.outcome, seen, accounting);
-                    if reply.after == After::Close {
+                Ok(Some(answer)) => {
+                    self.resolve(answer, seen, accounting);
+                    if answer.reply.after == After::Close {
                         return After::Close;
                     }
                 }
             }
         }
-        After::Keep
     }
 
-    fn resolve(&mut self, outcome: Outcome, seen: Seen, accounting: &mut Accounting<'_, '_>) {
-        let Some(Pending { what, stamped, .. }) = self.queue.pop_front() else { return };
-        self.first += 1;
+    fn resolve(&mut self, answer: Answer, seen: Seen, accounting: &mut Accounting<'_, '_>) {
+        let Some(Pending { what, stamped, .. }) = self.release(self.base + answer.number) else {
+            return;
+        };
         if let Some(key) = stamped {
             accounting.sampler.handle_reply(accounting.index, key, seen, accounting.now);
         }
         if let (Asked::Load(sample), Some(slices)) = (what, &mut accounting.slices) {
-            match outcome {
+            match answer.reply.outcome {
                 Outcome::Error(kind) => {
-                    let error = (kind, self.replies.error_code());
+                    let error = (kind, self.conversation.error_code());
                     slices.handle_error(sample, error, accounting.now);
                 }
                 outcome => slices.handle_reply(sample, outcome, accounting.now),
@@ -494,11 +562,12 @@ impl Lane {
         let now = accounting.now;
         accounting.counts.reconnects += u64::from(self.is_open);
         // A server that has closed after its reply, as HTTP servers do, is asked again at once.
-        let is_orderly = self.is_open && self.queue.is_empty();
+        let is_orderly = self.is_open && self.outstanding == 0;
         self.open_at = if is_orderly { now } else { now + REOPEN_NS };
         (self.is_open, self.is_filling) = (false, false);
         self.picked = None;
         self.first += self.queue.len() as u64;
+        self.outstanding = 0;
         for Pending { what, stamped, .. } in self.queue.drain(..) {
             if let Some(key) = stamped {
                 accounting.sampler.handle_failure(accounting.index, key);

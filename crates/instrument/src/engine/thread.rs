@@ -67,7 +67,11 @@ fn tls(plan: &Plan) -> Result<TlsClient> {
         (false, Some(pem)) => Verification::Roots(pem),
         (false, None) => Verification::Roots(system_roots::pem()?.as_bytes()),
     };
-    TlsClient::new(tls.name.as_deref(), verification).context("cannot set up TLS")
+    let client = TlsClient::new(tls.name.as_deref(), verification).context("cannot set up TLS")?;
+    Ok(match plan.app.alpn() {
+        Some(protocol) => client.with_alpn(&[protocol]),
+        None => client,
+    })
 }
 
 /// Waits until the start is known; `None` when stopped before.

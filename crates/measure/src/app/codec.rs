@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::error::AppError;
-use super::reply::{ErrorCode, Malformed, Outcome, Reply};
+use super::reply::{Answer, ErrorCode, Malformed, Outcome, Reply};
 use crate::distribution::Distribution;
 use crate::generator::Generator;
 use crate::quantity::Unit;
@@ -24,8 +24,22 @@ pub trait Codec: fmt::Debug + fmt::Display + Send + Sync {
     /// Where the carrier cannot carry any request as long as asked for.
     fn requests(&self, setting: Setting<'_>, rng: &mut Generator) -> Result<Write, AppError>;
 
-    /// The framer of one connection's replies.
-    fn replies(&self) -> Box<dyn Framer>;
+    /// The framer of one connection's replies, where they come in the order of requests.
+    fn replies(&self) -> Box<dyn Framer> {
+        Box::new(NoFramer)
+    }
+
+    /// What speaks on a connection that has a life of its own, such as HTTP/2's; none where
+    /// [`Codec::replies`] frames all that comes. [`Codec::requests`] then writes what
+    /// [`Session::write`] reads, for streams alone.
+    fn session(&self) -> Option<Box<dyn Session>> {
+        None
+    }
+
+    /// The name by which TLS agrees on the protocol (ALPN); none where servers need none.
+    fn alpn(&self) -> Option<&'static str> {
+        None
+    }
 
     /// The framer of one socket's datagrams; none for an application that needs a stream.
     fn datagrams(&self) -> Option<Box<dyn DatagramFramer>> {
@@ -116,6 +130,63 @@ pub trait Framer: fmt::Debug + Send {
     }
 }
 
+/// One connection that is more than requests and replies in their order: a handshake of several
+/// steps, streams that are answered in any order, windows.
+///
+/// Requests are numbered from 0 as they are written. It takes no memory in proportion to what the
+/// server claims, and allocates nothing when warm.
+pub trait Session: fmt::Debug + Send {
+    /// Appends what a new connection begins with.
+    fn begin(&mut self, login: Option<Login<'_>>, out: &mut Vec<u8>);
+
+    /// Whether the handshake is over.
+    fn is_ready(&self) -> bool;
+
+    /// Whether the server takes another request now.
+    fn has_room(&self) -> bool;
+
+    /// Appends a request, or as much of it as the server has room for; the rest follows when it has.
+    fn write(&mut self, request: &[u8], out: &mut Vec<u8>);
+
+    /// Takes bytes up to the end of a reply; appends what the server is owed for them. `None` says
+    /// that all bytes are taken.
+    ///
+    /// # Errors
+    ///
+    /// After which the connection is of no more use.
+    fn take(&mut self, bytes: &mut &[u8], out: &mut Vec<u8>) -> Result<Option<Answer>, Malformed>;
+
+    /// Gives up the request of a number. Whether nothing more is to come for it; otherwise its reply
+    /// is.
+    fn cancel(&mut self, _number: u64, _out: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    /// The protocol's own name of the error that the last reply was.
+    fn error_code(&self) -> ErrorCode {
+        ErrorCode::default()
+    }
+
+    /// Why the server lets nobody in, in its words; none where it does, or has not said yet.
+    fn refusal(&self) -> Option<String> {
+        None
+    }
+}
+
+/// What stands for the framer of an application that has sessions.
+#[derive(Debug)]
+struct NoFramer;
+
+impl Framer for NoFramer {
+    fn take(&mut self, _: &mut &[u8], _: Expected) -> Result<Option<Reply>, Malformed> {
+        Err(Malformed::Mismatched("it is spoken over connections of its own"))
+    }
+
+    fn is_within(&self) -> bool {
+        false
+    }
+}
+
 /// A framer of replies that come in datagrams, which may be lost, late, twice and out of order.
 pub trait DatagramFramer: fmt::Debug + Send {
     /// The request that a datagram answers.
@@ -179,6 +250,8 @@ pub struct Setting<'a> {
     pub carrier: Carrier,
     /// The target's name and port, for HTTP.
     pub authority: &'a str,
+    /// Whether the stream is encrypted, which HTTP/2's requests say.
+    pub is_tls: bool,
 }
 
 /// Credentials of a connection. They are no part of an application's text form, which goes into

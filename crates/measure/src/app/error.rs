@@ -125,6 +125,15 @@ pub enum AppError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A call of gRPC that is none.
+    #[error("grpc: {0}")]
+    Grpc(&'static str),
+    /// An application that is spoken over connections alone.
+    #[error("{app} is spoken over TCP and TLS alone")]
+    Messages {
+        /// Which application.
+        app: &'static str,
+    },
     /// An application that needs a connection.
     #[error("{app} is not spoken over UDP")]
     Datagrams {

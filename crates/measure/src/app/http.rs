@@ -1,5 +1,5 @@
-//! `http`: one request of HTTP/1.1, always the same, and the framing of replies to it (RFC 9112,
-//! section 6).
+//! `http` and `http2`: requests by their weights, and the framing of replies to them in HTTP/1.1 (RFC
+//! 9112, section 6). In HTTP/2 they are streams.
 //!
 //! | reply | body |
 //! |---|---|
@@ -15,27 +15,57 @@ use std::sync::Arc;
 
 use rand::RngExt;
 
-use super::codec::{Carrier, Codec, Expected, Framer, Loader, Setting, Write};
+use super::codec::{Carrier, Codec, Expected, Framer, Loader, Session, Setting, Write};
 use super::entry::{AppOption, Entry, Serves};
 use super::error::AppError;
+use super::http2::{self, Http2};
 use super::lines::{Line, Lines, decimal, skip};
 use super::options::{Options, quoted};
 use super::reply::{After, BODY_BYTES_MAX, ErrorCode, ErrorKind, Malformed, Outcome, Reply};
+use super::requests_file::{ReadFile, read_text, weighted_lines};
 use crate::generator::Generator;
 
-pub(super) const ENTRIES: &[Entry] = &[Entry {
-    name: "http",
-    form: "http:METHOD:/PATH",
-    about: "requests of HTTP/1.1: http:/PATH, http:METHOD:/PATH, each with options behind a comma, or http:@FILE with a request a line and its weight in front",
-    options: &[OPTIONS],
-    parse,
-    carrier: Carrier::Stream,
-    serves: Serves::Nothing,
-}];
+pub(super) const ENTRIES: &[Entry] = &[
+    Entry {
+        name: NAMES[0],
+        form: "http:METHOD:/PATH",
+        about: "requests of HTTP/1.1: http:/PATH, http:METHOD:/PATH, each with options behind a comma, or http:@FILE with a request a line and its weight in front",
+        options: &[OPTIONS],
+        parse,
+        carrier: Carrier::Stream,
+        serves: Serves::Nothing,
+    },
+    Entry {
+        name: NAMES[1],
+        form: "http2:METHOD:/PATH",
+        about: "the same requests in HTTP/2, many at a time on a connection; in clear the server must know it beforehand",
+        options: &[OPTIONS],
+        parse: parse_2,
+        carrier: Carrier::Stream,
+        serves: Serves::Nothing,
+    },
+];
+
+/// Names of the applications, by version.
+const NAMES: [&str; 2] = ["http", "http2"];
+
+/// A version of HTTP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1 = 0,
+    V2 = 1,
+}
+
+impl Version {
+    fn name(self) -> &'static str {
+        NAMES[self as usize]
+    }
+}
 
 /// Requests with their weights.
 #[derive(Debug, PartialEq)]
 struct Http {
+    version: Version,
     requests: Vec<(u32, Request)>,
 }
 
@@ -55,60 +85,76 @@ struct Request {
 }
 
 fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
-    if text.starts_with('@') {
-        return Err(AppError::Http("a file of requests is read where the command is given"));
-    }
-    let listed = text.starts_with("requests=").then(|| Options::parse("http", text)).transpose()?;
-    let Some(mut options) = listed else {
-        return Ok(Arc::new(Http { requests: vec![(1, Request::parse(text)?)] }));
-    };
-    let lines = options.take("requests")?.unwrap_or_default();
-    options.finish(&[OPTIONS])?;
-    let requests = request_lines(&lines).map(|(weight, text)| Ok((weight?, Request::parse(text)?)));
-    let requests = requests.collect::<Result<Vec<_>, AppError>>()?;
-    if requests.is_empty() {
-        return Err(AppError::Http("there is no request in the list"));
-    }
-    Ok(Arc::new(Http { requests }))
+    Ok(Arc::new(Http::parse(Version::V1, text)?))
 }
 
-/// The requests of a list with their weights, but for empty lines and remarks.
-fn request_lines(text: &str) -> impl Iterator<Item = (Result<u32, AppError>, &str)> {
-    let lines = text.lines().map(str::trim);
-    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.map(|line| match line.split_once(char::is_whitespace) {
-        Some((weight, request)) if weight.bytes().all(|c| c.is_ascii_digit()) => {
-            let weight = weight.parse().ok().filter(|weight| (1..=WEIGHT_MAX).contains(weight));
-            let refused = AppError::Http("a weight is a whole number from 1 to 1,000,000");
-            (weight.ok_or(refused), request.trim())
+fn parse_2(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
+    Ok(Arc::new(Http::parse(Version::V2, text)?))
+}
+
+impl Http {
+    fn parse(version: Version, text: &str) -> Result<Self, AppError> {
+        if text.starts_with('@') {
+            return Err(AppError::Http("a file of requests is read where the command is given"));
         }
-        _ => (Ok(1), line),
-    })
+        let name = version.name();
+        let listed =
+            text.starts_with("requests=").then(|| Options::parse(name, text)).transpose()?;
+        let Some(mut options) = listed else {
+            return Ok(Self { version, requests: vec![(1, Request::parse(version, text)?)] });
+        };
+        let lines = options.take("requests")?.unwrap_or_default();
+        options.finish(&[OPTIONS])?;
+        let requests = weighted_lines("requests", &lines)
+            .map(|line| Ok((line.weight?, Request::parse(version, line.text)?)))
+            .collect::<Result<Vec<_>, AppError>>()?;
+        if requests.is_empty() {
+            return Err(AppError::Http("there is no request in the list"));
+        }
+        Ok(Self { version, requests })
+    }
+
+    /// Writes one of the encoded requests, by their weights.
+    fn writer(encoded: Vec<(u32, Vec<u8>, u32)>, bound: u32) -> Write {
+        Box::new(move |tag, rng, out| {
+            let place = match encoded.len() {
+                1 => 0,
+                _ => {
+                    let drawn = rng.random_range(0..bound);
+                    encoded.partition_point(|&(below, ..)| below <= drawn)
+                }
+            };
+            let (_, request, due) = &encoded[place];
+            out.extend_from_slice(request);
+            Expected { tag, due: *due }
+        })
+    }
 }
 
 /// Replaces the files that an application names by what they hold: `body=@FILE`, and `http:@FILE`, a
-/// list of requests. This crate does no IO: `read` gives a file's text.
-pub(super) fn with_files(text: &str, read: &mut ReadText<'_>) -> Result<String, AppError> {
-    let mut read =
-        |path: &str| read(path).map_err(|reason| AppError::File { path: path.to_owned(), reason });
-    let Some(path) = text.strip_prefix('@') else { return with_body(text, &mut read) };
+/// list of requests. This crate does no IO: `read` gives what a file holds.
+pub(super) fn with_files(
+    name: &'static str,
+    text: &str,
+    read: &mut ReadFile<'_>,
+) -> Result<String, AppError> {
+    let mut read = |path: &str| read_text(path, read);
+    let Some(path) = text.strip_prefix('@') else { return with_body(name, text, &mut read) };
     let list = read(path)?;
     let mut lines = Vec::new();
-    for (weight, request) in request_lines(&list) {
-        lines.push(format!("{} {}", weight?, with_body(request, &mut read)?));
+    for line in weighted_lines("requests", &list) {
+        lines.push(format!("{} {}", line.weight?, with_body(name, line.text, &mut read)?));
     }
     Ok(format!("requests={}", quoted(&lines.join("\n"))))
 }
 
-/// Gives the text of a file.
-pub type ReadText<'a> = dyn FnMut(&str) -> Result<String, String> + 'a;
-
 fn with_body(
+    name: &'static str,
     text: &str,
     read: &mut dyn FnMut(&str) -> Result<String, AppError>,
 ) -> Result<String, AppError> {
     let (short, rest) = split_short(text);
-    let mut options = Options::parse("http", rest)?;
+    let mut options = Options::parse(name, rest)?;
     let file = options.look("body").and_then(|body| body.strip_prefix('@')).map(str::to_owned);
     let Some(path) = file else { return Ok(text.to_owned()) };
     options.replace("body", ("data", read(&path)?));
@@ -141,10 +187,10 @@ impl Default for Request {
 }
 
 impl Request {
-    fn parse(text: &str) -> Result<Self, AppError> {
+    fn parse(version: Version, text: &str) -> Result<Self, AppError> {
         let mut request = Self::default();
         let (short, rest) = split_short(text);
-        let mut options = Options::parse("http", rest)?;
+        let mut options = Options::parse(version.name(), rest)?;
         if let Some((method, path)) = short.split_once(':').filter(|_| !short.starts_with('/')) {
             (request.method, request.path) = (method.to_owned(), path.to_owned());
         } else if !short.is_empty() {
@@ -168,12 +214,12 @@ impl Request {
         }
         request.body = body.or(data).unwrap_or_default();
         options.finish(&[OPTIONS])?;
-        request.check()?;
+        request.check(version)?;
         Ok(request)
     }
 
     /// Refuses what would be no request, or another one than is meant.
-    fn check(&self) -> Result<(), AppError> {
+    fn check(&self, version: Version) -> Result<(), AppError> {
         let refuse = |reason: &'static str| Err(AppError::Http(reason));
         if self.method.is_empty() || !self.method.bytes().all(is_token) || self.method == "CONNECT"
         {
@@ -197,6 +243,11 @@ impl Request {
             {
                 return refuse("a header is a line such as `Accept: */*`");
             }
+            let is_of_connection =
+                CONNECTION_HEADERS.iter().any(|of| name.eq_ignore_ascii_case(of));
+            if version == Version::V2 && is_of_connection {
+                return refuse("Connection, Keep-Alive and such are not spoken in HTTP/2");
+            }
             if FRAMING_HEADERS.iter().any(|framing| name.eq_ignore_ascii_case(framing)) {
                 return refuse(
                     "Host, Content-Length, Transfer-Encoding and Expect are not for the headers",
@@ -204,6 +255,37 @@ impl Request {
             }
         }
         Ok(())
+    }
+
+    /// The request in HTTP/2, as its session reads it.
+    fn encode_2(&self, setting: Setting<'_>) -> Vec<u8> {
+        let mut head = Vec::new();
+        match self.method.as_str() {
+            "GET" => http2::write_indexed(METHOD_GET, &mut head),
+            "POST" => http2::write_indexed(METHOD_POST, &mut head),
+            method => http2::write_named(METHOD_GET, method.as_bytes(), &mut head),
+        }
+        http2::write_indexed(if setting.is_tls { SCHEME_HTTPS } else { SCHEME_HTTP }, &mut head);
+        http2::write_named(PATH, self.path.as_bytes(), &mut head);
+        let authority = self.host.as_deref().unwrap_or(setting.authority);
+        http2::write_named(AUTHORITY, authority.as_bytes(), &mut head);
+        for header in &self.headers {
+            let (name, value) = header.split_once(':').unwrap_or_default();
+            let name = name.to_ascii_lowercase();
+            http2::write_literal(name.as_bytes(), value.trim().as_bytes(), &mut head);
+        }
+        let length = self.body.len().to_string();
+        if !self.body.is_empty() || self.means_body() {
+            http2::write_named(CONTENT_LENGTH, length.as_bytes(), &mut head);
+        }
+        let mut request = Vec::new();
+        http2::write_request(&head, self.body.as_bytes(), &mut request);
+        request
+    }
+
+    /// Methods that mean a body say so even of an empty one.
+    fn means_body(&self) -> bool {
+        matches!(self.method.as_str(), "POST" | "PUT" | "PATCH")
     }
 
     /// The request to `authority`, a name with its port.
@@ -214,8 +296,7 @@ impl Request {
             request.push_str(header);
             request.push_str("\r\n");
         }
-        // Methods that mean a body say so even of an empty one.
-        if !self.body.is_empty() || matches!(self.method.as_str(), "POST" | "PUT" | "PATCH") {
+        if !self.body.is_empty() || self.means_body() {
             request.push_str(&format!("Content-Length: {}\r\n", self.body.len()));
         }
         request.push_str("\r\n");
@@ -230,30 +311,35 @@ impl Codec for Http {
         let encode = |(weight, request): &(u32, Request)| {
             bound += weight;
             let due = if request.method == "HEAD" { NO_BODY } else { BODY };
-            (bound, request.encode(setting.authority), due)
-        };
-        let encoded: Vec<(u32, Vec<u8>, u32)> = self.requests.iter().map(encode).collect();
-        Ok(Box::new(move |tag, rng, out| {
-            let place = match encoded.len() {
-                1 => 0,
-                _ => {
-                    let drawn = rng.random_range(0..bound);
-                    encoded.partition_point(|&(below, ..)| below <= drawn)
-                }
+            let bytes = match self.version {
+                Version::V1 => request.encode(setting.authority),
+                Version::V2 => request.encode_2(setting),
             };
-            let (_, request, due) = &encoded[place];
-            out.extend_from_slice(request);
-            Expected { tag, due: *due }
-        }))
+            (bound, bytes, due)
+        };
+        let encoded = self.requests.iter().map(encode).collect();
+        Ok(Self::writer(encoded, bound))
     }
 
     fn replies(&self) -> Box<dyn Framer> {
         Box::new(Replies::new())
     }
 
-    /// Servers are not to be trusted with more than one.
+    fn session(&self) -> Option<Box<dyn Session>> {
+        let judge = |status, _| (outcome(status), code(status));
+        (self.version == Version::V2).then(|| Box::new(Http2::new(judge)) as Box<dyn Session>)
+    }
+
+    fn alpn(&self) -> Option<&'static str> {
+        (self.version == Version::V2).then_some("h2")
+    }
+
+    /// Servers of HTTP/1.1 are not to be trusted with more than one.
     fn pipeline_max(&self) -> Option<u32> {
-        Some(1)
+        Some(match self.version {
+            Version::V1 => 1,
+            Version::V2 => http2::STREAMS_USUAL,
+        })
     }
 }
 
@@ -386,7 +472,7 @@ impl Framer for Replies {
     }
 
     fn error_code(&self) -> ErrorCode {
-        ErrorCode::of(itoa::Buffer::new().format(self.head.status).as_bytes())
+        code(self.head.status)
     }
 
     fn finish(&mut self) -> Option<Reply> {
@@ -516,7 +602,13 @@ fn chunk_len(line: Line<'_>) -> Result<u64, Malformed> {
     if len > BODY_BYTES_MAX { Err(Malformed::TooLong("bodies")) } else { Ok(len) }
 }
 
-fn outcome(status: u16) -> Outcome {
+/// A status by its name.
+pub(super) fn code(status: u16) -> ErrorCode {
+    ErrorCode::of(itoa::Buffer::new().format(status).as_bytes())
+}
+
+/// What a status means.
+pub(super) fn outcome(status: u16) -> Outcome {
     match status {
         401 | 403 | 407 => Outcome::Error(ErrorKind::Unauthorised),
         429 | 503 => Outcome::Error(ErrorKind::Busy),
@@ -526,7 +618,7 @@ fn outcome(status: u16) -> Outcome {
     }
 }
 
-fn is_token(c: u8) -> bool {
+pub(super) fn is_token(c: u8) -> bool {
     c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c)
 }
 
@@ -575,10 +667,19 @@ const OPTIONS: &[AppOption] = &[
     },
 ];
 
-/// Of a request among several.
-const WEIGHT_MAX: u32 = 1_000_000;
 /// What the request says itself.
 const FRAMING_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "expect"];
+/// What is about a connection of HTTP/1.1 (RFC 9113, section 8.2.2).
+const CONNECTION_HEADERS: [&str; 5] =
+    ["connection", "keep-alive", "proxy-connection", "upgrade", "te"];
+/// Headers of the static table of HTTP/2 (RFC 7541, appendix A).
+pub(super) const AUTHORITY: u8 = 1;
+const METHOD_GET: u8 = 2;
+pub(super) const METHOD_POST: u8 = 3;
+pub(super) const PATH: u8 = 4;
+pub(super) const SCHEME_HTTP: u8 = 6;
+pub(super) const SCHEME_HTTPS: u8 = 7;
+const CONTENT_LENGTH: u8 = 28;
 /// Of a reply's head, or of its trailers.
 const HEAD_BYTES_MAX: u64 = 1 << 16;
 

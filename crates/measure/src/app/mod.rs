@@ -2,15 +2,16 @@
 //! replies.
 //!
 //! The bytes of a load are made and judged here; connections, sockets and the clock are the
-//! driver's. For each load thread it keeps a [`Requests`]; for each connection a [`Replies`], and
-//! the [`Expected`] of what is outstanding on it, in order:
+//! driver's. For each load thread it keeps a [`Requests`]; for each connection a [`Conversation`]:
 //!
-//! 1. on a new connection it sends [`App::write_greeting`], if there is one, and waits for its
-//!    reply;
-//! 2. [`Requests::write`] appends a request and says what reply is due;
-//! 3. [`Replies::take`] is fed whatever arrives, in any fragments, with the oldest [`Expected`],
-//!    and finds each reply's end;
+//! 1. [`Conversation::begin`] says what a new connection begins with; requests wait until it
+//!    [is ready](Conversation::is_ready);
+//! 2. [`Conversation::write`] appends a request of [`Requests::write`], and numbers it;
+//! 3. [`Conversation::take`] is fed whatever arrives, in any fragments, and finds each reply's end
+//!    and the number of its request;
 //! 4. a [`Malformed`] reply ends the connection, for nobody knows where the next one begins.
+//!
+//! Where the transport keeps the bounds of messages, [`Replies::judge`] judges each.
 //!
 //! Each application is a [`Codec`] in a file of its own, which its line in [`CODECS`] registers:
 //!
@@ -25,6 +26,8 @@
 //! | `redis`, `redis:scan,resp=3` | GET and SET, or SCAN | RESP2 and RESP3 | not spoken |
 //! | `redis:command=HSET {key} f {value}` | any command; `preload=` says how to fill the store for it | | |
 //! | `http:GET:/path?query`, `http:/path` | a page | HTTP/1.1 | not spoken |
+//! | `http2:GET:/path` | the same requests, as streams of HTTP/2 | frames and streams | not spoken |
+//! | `grpc:package.Service/Method,hex=0a05` | unary calls with one message | HTTP/2 and `grpc-status` | not spoken |
 //! | `http:method=POST,path=/x,host=example.com,header=Accept: */*,body="a,b"` | any request | | |
 //!
 //! Invariant: an application prints in full, and its text form is read back as equal. Bytes of a
@@ -32,11 +35,14 @@
 //! into fragments changes nothing. Writing and judging do not allocate when warm.
 
 mod codec;
+mod conversation;
 mod echo;
 mod entry;
 mod error;
 mod exchange;
+mod grpc;
 mod http;
+mod http2;
 mod lines;
 mod memcached;
 mod options;
@@ -44,6 +50,7 @@ mod payload;
 mod redis;
 mod registry;
 mod reply;
+mod requests_file;
 pub mod serving;
 mod spoken;
 mod store;
@@ -51,17 +58,20 @@ mod stss;
 mod synthetic;
 
 pub use self::codec::{
-    Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Setting, Write,
-    WriteKey,
+    Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Session,
+    Setting, Write, WriteKey,
 };
+pub use self::conversation::Conversation;
 pub use self::entry::{AppOption, Entry, Parse, Serves};
 pub use self::error::AppError;
 pub use self::exchange::{Replies, Requests};
-pub use self::http::ReadText;
+pub use self::options::{Options, quoted};
 pub use self::registry::{App, CODECS};
 pub use self::reply::{
-    After, ERRORS_MAX, ErrorCode, ErrorCounts, ErrorKind, Malformed, Outcome, Reply, Tally,
+    After, Answer, ERRORS_MAX, ErrorCode, ErrorCounts, ErrorKind, Malformed, Outcome, Reply, Tally,
+    name as error_name,
 };
+pub use self::requests_file::ReadFile;
 pub use self::spoken::Spoken;
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use std::str::Chars;
 use super::entry::AppOption;
 use super::error::AppError;
 
-/// What is left to take.
+/// The options of an application that are still to be taken.
 #[derive(Debug)]
-pub(super) struct Options {
+pub struct Options {
     app: &'static str,
     /// Names, with their values; a word has none.
     items: Vec<(String, Option<String>)>,
@@ -25,7 +25,11 @@ pub(super) struct Options {
 
 impl Options {
     /// Reads the options of `app`; an empty text has none.
-    pub(super) fn parse(app: &'static str, text: &str) -> Result<Self, AppError> {
+    ///
+    /// # Errors
+    ///
+    /// Quotes that are broken.
+    pub fn parse(app: &'static str, text: &str) -> Result<Self, AppError> {
         let mut items = Vec::new();
         let mut chars = text.chars().peekable();
         while chars.peek().is_some() {
@@ -35,7 +39,11 @@ impl Options {
     }
 
     /// The value of an option that may be given once.
-    pub(super) fn take(&mut self, name: &'static str) -> Result<Option<String>, AppError> {
+    ///
+    /// # Errors
+    ///
+    /// One that is given twice, or without a value.
+    pub fn take(&mut self, name: &'static str) -> Result<Option<String>, AppError> {
         let mut values = self.take_all(name)?;
         if values.len() > 1 {
             return Err(AppError::Repeated { app: self.app, option: name });
@@ -44,7 +52,11 @@ impl Options {
     }
 
     /// The values of an option that may be given often.
-    pub(super) fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, AppError> {
+    ///
+    /// # Errors
+    ///
+    /// One without a value.
+    pub fn take_all(&mut self, name: &'static str) -> Result<Vec<String>, AppError> {
         self.asked.push(name);
         let taken = self.items.extract_if(.., |(given, _)| given == name);
         taken
@@ -53,7 +65,7 @@ impl Options {
     }
 
     /// Whether a word is given.
-    pub(super) fn take_word(&mut self, name: &'static str) -> bool {
+    pub fn take_word(&mut self, name: &'static str) -> bool {
         self.asked.push(name);
         let before = self.items.len();
         self.items.retain(|(given, value)| given != name || value.is_some());
@@ -66,7 +78,15 @@ impl Options {
     }
 
     /// Refuses what nobody took; `known` has all that there is.
-    pub(super) fn finish(self, known: &[&[AppOption]]) -> Result<(), AppError> {
+    ///
+    /// # Errors
+    ///
+    /// An option that nobody took.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, where one was asked for that `known` does not have.
+    pub fn finish(self, known: &[&[AppOption]]) -> Result<(), AppError> {
         let known = || known.iter().copied().flatten();
         debug_assert!(
             self.asked.iter().all(|name| known().any(|option| option.name == *name)),
@@ -103,7 +123,7 @@ impl Options {
 }
 
 /// A value as it is written: in quotes, if it needs them.
-pub(super) fn quoted(value: &str) -> String {
+pub fn quoted(value: &str) -> String {
     if !value.contains([',', '"', '\\', '\r', '\n', '\t']) {
         return value.to_owned();
     }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::codec::{Carrier, Codec, DatagramFramer, Expected, Loader, Login, Preload};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
-use super::http::ReadText;
-use super::{echo, http, memcached, redis, stss, synthetic};
+use super::requests_file::ReadFile;
+use super::{echo, grpc, http, memcached, redis, stss, synthetic};
 use crate::distribution::Distribution;
 
 /// All applications. A new one is a file with its [`Codec`], and a line here.
@@ -18,6 +18,7 @@ pub const CODECS: &[&[Entry]] = &[
     memcached::ENTRIES,
     redis::ENTRIES,
     http::ENTRIES,
+    grpc::ENTRIES,
 ];
 
 /// A measured application: a codec under its name.
@@ -47,14 +48,19 @@ impl App {
     }
 
     /// The text form with what the files hold that it names, so that whoever reads it needs none:
-    /// `http:@FILE` and `body=@FILE`. Distributions keep theirs.
+    /// `http:@FILE`, `redis:@FILE`, `body=@FILE` and `message=@FILE`. Distributions keep theirs.
     ///
     /// # Errors
     ///
     /// A file that `read` cannot give, and what is wrong with the text.
-    pub fn with_files(text: &str, read: &mut ReadText<'_>) -> Result<String, AppError> {
+    pub fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
         match text.split_once(':') {
-            Some(("http", rest)) => Ok(format!("http:{}", http::with_files(rest, read)?)),
+            Some(("http", rest)) => Ok(format!("http:{}", http::with_files("http", rest, read)?)),
+            Some(("http2", rest)) => {
+                Ok(format!("http2:{}", http::with_files("http2", rest, read)?))
+            }
+            Some(("redis", rest)) => Ok(format!("redis:{}", redis::with_files(rest, read)?)),
+            Some(("grpc", rest)) => Ok(format!("grpc:{}", grpc::with_files(rest, read)?)),
             _ => Ok(text.to_owned()),
         }
     }
@@ -117,7 +123,13 @@ impl App {
     }
 
     pub(super) fn check_carrier(&self, carrier: Carrier) -> Result<(), AppError> {
-        if carrier == Carrier::Datagram { self.datagrams().map(drop) } else { Ok(()) }
+        match carrier {
+            Carrier::Datagram => self.datagrams().map(drop),
+            Carrier::Message if self.codec.session().is_some() => {
+                Err(AppError::Messages { app: self.name() })
+            }
+            Carrier::Message | Carrier::Stream => Ok(()),
+        }
     }
 
     /// What a new connection sends first: [`Codec::write_greeting`].
@@ -128,6 +140,11 @@ impl App {
     /// Requests outstanding on a connection at most: [`Codec::pipeline_max`].
     pub fn pipeline_max(&self) -> Option<u32> {
         self.codec.pipeline_max()
+    }
+
+    /// The name by which TLS agrees on the protocol: [`Codec::alpn`].
+    pub fn alpn(&self) -> Option<&'static str> {
+        self.codec.alpn()
     }
 
     /// Service times of the requests: [`Codec::service_times`].

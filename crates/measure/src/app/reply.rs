@@ -22,6 +22,15 @@ impl Reply {
     }
 }
 
+/// A reply, and the request that it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// Number of the request on its connection, from 0.
+    pub number: u64,
+    /// What was answered.
+    pub reply: Reply,
+}
+
 /// Meaning of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
@@ -114,9 +123,14 @@ impl ErrorCounts {
     }
 }
 
-/// `404 Not Found`, `WRONGTYPE`, or the kind where there is no code.
-fn name(kind: ErrorKind, code: ErrorCode) -> String {
+/// An error as people name it: `404 Not Found`, `12 UNIMPLEMENTED`, `WRONGTYPE`, or its kind where there
+/// is no code.
+pub fn name(kind: ErrorKind, code: ErrorCode) -> String {
     let text = code.text();
+    if let Some(number) = text.strip_prefix("grpc-") {
+        let named = number.parse().ok().and_then(|number: usize| GRPC_STATUSES.get(number));
+        return named.map_or_else(|| text.clone(), |meaning| format!("{number} {meaning}"));
+    }
     let Ok(status) = text.parse::<u16>() else {
         return if text.is_empty() { kind.as_ref().to_owned() } else { text };
     };
@@ -212,6 +226,27 @@ const STATUSES: [(u16, &str); 20] = [
     (504, "Gateway Timeout"),
 ];
 
+/// Statuses of gRPC by their numbers.
+const GRPC_STATUSES: [&str; 17] = [
+    "OK",
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "ALREADY_EXISTS",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "DATA_LOSS",
+    "UNAUTHENTICATED",
+];
+
 /// The longest body that a reply may claim; bodies are passed over and never held.
 pub(super) const BODY_BYTES_MAX: u64 = 1 << 30;
 
@@ -224,6 +259,8 @@ mod tests {
         for (code, expected) in [
             (&b"404"[..], "404 Not Found"),
             (b"418", "418"),
+            (b"grpc-12", "12 UNIMPLEMENTED"),
+            (b"grpc-99", "grpc-99"),
             (b"WRONGTYPE Operation against a key", "WRONGTYPE"),
             (b"A-WORD-THAT-IS-TOO-LONG", "A-WORD-THAT-IS-T"),
             (b"", "refused"),

@@ -74,7 +74,9 @@ impl Spoken {
     pub fn is_of(self, app: &str) -> bool {
         match self {
             Self::Http => app == "http",
+            Self::Http2 => matches!(app, "http2" | "grpc"),
             Self::Redis => app == "redis",
+            Self::Postgres => app == "postgres",
             Self::Memcached => app.starts_with("memcached-"),
             _ => false,
         }
@@ -84,7 +86,9 @@ impl Spoken {
     pub fn scheme(self) -> Option<&'static str> {
         match self {
             Self::Http => Some("http"),
+            Self::Http2 => Some("h2"),
             Self::Redis => Some("redis"),
+            Self::Postgres => Some("postgres"),
             Self::Memcached => Some("memcached"),
             _ => None,
         }

@@ -172,7 +172,7 @@ fn its_datagrams_and_messages_are_judged() {
 }
 
 fn request(app: &App, carrier: Carrier) -> (Vec<u8>, Expected) {
-    let setting = Setting { carrier, authority: "" };
+    let setting = Setting { carrier, authority: "", is_tls: false };
     let mut bytes = Vec::new();
     let expected = Requests::new(app, setting, generator(1, 0)).unwrap().write(&mut bytes);
     (bytes, expected)

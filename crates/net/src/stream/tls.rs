@@ -41,7 +41,7 @@ pub enum Verification<'a> {
 
 impl TlsClient {
     /// A client that asks for `name`, a host name or an address; `None` for the address that is
-    /// connected to. No ALPN.
+    /// connected to. No ALPN, unless [`TlsClient::with_alpn`] says otherwise.
     ///
     /// # Errors
     ///
@@ -59,6 +59,14 @@ impl TlsClient {
             }
         };
         Ok(Self { config: Arc::new(builder.with_no_client_auth()), name })
+    }
+
+    /// Offers these protocols, the most wanted first (ALPN). A server that takes part in ALPN and has
+    /// none of them ends the handshake.
+    pub fn with_alpn(mut self, protocols: &[&str]) -> Self {
+        let config = Arc::make_mut(&mut self.config);
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        self
     }
 
     pub(super) fn session(&self, to: SocketAddr) -> io::Result<Session> {

@@ -183,8 +183,10 @@ fn a_probe_that_nobody_answers_knows_of_sends_alone() {
 
 fn check_probe(source: StampSource, expected: Arrived, best: Stamping) {
     with_servers(None, "127.0.0.1", |servers| {
-        let found =
-            [probe(servers.udp, source).datagrams(), probe(servers.tcp, source).connection()];
+        let found = [
+            probe(servers.udp, source).datagrams(),
+            probe(servers.tcp, source).connection(None, &mut &[7_u8; 64][..]),
+        ];
         for arrived in found.map(|arrived| arrived.expect("a probe")) {
             assert_eq!((arrived, arrived.best()), (expected, best));
         }

@@ -6,19 +6,22 @@ mod template;
 use std::fmt;
 use std::sync::Arc;
 
+use rand::RngExt;
+
 use self::template::{Filling, Template};
 use super::codec::{Carrier, Codec, Expected, Framer, Loader, Login, Preload, Setting, Write};
 use super::entry::{AppOption, Entry, Serves};
 use super::error::AppError;
 use super::options::{Options, quoted};
 use super::payload::MESSAGE_BYTES_MAX;
+use super::requests_file::{ReadFile, Weighted, read_text, weighted_lines};
 use super::store::{self, Keys, Store, Traffic};
 use crate::generator::Generator;
 
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: "redis",
     form: "redis",
-    about: "GET and SET of a store, SCAN, or any command, in Redis' protocol",
+    about: "GET and SET of a store, SCAN, or any commands, in Redis' protocol; redis:@FILE has a command a line and its weight in front",
     options: &[OPTIONS, store::OPTIONS],
     parse,
     carrier: Carrier::Stream,
@@ -42,8 +45,9 @@ enum Command {
     GetSet,
     /// SCAN, ten keys from anywhere: `scan`.
     Scan,
-    /// Any other: `command=`, and `preload=`, which fills the store before, once for each key.
-    Other { command: Template, preload: Option<Template> },
+    /// Any others with their weights: `command=`, `commands=`, and `preload=`, which fills the store
+    /// before, once for each key.
+    Others { commands: Vec<(u32, Template)>, preload: Option<Template> },
 }
 
 /// A version of the protocol.
@@ -56,15 +60,29 @@ enum Version {
 }
 
 fn parse(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
+    if text.starts_with('@') {
+        let value = text.to_owned();
+        return Err(AppError::Value {
+            option: "@FILE",
+            rule: "read where the command is given",
+            value,
+        });
+    }
     let mut options = Options::parse("redis", text)?;
-    let template = options.take("command")?.map(|text| Template::parse(&text)).transpose()?;
-    let command = match (template, options.take_word("scan")) {
+    let command = options.take("command")?.map(|text| Template::parse(&text)).transpose()?;
+    let listed = options.take("commands")?.map(|text| commands(&text)).transpose()?;
+    let others = match (command, listed) {
+        (Some(command), None) => Some(vec![(1, command)]),
+        (None, listed) => listed,
+        (Some(_), Some(_)) => return Err(AppError::Together("command and commands")),
+    };
+    let command = match (others, options.take_word("scan")) {
         (None, false) => Command::GetSet,
         (None, true) => Command::Scan,
-        (Some(command), false) => {
+        (Some(commands), false) => {
             let preload =
                 options.take("preload")?.map(|text| Template::parse(&text)).transpose()?;
-            Command::Other { command, preload }
+            Command::Others { commands, preload }
         }
         (Some(_), true) => return Err(AppError::Together("scan and command")),
     };
@@ -88,20 +106,59 @@ fn parse(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> 
     Ok(Arc::new(Redis { command, version, store }))
 }
 
+/// Reads commands, a line each, with their weights.
+fn commands(text: &str) -> Result<Vec<(u32, Template)>, AppError> {
+    let read = |line: Weighted<'_>| Ok((line.weight?, Template::parse(line.text)?));
+    let commands =
+        weighted_lines("commands", text).map(read).collect::<Result<Vec<_>, AppError>>()?;
+    if commands.is_empty() {
+        let (rule, value) = ("one command a line", text.to_owned());
+        return Err(AppError::Value { option: "commands", rule, value });
+    }
+    Ok(commands)
+}
+
+/// Replaces a file of commands in front by what it holds.
+pub(super) fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
+    let Some(named) = text.strip_prefix('@') else { return Ok(text.to_owned()) };
+    let (path, rest) = named.split_once(',').unwrap_or((named, ""));
+    let list = read_text(path, read)?;
+    let separator = if rest.is_empty() { "" } else { "," };
+    Ok(format!("commands={}{separator}{rest}", quoted(&list)))
+}
+
+/// Templates by their weights: each with the sum of its own and those before it.
+fn bounds(commands: &[(u32, Template)]) -> Vec<(u32, Template)> {
+    let mut bound = 0;
+    let add = |(weight, template): &(u32, Template)| {
+        bound += weight;
+        (bound, template.clone())
+    };
+    commands.iter().map(add).collect()
+}
+
 impl Codec for Redis {
     fn requests(&self, _: Setting<'_>, rng: &mut Generator) -> Result<Write, AppError> {
         let mut traffic = Traffic::new(&self.store, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, rng)?;
-        let read = match &self.command {
-            Command::GetSet => Template::parse("GET {key}")?,
+        let reading = match &self.command {
+            Command::GetSet => vec![(1, Template::parse("GET {key}")?)],
             // A cursor is a place in the server's table, so that an index below its size begins
             // somewhere else each time.
-            Command::Scan => Template::parse("SCAN {index} COUNT 10")?,
-            Command::Other { command, .. } => command.clone(),
+            Command::Scan => vec![(1, Template::parse("SCAN {index} COUNT 10")?)],
+            Command::Others { commands, .. } => bounds(commands),
         };
         let write = Template::parse(SET)?;
         Ok(Box::new(move |tag, rng, out| {
             let (index, reads) = traffic.draw(rng);
-            let template = if reads { &read } else { &write };
+            let template = match reading.as_slice() {
+                _ if !reads => &write,
+                [(_, only)] => only,
+                several => {
+                    let all = several.last().map_or(1, |&(bound, _)| bound);
+                    let drawn = rng.random_range(0..all);
+                    &several[several.partition_point(|&(bound, _)| bound <= drawn)].1
+                }
+            };
             let value_len = if template.has_value() { traffic.values.draw(rng) } else { 0 };
             template.write(Filling { keys: &traffic.keys, index, value_len }, out);
             Expected { tag, due: 0 }
@@ -115,8 +172,8 @@ impl Codec for Redis {
     fn preload(&self, _: Carrier) -> Result<Option<Preload>, AppError> {
         let template = match &self.command {
             Command::GetSet | Command::Scan => Template::parse(SET)?,
-            Command::Other { preload: Some(preload), .. } => preload.clone(),
-            Command::Other { preload: None, .. } => return Ok(None),
+            Command::Others { preload: Some(preload), .. } => preload.clone(),
+            Command::Others { preload: None, .. } => return Ok(None),
         };
         let keys = Keys::new(&self.store, KEY_BYTES_MAX)?;
         let values = self.store.values(MESSAGE_BYTES_MAX)?;
@@ -154,8 +211,16 @@ impl fmt::Display for Redis {
         match &self.command {
             Command::GetSet => {}
             Command::Scan => f.write_str("scan,")?,
-            Command::Other { command, preload } => {
-                write!(f, "command={},", quoted(&command.to_string()))?;
+            Command::Others { commands, preload } => {
+                match commands.as_slice() {
+                    [(1, only)] => write!(f, "command={},", quoted(&only.to_string()))?,
+                    several => {
+                        let line =
+                            |(weight, command): &(u32, Template)| format!("{weight} {command}");
+                        let lines: Vec<String> = several.iter().map(line).collect();
+                        write!(f, "commands={},", quoted(&lines.join("\n")))?;
+                    }
+                }
                 if let Some(preload) = preload {
                     write!(f, "preload={},", quoted(&preload.to_string()))?;
                 }
@@ -174,9 +239,15 @@ const OPTIONS: &[AppOption] = &[
         example: "redis:command=HGET {key} field",
     },
     AppOption {
+        name: "commands",
+        form: "commands=LIST",
+        about: "several commands, a line each with its weight in front; what redis:@FILE reads from a file",
+        example: "redis:commands=\"9 GET {key}\\n1 INCR hits\"",
+    },
+    AppOption {
         name: "preload",
         form: "preload=COMMAND",
-        about: "with command: what --preload runs once for each key",
+        about: "with command or commands: what --preload runs once for each key",
         example: "redis:command=HGET {key} f,preload=HSET {key} f {value}",
     },
     AppOption {

@@ -14,7 +14,7 @@ fn a_reply_names_the_request_that_it_answers() {
         "stss:time=exp:1us,request=fixed:8,reply=fixed:8",
     ] {
         let app = app(text);
-        let setting = Setting { carrier: Carrier::Datagram, authority: "" };
+        let setting = Setting { carrier: Carrier::Datagram, authority: "", is_tls: false };
         let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
         let mut datagrams = app.datagrams().unwrap();
         let mut tags = std::collections::BTreeSet::new();

@@ -43,6 +43,11 @@ fn applications_print_in_full() {
             "http:requests=\"9 GET:/a\\n1 method=POST,path=/b,body=\\\"c,d\\\"\"".to_owned(),
         ),
         ("http:HEAD:/x:y", "http:HEAD:/x:y".to_owned()),
+        ("http2", "http2:GET:/".to_owned()),
+        ("http2:/a,header=A: b", "http2:method=GET,path=/a,header=A: b".to_owned()),
+        ("grpc:/a.B/C", "grpc:a.B/C".to_owned()),
+        ("grpc:a.B/C,base64=CgJoaQ==,header=A: b", "grpc:a.B/C,hex=0a026869,header=A: b".to_owned()),
+        ("grpc:a.B/C,message=hi", "grpc:a.B/C,hex=6869".to_owned()),
         (
             "http:method=POST,path=/x,host=a:80,header=A: b,header=\"B: c,d\",body=\"{\\\"a\\\": 1}\"",
             "http:method=POST,path=/x,host=a:80,header=A: b,header=\"B: c,d\",body=\"{\\\"a\\\": 1}\"".to_owned(),
@@ -76,6 +81,10 @@ fn what_is_no_application_is_refused_with_its_reason() {
         ("memcached-binary:value=file:/x", "no loader"),
         ("memcached-binary:scan", "has no option \"scan\""),
         ("redis:resp=4", "2 or 3"),
+        ("redis:@/etc/passwd", "where the command is given"),
+        ("redis:command=PING,commands=PING", "do not go together"),
+        ("redis:commands=\"0 PING\"", "from 1 to 1,000,000"),
+        ("redis:commands=\"# nothing\"", "one command a line"),
         ("redis:scan,command=PING", "do not go together"),
         ("redis:command=PING,get=1", "do not go together"),
         ("redis:preload=SET a b", "has no option \"preload\""),
@@ -96,6 +105,17 @@ fn what_is_no_application_is_refused_with_its_reason() {
         ("http:path=/a b", "has no spaces"),
         ("http:header=\"A: b\\r\\nC: d\"", "is a line such as"),
         ("http:method=\"GET /", "ends with them"),
+        ("http2:/,header=Connection: close", "not spoken in HTTP/2"),
+        ("http2:@/etc/passwd", "where the command is given"),
+        ("grpc", "which method"),
+        ("grpc:a.B", "which method"),
+        ("grpc:a.B/C/D", "which method"),
+        ("grpc:a.B/C,hex=0", "two digits"),
+        ("grpc:a.B/C,base64=?", "letters, digits"),
+        ("grpc:a.B/C,hex=00,message=a", "do not go together"),
+        ("grpc:a.B/C,message=@/etc/passwd", "where the command is given"),
+        ("grpc:a.B/C,header=te: x", "not for the headers"),
+        ("grpc:a.B/C,x=1", "has no option \"x\""),
     ];
     for (text, reason) in cases {
         let error = App::parse(text).unwrap_err().to_string();
@@ -128,8 +148,10 @@ fn every_option_of_the_tables_is_taken() {
 #[test]
 fn files_are_read_where_the_command_is_given() {
     let mut read = |path: &str| match path {
-        "body" => Ok("{\"a\": 1,\n\"b\": 2}".to_owned()),
-        "list" => Ok("# weights\n9 /a\n1 method=POST,path=/b,body=@body\n/c,host=x\n".to_owned()),
+        "body" => Ok(b"{\"a\": 1,\n\"b\": 2}".to_vec()),
+        "list" => Ok(b"# weights\n9 /a\n1 method=POST,path=/b,body=@body\n/c,host=x\n".to_vec()),
+        "message" => Ok(vec![10, 2, 0xff]),
+        "commands" => Ok(b"# a mix\n3 GET {key}\n\nSET {key} {value}\n".to_vec()),
         _ => Err("no such file".to_owned()),
     };
     let mut printed = |text: &str| {
@@ -144,6 +166,15 @@ fn files_are_read_where_the_command_is_given() {
             "http:POST:/a,body=@body",
             "http:method=POST,path=/a,body=\"{\\\"a\\\": 1,\\n\\\"b\\\": 2}\"",
         ),
+        (
+            "http2:@list",
+            "http2:requests=\"9 GET:/a\\n1 method=POST,path=/b,body=\\\"{\\\\\\\"a\\\\\\\": 1,\\\\n\\\\\\\"b\\\\\\\": 2}\\\"\\n1 method=GET,path=/c,host=x\"",
+        ),
+        (
+            "redis:@commands,keys=5",
+            "redis:commands=\"3 GET {key}\\n1 SET {key} {value}\",resp=2,keys=5,pick=uniform,key=fixed:30,value=fixed:200",
+        ),
+        ("grpc:a.B/C,host=x,message=@message", "grpc:a.B/C,hex=0a02ff,host=x"),
     ] {
         assert_eq!(printed(text).unwrap(), expected);
     }
@@ -151,12 +182,13 @@ fn files_are_read_where_the_command_is_given() {
     assert!(list.starts_with("http:requests=\"9 GET:/a\\n1 method=POST,path=/b,body="), "{list}");
     assert!(list.ends_with("\\n1 method=GET,path=/c,host=x\""), "{list}");
     assert_eq!(printed("http:@nowhere").unwrap_err().to_string(), "nowhere: no such file");
+    assert!(printed("http:/,body=@message").unwrap_err().to_string().contains("UTF-8"));
 }
 
 #[test]
 fn requests_come_by_their_weights() {
     let app = app("http:requests=\"3 /a\\n1 HEAD:/b\"");
-    let setting = Setting { carrier: Carrier::Stream, authority: "x" };
+    let setting = Setting { carrier: Carrier::Stream, authority: "x", is_tls: false };
     let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
     let mut first = 0;
     for _ in 0..10_000 {
@@ -166,6 +198,21 @@ fn requests_come_by_their_weights() {
     }
     // Five standard deviations of a share of 3 in 4 are 217.
     assert!((7_283..=7_717).contains(&first), "{first}");
+}
+
+#[test]
+fn commands_come_by_their_weights() {
+    let app = app("redis:commands=\"3 GET {key}\\n1 PING\"");
+    let setting = Setting { carrier: Carrier::Stream, authority: "x", is_tls: false };
+    let mut requests = Requests::new(&app, setting, generator(1, 0)).unwrap();
+    let mut gets = 0;
+    for _ in 0..10_000 {
+        let mut bytes = Vec::new();
+        requests.write(&mut bytes);
+        gets += u32::from(bytes.starts_with(b"*2\r\n$3\r\nGET\r\n"));
+    }
+    // As above.
+    assert!((7_283..=7_717).contains(&gets), "{gets}");
 }
 
 #[test]
@@ -195,7 +242,7 @@ proptest! {
     #[test]
     fn any_http_that_is_read_prints_as_equal(path in "/[!-~]{0,20}", header in "[ -~]{0,10}", body in ".{0,20}") {
         let [path, header, body] =
-            [path, format!("X: {header}"), body].map(|value| options::quoted(&value));
+            [path, format!("X: {header}"), body].map(|value| quoted(&value));
         let app = app(&format!("http:path={path},header={header},data={body}"));
         prop_assert_eq!(App::parse(&app.to_string()), Ok(app));
     }

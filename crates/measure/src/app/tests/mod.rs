@@ -4,6 +4,7 @@ mod datagrams;
 mod fragments;
 mod grammar;
 mod http;
+mod http2;
 mod memcached;
 mod requests;
 mod resp;

@@ -182,7 +182,7 @@ fn warm_requests_and_replies_do_not_allocate() {
 #[test]
 fn a_seed_replays_and_streams_differ() {
     let bytes = |stream| {
-        let setting = Setting { carrier: Carrier::Stream, authority: "" };
+        let setting = Setting { carrier: Carrier::Stream, authority: "", is_tls: false };
         let mut requests =
             Requests::new(&app("memcached-binary:etc"), setting, generator(1, stream)).unwrap();
         let mut out = Vec::new();
@@ -196,7 +196,11 @@ fn a_seed_replays_and_streams_differ() {
 }
 
 fn requests(text: &str, carrier: Carrier) -> Result<Requests, AppError> {
-    Requests::new(&app(text), Setting { carrier, authority: "target:80" }, generator(1, 0))
+    Requests::new(
+        &app(text),
+        Setting { carrier, authority: "target:80", is_tls: false },
+        generator(1, 0),
+    )
 }
 
 fn only(text: &str) -> (Vec<u8>, Expected) {

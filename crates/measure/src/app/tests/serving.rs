@@ -58,7 +58,7 @@ proptest! {
         let text = if stss { "stss:time=uni:100us,request=uni:900,reply=1+uni:1900" } else { "synthetic:uni:100us" };
         let form = if stss { form("stss") } else { form("synthetic") };
         let app = app(text);
-        let mut requests = Requests::new(&app, Setting { carrier: Carrier::Stream, authority: "" }, generator(seed, 0)).unwrap();
+        let mut requests = Requests::new(&app, Setting { carrier: Carrier::Stream, authority: "", is_tls: false }, generator(seed, 0)).unwrap();
         let (mut sent, mut replies) = (Vec::new(), Vec::new());
         let expected: Vec<Expected> = (0..20).map(|_| requests.write(&mut sent)).collect();
         let mut tasks = Tasks::new(form, LIMITS);

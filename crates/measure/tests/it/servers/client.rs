@@ -64,7 +64,7 @@ impl Client {
     /// connection counts too.
     pub(crate) fn run(&mut self, count: u64, depth: u64) -> Tally {
         let authority = self.address.to_string();
-        let setting = Setting { carrier: Carrier::Stream, authority: &authority };
+        let setting = Setting { carrier: Carrier::Stream, authority: &authority, is_tls: false };
         let mut requests = Requests::new(&self.app, setting, generator(7, 0)).expect("it fits");
         for _ in 0..count / depth {
             let mut out = Vec::new();
@@ -130,7 +130,7 @@ pub(crate) fn run_datagrams(address: SocketAddr, app: &str, count: u64, depth: u
     let socket = UdpSocket::bind("127.0.0.1:0").expect("loopback has free ports");
     socket.connect(address).expect("an address of loopback");
     socket.set_read_timeout(Some(PATIENCE)).expect("above zero");
-    let setting = Setting { carrier: Carrier::Datagram, authority: "" };
+    let setting = Setting { carrier: Carrier::Datagram, authority: "", is_tls: false };
     let mut requests = Requests::new(&app, setting, generator(7, 0)).expect("it fits");
     let mut datagrams = app.datagrams().expect("it is spoken over UDP");
     let mut buffer = vec![0; 64 << 10];

@@ -129,7 +129,7 @@ impl Bench {
         let arrivals = Arrivals::new(arrivals.clone(), *rate_per_s, generator(seed, ARRIVALS))?;
         let slices = Slices::new(Load::Open(OpenLoop::new(arrivals, 0)), 0, slice_ns);
         let app = App::parse("echo:8").expect("an application");
-        let setting = Setting { carrier: Carrier::Message, authority: "" };
+        let setting = Setting { carrier: Carrier::Message, authority: "", is_tls: false };
         let requests = Requests::new(&app, setting, generator(seed, REQUESTS));
         let clock = VirtualClock::default();
         let server = SimulatedServer::new(subject, clock.clone(), seed);
