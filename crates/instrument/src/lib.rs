@@ -28,7 +28,7 @@
 //! | [`view`] | the interface to what shows how far a run is |
 //! | [`record`], `clocks` | what a measurement keeps |
 //! | `assemble`, [`result`], [`saved`] | from there to the result, and a result from a file |
-//! | [`csv`], [`hdr`], [`samples`] | exports |
+//! | [`csv`], [`hdr`], [`otlp`], [`samples`] | exports |
 //! | [`text_file`], [`distribution_file`] | files that a person names |
 //!
 //! Errors are for people: each says what could not be done, and what would help where that is
@@ -50,6 +50,7 @@ pub mod host_load;
 pub mod job;
 mod measure;
 pub mod network;
+pub mod otlp;
 pub mod pattern;
 pub mod percentile;
 pub mod record;

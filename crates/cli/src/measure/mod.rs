@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `flags` | what is measured: flags and experiment files |
 //! | `url` | what a URL says of it |
+//! | `metrics` | the result for Prometheus and OpenTelemetry |
 //! | `login` | credentials that no command line shows |
 //! | `plan` | from there to the experiment |
 //! | `progress`, `live` | how far it is: a bar, or a screen |
@@ -14,6 +15,7 @@ pub(crate) mod charts;
 mod flags;
 mod live;
 mod login;
+mod metrics;
 pub(crate) mod page;
 mod plan;
 mod progress;
@@ -93,6 +95,14 @@ pub(crate) struct Args {
     /// Write the histograms as an HdrHistogram log
     #[arg(long, value_name = "FILE")]
     hdr: Option<String>,
+    /// Write the result as metrics to FILE, for Prometheus' node_exporter (textfile collector): a
+    /// name that ends in .prom
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<String>,
+    /// Write the result as metrics of OpenTelemetry (OTLP, JSON) to FILE, or send it to a collector at
+    /// http://HOST:4318
+    #[arg(long, value_name = "FILE|URL")]
+    otlp: Option<String>,
     /// Write every measured request as CSV to FILE, while it is measured
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
@@ -135,9 +145,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check_harmless(&flags)?;
-    for path in [&args.json, &args.html, &args.hdr].into_iter().flatten() {
+    for path in [&args.json, &args.html, &args.hdr, &args.prometheus].into_iter().flatten() {
         output::check_writable(path)?;
     }
+    args.otlp.as_deref().map(metrics::check_endpoint).transpose()?;
     experiment.samples =
         args.samples.as_deref().map(|path| Samples::create(path, args.samples_max)).transpose()?;
     experiment.job.trace = args.trace.config()?;
@@ -185,10 +196,14 @@ fn write(args: &Args, result: &MeasureResult) -> Result<()> {
     if let Some(path) = &args.csv {
         csv::write(result, path)?;
     }
-    if args.json.as_deref() == Some("-") {
-        return Ok(());
+    if let Some(path) = &args.prometheus {
+        metrics::write_prometheus(path, result)?;
     }
-    output::print(&text::describe(result, text::Style::of_stdout()))
+    if args.json.as_deref() != Some("-") {
+        output::print(&text::describe(result, text::Style::of_stdout()))?;
+    }
+    // Last: a collector that is not there takes nothing from whoever reads the result here.
+    args.otlp.as_deref().map_or(Ok(()), |to| metrics::write_otlp(to, result))
 }
 
 /// 0 where the result can be relied on and every assertion holds.
