@@ -20,6 +20,7 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::{DropReason, Malformed};
 
 use super::config::Speaks;
+use crate::sealed::SealMetrics;
 
 /// A router's counters since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +130,8 @@ pub struct RouterMetrics {
     pub outbox_full: u64,
     /// Datagrams dropped because they are longer than the driver's buffer.
     pub oversize: u64,
+    /// Those of the seal; zero where packets are open.
+    pub seal: SealMetrics,
 }
 
 /// Requests refused, by reason.
