@@ -19,6 +19,7 @@ mod process;
 mod prometheus;
 mod route;
 mod route_xdp;
+mod sealed;
 mod serve_and_measure;
 mod servers;
 mod several;
