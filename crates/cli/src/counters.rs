@@ -9,6 +9,7 @@ use tailcut_net::xdp::{RingMetrics, XdpMetrics};
 use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::netclone::SwitchMetrics;
 use tailcut_proto::router::{MalformedCounts, Refused, RouterMetrics};
+use tailcut_proto::sealed::SealMetrics;
 use tailcut_proto::{homa, r2p2};
 use tailcut_wire::r2p2::DropReason;
 
@@ -48,8 +49,19 @@ fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
     let own = listed!(*metrics, Metrics {
         resent, timeouts, moved, paced, withheld, retried, told_held, validations, feedback, clones_sent, clones_won, clones_filtered, clones_over_budget,
         clones_withheld, clones_cancelled, clones_discarded,
-    }, malformed, common);
-    of_either(&metrics.common, own, metrics.malformed.iter().sum())
+    }, malformed, common, seal);
+    let mut counters = of_either(&metrics.common, own, metrics.malformed.iter().sum());
+    counters.extend(of_seal(&metrics.seal));
+    counters
+}
+
+/// The counters of a seal.
+fn of_seal(metrics: &SealMetrics) -> Counters {
+    #[rustfmt::skip]
+    let own = listed!(*metrics, SealMetrics {
+        unsealed, unknown_keys, forged, replayed, stale_sessions, ahead, unsealable,
+    });
+    prefixed("seal", own)
 }
 
 /// The counters that every protocol has, then its own.
@@ -132,7 +144,8 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
         feedback_stranger, server_restarts, leases_expired, trials, server_looks, probes, stall_probes, probes_answered, probes_stranger, reports, servers_silenced, servers_returned, servers_ejected, servers_readmitted,
         claims, claims_placed, claims_expired, claims_dropped, claimed_unmatched, cancelled_held, cancelled_forwarded, cancels_unknown, cloned, clones_unplaced, clones_won,
         clones_cancelled, replies_forwarded, replies_filtered, replies_stranger, filter_evicted, outbox_full, oversize,
-    }, refused, malformed);
+    }, refused, malformed, seal);
+    counters.extend(of_seal(&metrics.seal));
     let refused = listed!(
         metrics.refused,
         Refused { overload, too_large, expired, no_server, uncertain, v1_annotate, stopping }

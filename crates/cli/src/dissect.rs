@@ -22,6 +22,8 @@
 //!
 //! Invariant: no file makes this panic or hold more than [`RECORD_LEN_MAX`] of it in memory.
 
+mod sealed;
+
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
@@ -35,11 +37,14 @@ use pcap_parser::{
     Block, EnhancedPacketBlock, IDB_MAGIC, Linktype, OptionCode, PcapBlockOwned, PcapError,
     create_reader,
 };
+use tailcut_proto::sealed::{Keys, Reader};
 use tailcut_wire::{homa, netclone, r2p2};
 
 /// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted
 /// from the first packet; from where to where; what.
-pub(crate) fn run(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
+/// With a server's keys sealed packets are opened.
+pub(crate) fn run(path: &Path, keys: Option<Keys>, out: &mut impl Write) -> anyhow::Result<()> {
+    let opener = keys.map(sealed::opener).transpose()?;
     let file = File::open(path).with_context(|| {
         format!("cannot open the capture {}: give the path of a file", path.display())
     })?;
@@ -48,7 +53,7 @@ pub(crate) fn run(path: &Path, out: &mut impl Write) -> anyhow::Result<()> {
         bail!("{} is a directory: give one capture file in it", path.display());
     }
     let mut out = BufWriter::new(out);
-    let result = dissect(file, &mut out)
+    let result = dissect(file, opener, &mut out)
         .with_context(|| format!("cannot read the capture {}", path.display()));
     out.flush().context("cannot write the packets")?;
     result
@@ -62,6 +67,8 @@ struct Session {
     /// Time of the first record that has one, in nanoseconds.
     start_ns: Option<i128>,
     skipped: Skipped,
+    /// Opens sealed packets.
+    opener: Option<Reader>,
 }
 
 /// Where records come from.
@@ -110,6 +117,8 @@ struct Datagram<'a> {
     payload: &'a [u8],
     /// Bytes of it on the wire.
     len: usize,
+    /// Its line, where it is sealed.
+    sealed: Option<String>,
 }
 
 /// What carries it.
@@ -130,7 +139,11 @@ enum Skip {
     Fragment,
 }
 
-fn dissect(input: impl Read + Send, out: &mut impl Write) -> anyhow::Result<()> {
+fn dissect(
+    input: impl Read + Send,
+    opener: Option<Reader>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let mut reader = match create_reader(BUFFER_LEN, input) {
         Ok(reader) => reader,
         Err(PcapError::Eof) => {
@@ -141,7 +154,7 @@ fn dissect(input: impl Read + Send, out: &mut impl Write) -> anyhow::Result<()> 
             bail!("it is not a capture: give a pcap or pcapng file, such as `tcpdump -w` writes")
         }
     };
-    let mut session = Session::default();
+    let mut session = Session { opener, ..Session::default() };
     let mut buffer_len = BUFFER_LEN;
     loop {
         let error = match reader.next() {
@@ -250,7 +263,8 @@ impl Session {
             return writeln!(out, " # {comment}").context("cannot write the packets");
         }
         match slice(record.link, record.frame).and_then(|packet| datagram(&packet)) {
-            Ok(datagram) => {
+            Ok(mut datagram) => {
+                datagram.sealed = sealed::line(&datagram, self.opener.as_mut());
                 let mark = if comment.is_empty() { "" } else { " # " };
                 write_time(out, since_ns)
                     .and_then(|()| write_datagram(out, &datagram))
@@ -352,7 +366,7 @@ fn datagram<'a>(packet: &LaxSlicedPacket<'a>) -> Result<Datagram<'a>, Skip> {
     if ip.fragmented {
         Err(Skip::Fragment)
     } else {
-        Ok(Datagram { from, to, carrier, payload, len })
+        Ok(Datagram { from, to, carrier, payload, len, sealed: None })
     }
 }
 
@@ -421,7 +435,12 @@ fn write_packet(out: &mut impl Write, datagram: &Datagram, bytes: &[u8]) -> std:
     let line = match netclone_port(datagram) {
         Some(netclone::PORT) => netclone::Packet::parse(bytes).map(|it| it.to_string()),
         Some(_) => netclone::Plain::parse(bytes).map(|it| it.to_string()),
-        None => return write_r2p2(out, bytes),
+        None => {
+            return match &datagram.sealed {
+                Some(line) => write!(out, "{line}"),
+                None => write_r2p2(out, bytes),
+            };
+        }
     };
     match line {
         Ok(line) => write!(out, "{line}"),
@@ -432,6 +451,7 @@ fn write_packet(out: &mut impl Write, datagram: &Datagram, bytes: &[u8]) -> std:
 fn write_r2p2(out: &mut impl Write, payload: &[u8]) -> std::io::Result<()> {
     match r2p2::Packet::parse(payload) {
         Ok(packet) => write!(out, "{packet}"),
+
         Err(reason) => write!(out, "not R2P2: {reason:?}"),
     }
 }
@@ -506,7 +526,7 @@ mod tests {
 
     fn printed(capture: &[u8]) -> (String, anyhow::Result<()>) {
         let mut out = Vec::new();
-        let result = dissect(capture, &mut out);
+        let result = dissect(capture, None, &mut out);
         (String::from_utf8(out).unwrap(), result)
     }
 
@@ -527,7 +547,7 @@ mod tests {
 
     fn snapshot(name: &str) {
         let mut out = Vec::new();
-        run(&conformance(&format!("{name}.pcap")), &mut out).unwrap();
+        run(&conformance(&format!("{name}.pcap")), None, &mut out).unwrap();
         insta::assert_snapshot!(name, String::from_utf8(out).unwrap());
     }
 
@@ -922,7 +942,7 @@ mod tests {
 
     #[test]
     fn missing_file_and_directory_are_named() {
-        let error = |path: &Path| format!("{:#}", run(path, &mut Vec::new()).unwrap_err());
+        let error = |path: &Path| format!("{:#}", run(path, None, &mut Vec::new()).unwrap_err());
         assert!(
             error(&conformance("absent.pcap")).contains("absent.pcap: give the path of a file")
         );

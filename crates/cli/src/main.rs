@@ -18,6 +18,7 @@ mod demo;
 mod dissect;
 mod distribution_file;
 mod gateway;
+mod keys;
 mod life;
 mod log;
 mod measure;
@@ -70,6 +71,7 @@ enum Command {
     Measure(measure::Args),
     Apps(apps::Args),
     Agent(agent::Args),
+    Keys(keys::Args),
     Compare(compare::Args),
     Dissect(DissectArgs),
     Sim(sim::Args),
@@ -99,6 +101,9 @@ struct DissectArgs {
     /// The capture
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Open sealed packets by the servers' keys in this file
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -124,9 +129,12 @@ fn main() -> ExitCode {
         Command::Measure(args) => measure::run(&args),
         Command::Apps(args) => apps::run(&args).map(done),
         Command::Agent(args) => agent::run(&args).map(done),
+        Command::Keys(args) => keys::run(&args).map(done),
         Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => {
-            output::unless_reader_left(dissect::run(&args.file, &mut stdout().lock())).map(done)
+            let keys = args.seal.as_deref().map(keys::read).transpose();
+            let run = |keys| dissect::run(&args.file, keys, &mut stdout().lock());
+            output::unless_reader_left(keys.and_then(run)).map(done)
         }
         Command::Sim(args) => sim::run(&args).map(done),
         Command::Demo(args) => demo::run(&args).map(done),

@@ -80,9 +80,9 @@ fn check_parse(lines: &[String]) {
             let words = line.split_whitespace().map(|word| word.replace(['\'', '"'], ""));
             let error =
                 Cli::try_parse_from(["tailcut".to_owned()].into_iter().chain(words)).err()?;
-            // A distribution that the reader has in a file is read at once.
+            // What the reader has in a file, a distribution or a request's body, is read at once.
             let error = error.to_string();
-            (!error.contains("nor a file: No such file"))
+            (!error.contains(": No such file or directory"))
                 .then(|| format!("tailcut {line}: {error}"))
         })
         .collect();

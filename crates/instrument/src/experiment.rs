@@ -96,6 +96,7 @@ impl Experiment {
             busy_poll: false,
             spin_ns: SPIN_NS,
             trace: None,
+            seal: None,
             granted: Granted::default(),
         };
         Ok(Self {

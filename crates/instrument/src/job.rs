@@ -7,6 +7,7 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,7 @@ use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::trace::TraceConfig;
 use tailcut_net::xdp::XdpConfig;
 use tailcut_proto::r2p2::{Cloning, Copies, Hedge, Loser};
+use tailcut_proto::sealed::Keys;
 
 use super::clones::CloneCounts;
 use super::host_load::CpuCounts;
@@ -79,6 +81,9 @@ pub struct Job {
     /// What the first thread traces of its endpoints. Only an agent of this process does.
     #[serde(skip)]
     pub trace: Option<TraceConfig>,
+    /// A client's keys, where packets are sealed; of R2P2. Only an agent of this process has them.
+    #[serde(skip)]
+    pub seal: Option<Arc<Keys>>,
     /// What an agent on behalf of another host has granted.
     #[serde(skip)]
     pub granted: Granted,

@@ -8,8 +8,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
 use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::sealed::Role;
 use tailcut_proto::{homa, r2p2};
 
 use crate::datapath::ip::IpPort;
@@ -247,10 +249,23 @@ impl Opening {
             Protocol::R2p2 => {
                 // Half of the buffer, for the kernel charges up to twice a packet's bytes.
                 let credit_bytes = datapath.receive_buffer_bytes()? / 2;
+                check_keys(&self.r2p2)?;
                 let mut config = r2p2::Config { secret, credit_bytes, ..self.r2p2.clone() };
                 // Servers that share a key let their tokens expire together.
                 config.pool.clock_ns = driver.clock().unix_ns().saturating_sub(now);
-                r2p2::Endpoint::new(now, config).into()
+                if let Some(seal) = &mut config.seal {
+                    seal.clock_ns = config.pool.clock_ns;
+                }
+                let is_sealed_server = config.seal.is_some() && config.serving.is_enabled;
+                let endpoint = r2p2::Endpoint::new(now, config).into();
+                if is_sealed_server {
+                    pass_millisecond();
+                }
+                endpoint
+            }
+            Protocol::Homa if self.r2p2.seal.is_some() => {
+                let text = "Homa has no sealed form: take R2P2, or no keys";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
             Protocol::Homa => {
                 let mut config = homa::Config { secret, ..self.homa.clone() };
@@ -277,6 +292,29 @@ impl Opening {
         let segmented_send = self.segmented_send;
         UdpConfig { segmented_send, unsent_bytes_max, tells_local, ..UdpConfig::default() }
     }
+}
+
+/// A session that began in the millisecond of a sealed server's start may be older than it, and is
+/// refused: nobody is to find the server there before that is over.
+#[expect(clippy::disallowed_methods, reason = "nothing is served yet, and nobody waits for long")]
+fn pass_millisecond() {
+    std::thread::sleep(Duration::from_millis(2));
+}
+
+/// Refuses keys with which the endpoint cannot do what it is for.
+fn check_keys(config: &r2p2::Config) -> io::Result<()> {
+    let is_server = config.serving.is_enabled;
+    let problem = match config.seal.as_ref().map(|seal| seal.keys.role) {
+        Some(Role::Router) => "these are a router's keys, which open no payload",
+        Some(Role::Server) if !is_server => {
+            "these are a server's keys: a client has keys of its own"
+        }
+        Some(Role::Client(_)) if is_server => {
+            "these are a client's keys, with which nobody can serve"
+        }
+        _ => return Ok(()),
+    };
+    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 
 /// The address that packets from `own` to `peer` have as their source: the kernel chooses where

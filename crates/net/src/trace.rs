@@ -242,7 +242,7 @@ fn routed_client(from: Source, datagram: &[u8]) -> Option<SocketAddr> {
     if let Source::Spoofed(client) = from {
         return Some(canonical(client));
     }
-    match Packet::parse(datagram).ok()?.kind {
+    match Packet::parse_clear(datagram).ok()?.kind {
         Kind::Request { route: Some(route), .. } if route.client_port.get() != 0 => {
             Some(canonical(SocketAddr::new(route.client_ip.into(), route.client_port.get())))
         }
@@ -252,7 +252,7 @@ fn routed_client(from: Source, datagram: &[u8]) -> Option<SocketAddr> {
 
 /// True for packets of no call: those that routers and servers exchange.
 fn is_background(bytes: &[u8]) -> bool {
-    Packet::parse(bytes).is_ok_and(|packet| match packet.message_type {
+    Packet::parse_clear(bytes).is_ok_and(|packet| match packet.message_type {
         MessageType::Probe | MessageType::Feedback => true,
         // A server gives a router that it does not know its token.
         MessageType::Ack => packet.rpc_id().is_some_and(|id| id.0 == 0),

@@ -99,6 +99,15 @@ impl Endpoint {
     pub fn replies_under_way(&self) -> usize {
         either!(self.replies_under_way())
     }
+
+    /// The number of the client whose request this is, where packets are sealed.
+    #[inline]
+    pub fn client_of(&self, id: RequestId) -> Option<u32> {
+        match self {
+            Self::R2p2(endpoint) => endpoint.client_of(id),
+            Self::Homa(_) => None,
+        }
+    }
 }
 
 impl Metrics {

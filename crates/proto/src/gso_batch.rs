@@ -17,17 +17,26 @@ pub(crate) struct GsoBatch<'a> {
     count: usize,
     /// A shorter datagram has ended it.
     is_closed: bool,
+    /// Bytes behind each datagram that are left for a seal.
+    trailer_len: usize,
 }
 
 impl<'a> GsoBatch<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
-        Self { buffer, path: None, len: 0, segment_len: 0, count: 0, is_closed: false }
+        let (path, is_closed) = (None, false);
+        Self { buffer, path, len: 0, segment_len: 0, count: 0, is_closed, trailer_len: 0 }
+    }
+
+    /// As [`GsoBatch::new`], with so many bytes left behind each datagram, which count as its own.
+    pub(crate) fn with_trailer(buffer: &'a mut [u8], trailer_len: usize) -> Self {
+        Self { trailer_len, ..Self::new(buffer) }
     }
 
     /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
     /// GSO batch.
     #[inline(always)]
     pub(crate) fn room(&mut self, path: &Path, len: usize) -> Option<&mut [u8]> {
+        let (own_len, len) = (len, len + self.trailer_len);
         match &self.path {
             None => {
                 if len > self.buffer.len() {
@@ -48,7 +57,7 @@ impl<'a> GsoBatch<'a> {
         let start = self.len;
         self.len += len;
         self.count += 1;
-        Some(&mut self.buffer[start..start + len])
+        Some(&mut self.buffer[start..start + own_len])
     }
 
     /// Datagrams written so far.

@@ -16,6 +16,7 @@
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
 //! | [`stream`] | byte streams over any of these endpoints |
 //! | [`router`] | the R2P2 router |
+//! | `sealed` | what is encrypted and authenticated, and which packets are genuine |
 //! | [`netclone`] | NetClone's switch, of its published format |
 //! | [`conformance`] | nothing: traces of decisions, which every data plane replays |
 //! | [`reply_filter`] | the filter of a router in the path of replies |
@@ -46,6 +47,11 @@ pub mod router;
 pub mod rpc;
 mod rtt;
 pub mod scheduler;
+#[cfg(not(target_family = "wasm"))]
+pub mod sealed;
+#[cfg(target_family = "wasm")]
+#[path = "sealed/absent.rs"]
+pub mod sealed;
 pub mod stream;
 #[cfg(feature = "count-work")]
 pub mod work;

@@ -137,6 +137,11 @@ pub const GSO_LONG_LEN: usize = 1024;
 /// Most bytes in one GSO batch: the largest UDP payload over IPv4.
 pub const GSO_BYTES_MAX: usize = 65_507;
 
+/// The clock that a request carries and its answer echoes, us; never 0, which stands for none.
+pub(crate) fn clock_us(now: Time) -> u32 {
+    ((now / 1000) as u32).max(1)
+}
+
 /// True if no single host answers at `ip`: nothing is sent there.
 pub(crate) fn is_unanswerable(ip: IpAddr) -> bool {
     let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());

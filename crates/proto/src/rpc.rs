@@ -179,6 +179,9 @@ pub enum CallError {
         /// Most bytes allowed.
         limit: usize,
     },
+    /// The call asks for version 1, which has no sealed form, and packets are sealed.
+    #[error("version 1 has no sealed form, and packets are sealed")]
+    NoSealedForm,
     /// The deadline is not in the future, or further away than the configuration allows.
     #[error("the deadline is in the past or more than {limit_ns} ns ahead")]
     BadDeadline {

@@ -1,6 +1,7 @@
 //! How clients and servers are opened.
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Wait};
@@ -10,6 +11,7 @@ use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::homa;
 use tailcut_proto::r2p2::{Config, Prefix};
 use tailcut_proto::rpc::CallOptions;
+use tailcut_proto::sealed::{Keys, Sealing};
 
 use crate::error::Error;
 
@@ -75,10 +77,19 @@ macro_rules! shared_setters {
             }
 
             /// The limits and timers of an endpoint of R2P2. Its secret is drawn anew whatever it
-            /// says.
+            /// says, and the clock of its seal is this host's.
             #[must_use]
             pub fn config(mut self, config: Config) -> Self {
                 self.setup.opening.r2p2 = config;
+                self
+            }
+
+            /// Seals packets by these keys, a client's for a client and a server's for a server: payloads
+            /// are encrypted and both ends authenticated, and what is not sealed is dropped. Of R2P2;
+            /// opening refuses keys of another role. `docs/sealed.md` tells how keys are made.
+            #[must_use]
+            pub fn seal(mut self, keys: Keys) -> Self {
+                self.setup.opening.r2p2.seal = Some(Sealing::new(Arc::new(keys), 0));
                 self
             }
 

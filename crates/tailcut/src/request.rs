@@ -79,6 +79,8 @@ enum Desk<'a> {
 pub(crate) struct Job {
     pub(crate) id: RequestId,
     pub(crate) client: SocketAddr,
+    /// The client's number, where packets are sealed.
+    pub(crate) identity: Option<u32>,
     pub(crate) deadline: Time,
     pub(crate) options: CallOptions,
     /// The request's bytes.
@@ -171,6 +173,12 @@ macro_rules! answering {
             /// The client's address: its own, also behind a router.
             pub fn client(&self) -> SocketAddr {
                 self.job().client
+            }
+
+            /// The number of the client that has sealed the request, as its keys have it; `None` where packets
+            /// are open, and anybody may have sent it.
+            pub fn identity(&self) -> Option<u32> {
+                self.job().identity
             }
 
             /// How the client lets the request be treated: whether it is idempotent, bound to the
@@ -370,7 +378,8 @@ impl Job {
         request: Vec<u8>,
     ) -> Self {
         let (reply, verdict, link) = (Vec::new(), Verdict::Open, None);
-        Self { id, client, deadline, options, request, reply, verdict, link }
+        let identity = None;
+        Self { id, client, identity, deadline, options, request, reply, verdict, link }
     }
 
     /// Whether nobody waits for its answer any more.

@@ -85,6 +85,7 @@ impl Classifier {
             Event::Request { id, client, payload, deadline, options } => {
                 let kind = self.kind(&payload);
                 let mut job = Job::new(id, client, deadline, options, payload);
+                job.identity = endpoint.client_of(id);
                 if C::IS_ELSEWHERE {
                     job.reply = endpoint.buffer();
                 }
@@ -459,7 +460,8 @@ impl Server {
                     Event::Request { id, client, payload, deadline, options }
                         if backlog.may_run() =>
                     {
-                        let job = Job::new(id, client, deadline, options, payload);
+                        let mut job = Job::new(id, client, deadline, options, payload);
+                        job.identity = endpoint.client_of(id);
                         run(live.wrap(job), endpoint, now, live);
                     }
                     event => classifier.offer(event, backlog, endpoint, (now, live)),

@@ -154,6 +154,9 @@ pub(crate) struct Flags {
     /// what is not sent counts as refused
     #[arg(long)]
     pub(crate) paced: bool,
+    /// R2P2: seal packets by the client's keys in this file; `tailcut keys` makes them
+    #[arg(long, value_name = "FILE")]
+    pub(crate) seal: Option<PathBuf>,
     /// R2P2: speak version 1, as the reference implementation does
     #[arg(long)]
     pub(crate) v1: bool,
@@ -257,6 +260,16 @@ impl Flags {
         Ok(())
     }
 
+    /// Keys stay on this machine.
+    fn check_seal(&self, speaks_r2p2: bool) -> Result<()> {
+        if self.seal.is_some() && (!speaks_r2p2 || self.v1 || !self.agent.is_empty()) {
+            bail!(
+                "--seal is R2P2's, not of version 1, and from this machine: leave it, --v1 or --agent out"
+            );
+        }
+        Ok(())
+    }
+
     fn check_datapath(&self) -> Result<()> {
         if self.datapath.is_some() && !self.carried_by().has_endpoints() {
             bail!("--datapath is of R2P2 and Homa; leave it out, or change --transport");
@@ -336,6 +349,7 @@ impl Flags {
         if self.paced && !speaks_r2p2 {
             bail!("--paced is R2P2's; take --transport r2p2, or leave it out");
         }
+        self.check_seal(speaks_r2p2)?;
         if self.failover && !speaks_r2p2 {
             bail!("--failover is R2P2's; take --transport r2p2, or leave it out");
         }

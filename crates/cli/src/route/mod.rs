@@ -12,7 +12,7 @@ pub(crate) mod service;
 
 use std::iter;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -28,6 +28,7 @@ use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_proto::router::{FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError};
 use tailcut_proto::scheduler::Rank;
+use tailcut_proto::sealed::Sealing;
 
 use self::config::CommandLine;
 use self::data_plane::{DataPlane, DataPlaneFlags, XDP_SERVERS_MAX};
@@ -44,7 +45,7 @@ use crate::life::Life;
 use crate::log::RouterLog;
 use crate::place::{self, Place};
 use crate::serving::ServingFlags;
-use crate::{network, orders, output};
+use crate::{keys, network, orders, output};
 
 /// Route requests to servers, so that none waits behind another while a server is free
 ///
@@ -111,6 +112,10 @@ pub(crate) struct Args {
     /// router are refused
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
+    /// Take sealed packets alone, by the routers' keys in this file, which open no payload; `tailcut keys`
+    /// makes them
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
     #[command(flatten)]
     dataplane: DataPlaneFlags,
     #[command(flatten)]
@@ -434,6 +439,7 @@ fn router_config(args: &Args, servers: &[ServerSpec]) -> Result<RouterConfig> {
     for name in &args.upstream {
         upstreams.extend(network::resolve_range(name)?);
     }
+    let seal = args.seal.as_deref().map(|path| sealing(args, path)).transpose()?;
     let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
     Ok(RouterConfig {
         policy: policy(args),
@@ -457,8 +463,18 @@ fn router_config(args: &Args, servers: &[ServerSpec]) -> Result<RouterConfig> {
             DataPlane::Xdp => XDP_SERVERS_MAX,
         },
         seed: entropy::seed().context("cannot draw a seed")?,
+        seal,
         ..RouterConfig::default()
     })
+}
+
+/// The seal of a router, by this host's clock.
+fn sealing(args: &Args, path: &Path) -> Result<Sealing> {
+    if args.dataplane.dataplane == DataPlane::Xdp {
+        bail!("the XDP program places open packets alone: leave --dataplane or --seal out");
+    }
+    let clock_ns = Clock.unix_ns().saturating_sub(Clock.now());
+    Ok(Sealing { clock_ns, ..keys::sealing(path)? })
 }
 
 fn policy(args: &Args) -> PolicySpec {

@@ -89,6 +89,9 @@ fn check_flags(args: &Args) -> Result<()> {
             "--threads, --trace, --control and --forward are R2P2's; leave them out, or take --transport r2p2"
         );
     }
+    if args.seal.is_some() {
+        bail!("NetClone's format has no sealed form: leave --seal out, or take --transport r2p2");
+    }
     let default = RouterConfig::default();
     let has_no_queue = args.queue == default.queue_len_max
         && args.hold == default.hold_ns_max

@@ -32,7 +32,7 @@ use super::report::{self, Snapshot};
 use super::times::Times;
 use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
 use crate::counters::PortSnapshot;
-use crate::{network, pool_key};
+use crate::{keys, network, pool_key};
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -187,6 +187,7 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     // The ports are one pool even where nobody else shares their key.
     let own_key = || entropy::secret().context("cannot draw a secret");
     config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, pool_key::read)?);
+    config.seal = args.seal.as_deref().map(keys::sealing).transpose()?;
     Ok(config)
 }
 

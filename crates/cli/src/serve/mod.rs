@@ -110,6 +110,9 @@ pub(crate) struct Args {
     /// address to all of them at once
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
+    /// Take sealed packets alone, by the servers' keys in this file (R2P2 only); `tailcut keys` makes them
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
     /// Requests of each port that may wait for a worker; more are refused, dropped over UDP, and
     /// end a connection
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
@@ -402,6 +405,9 @@ fn check(args: &Args) -> Result<()> {
     let is_r2p2 = args.transport == Transport::R2p2;
     if !is_r2p2 && (args.router.is_some() || args.pool_key_file.is_some()) {
         bail!("--router and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
+    }
+    if !is_r2p2 && args.seal.is_some() {
+        bail!("--seal is R2P2's; take --transport r2p2, or leave it out");
     }
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");

@@ -24,6 +24,7 @@ mod route;
 mod route_config;
 mod route_emit;
 mod route_xdp;
+mod sealed;
 mod serve_and_measure;
 mod servers;
 mod several;

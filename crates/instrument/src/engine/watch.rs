@@ -41,7 +41,7 @@ impl Wire {
     fn request(self, datagram: &[u8]) -> Option<u64> {
         match self {
             Self::R2p2 => {
-                let packet = r2p2::Packet::parse(datagram).ok()?;
+                let packet = r2p2::Packet::parse_clear(datagram).ok()?;
                 let is_first =
                     packet.message_type == r2p2::MessageType::Request && packet.index == 0;
                 is_first.then_some(u64::from(packet.rid))
@@ -59,7 +59,7 @@ impl Wire {
     fn reply(self, datagram: &[u8]) -> Option<u64> {
         match self {
             Self::R2p2 => {
-                let packet = r2p2::Packet::parse(datagram).ok()?;
+                let packet = r2p2::Packet::parse_clear(datagram).ok()?;
                 (packet.message_type == r2p2::MessageType::Response)
                     .then_some(u64::from(packet.rid))
             }

@@ -68,8 +68,8 @@ impl Numbering {
     #[inline]
     pub(crate) fn draw(&mut self, sessions: &mut Numbers, sequence_max: u32) -> (u64, u32) {
         if self.session == 0
-            || self.next - self.ended.floor() >= WINDOW - 1
             || self.next >= sequence_max
+            || self.next - self.ended.floor() >= WINDOW - 1
         {
             self.session = sessions.draw(SESSION_BITS);
             self.next = 0;
@@ -77,6 +77,11 @@ impl Numbering {
         }
         self.next += 1;
         (self.session, self.next - 1)
+    }
+
+    /// The next call begins a session.
+    pub(crate) fn renew(&mut self) {
+        self.next = u32::MAX;
     }
 
     /// The call of these has ended.

@@ -25,7 +25,7 @@ pub(crate) type Sessions = Vec<Session>;
 /// One session of a peer's ids.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// The part of its ids that they share.
+    /// The part of its ids that they share, 40 bits, and [`SOUND`].
     id: u64,
     /// Sequences that have run or were refused.
     pub(crate) once: Once,
@@ -85,6 +85,19 @@ impl Session {
     /// Time since a request of it last came.
     pub(crate) fn silent_ns(&self, now: Time) -> u64 {
         now.saturating_sub(self.used_at)
+    }
+
+    /// Where packets are sealed: it began after the server's start, and here.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.id & SOUND != 0
+    }
+
+    /// It does, as its seal says, which is told where that was not known.
+    pub(crate) fn note_sound(&mut self, tell: impl FnOnce()) {
+        if !self.is_sound() {
+            self.id |= SOUND;
+            tell();
+        }
     }
 
     /// Its peer counts from the start again.
@@ -171,7 +184,7 @@ pub(super) fn add(
 
 /// The place of the session `id`, if it is known.
 pub(super) fn place(sessions: &Sessions, id: u64) -> Option<usize> {
-    let found = sessions.iter().position(|session| session.id == id);
+    let found = sessions.iter().position(|session| session.id & !SOUND == id);
     work::step(found.unwrap_or(sessions.len()));
     found
 }
@@ -196,6 +209,9 @@ fn held_bytes(sessions: &Sessions) -> usize {
     let chunks: usize = sessions.iter().map(|session| session.once.held_bytes()).sum();
     sessions.capacity() * size_of::<Session>() + chunks
 }
+
+/// A bit beyond those of an id: a field of its own would make every session a word longer.
+const SOUND: u64 = 1 << 63;
 
 /// The network around an address: a /24 of IPv4, a /56 of IPv6, which is what one site or one host
 /// is given at most (RFC 6177).

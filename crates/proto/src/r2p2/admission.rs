@@ -14,6 +14,7 @@ use crate::peer::limits::Serving;
 use crate::peer::once::Memory;
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
+use crate::sealed::EndpointSeal;
 
 impl Server {
     /// True if a new request comes too late: what a router placed before it heard of the stop is
@@ -82,6 +83,7 @@ impl Server {
         }
         let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
         self.validate_client(client, token, sender, serving);
+        self.check_session(now, (client, rpc_id), &mut shared.seal)?;
         let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
             Ok(place) => place,
             // It has room for more once it is.
@@ -91,6 +93,9 @@ impl Server {
                 return Err(overload);
             }
         };
+        if let Some(seal) = &mut shared.seal {
+            self.clients[session].note_sound(|| seal.note_known());
+        }
         self.release_below(session, header.floor.get(), shared);
         let serving = &shared.config.serving;
         let is_stopping = self.is_stopping(now, packet);
@@ -120,6 +125,24 @@ impl Server {
             (true, _) => Err(Refusal::Drop(DropReason::Stopping)),
             (false, true) => Err(Refusal::Drop(DropReason::Overload)),
             (false, false) => Ok(client),
+        }
+    }
+
+    /// Where packets are sealed: refuses a session of which some requests may have run and be forgotten.
+    #[inline]
+    fn check_session(
+        &self,
+        now: Time,
+        (client, rpc_id): (PeerId, RpcId),
+        seal: &mut Option<Box<EndpointSeal>>,
+    ) -> Result<(), Refusal> {
+        let Some(seal) = seal else { return Ok(()) };
+        let known = self.clients.known_session(client, rpc_id.session().0);
+        let is_sound = known.is_some_and(|known| self.clients[known].is_sound());
+        if is_sound || seal.may_begin(now) {
+            Ok(())
+        } else {
+            Err(Refusal::Drop(DropReason::Uncertain))
         }
     }
 

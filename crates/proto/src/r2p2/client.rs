@@ -37,7 +37,7 @@ use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::message::payload::Payload;
 use crate::message::reassembly::Arrival;
-use crate::node::{Path, Time};
+use crate::node::{Path, Time, clock_us};
 use crate::order::wheel::Wheel;
 use crate::peer::table::{NOBODY, PeerId};
 use crate::policy::Draws;
@@ -197,6 +197,9 @@ impl Client {
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
+        if call.options.v1 && shared.seal.is_some() {
+            return Err(CallError::NoSealedForm);
+        }
         let limit = if call.options.v1 { V1_REQUEST_MAX } else { shared.config.packets_len_max() }
             .min(shared.config.message_len_max);
         if request.len() > limit {
@@ -221,7 +224,13 @@ impl Client {
             self.begin_v1(index, request);
         } else {
             slot.rid = index.0 as u16;
+            if shared.seal.as_ref().is_some_and(|seal| seal.is_session_due(now)) {
+                self.numbering.renew();
+            }
             let id = self.numbering.draw(&mut self.sessions, RpcId::SEQUENCE_MAX);
+            if let Some(seal) = &mut shared.seal {
+                seal.note_session(now, id.0);
+            }
             slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
             slot.request.begin_even(request, shared.config.segment_len, 1);
         }
@@ -457,6 +466,10 @@ impl Client {
             return;
         }
         shared.metrics.refused += 1;
+        if reason == DropReason::Uncertain && shared.seal.is_some() {
+            // The session may be older than the server, which then takes none of its calls.
+            self.numbering.renew();
+        }
         let words = packet.is_extended().then(|| Rejection::from_payload(packet.payload)).flatten();
         let (mut failure, mut buffer) = (Failure::Refused(reason), Vec::new());
         if let Some(Rejection { code, text }) = words {
@@ -929,11 +942,6 @@ fn is_of_application(reason: DropReason) -> bool {
         | DropReason::Uncertain
         | DropReason::Stopping => false,
     }
-}
-
-/// The clock that a request carries and its answer echoes; never 0, which stands for none.
-pub(super) fn clock_us(now: Time) -> u32 {
-    ((now / 1000) as u32).max(1)
 }
 
 /// True if one clock of requests is before another; they wrap.

@@ -3,14 +3,14 @@
 use tailcut_wire::r2p2::{EXTENDED_LEN, Flags, MessageType, Policy, RequestRepr, SackBody};
 use zerocopy::IntoBytes;
 
-use super::client::{Client, End, Farewell, Slot, clock_us};
+use super::client::{Client, End, Farewell, Slot};
 use super::copies::CopyState;
 use super::pace::Start;
 use super::queue::{Item, Written};
 use super::shared::Shared;
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
-use crate::node::{Attached, Time, Transmit};
+use crate::node::{Attached, Time, Transmit, clock_us};
 
 impl Client {
     pub(super) fn poll_transmit(
@@ -19,7 +19,7 @@ impl Client {
         buffer: &mut [u8],
         shared: &mut Shared,
     ) -> Option<Transmit> {
-        let mut batch = GsoBatch::new(buffer);
+        let mut batch = GsoBatch::with_trailer(buffer, shared.trailer_len());
         self.queue.begin_batch();
         while let Some(item) = self.queue.front() {
             let (key, written) = match item {

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 pub use crate::address::Prefix;
 use crate::peer::limits::Serving;
 use crate::rtt::Bounds;
+use crate::sealed::Sealing;
 
 /// Configuration of an R2P2 endpoint.
 #[derive(Clone, Debug)]
@@ -62,6 +63,9 @@ pub struct Config {
     pub pool: Pool,
     /// Copies of its calls.
     pub cloning: Cloning,
+    /// Keys, where packets are sealed: then nothing that is not sealed is taken, and version 1 is not
+    /// spoken. A server's keys serve alone, a client's call alone. Default none: packets are open.
+    pub seal: Option<Sealing>,
 }
 
 /// What a client does about copies of its idempotent calls, besides taking the first reply of each.
@@ -158,6 +162,7 @@ impl Default for Config {
             serving: Serving::default(),
             pool: Pool::default(),
             cloning: Cloning::default(),
+            seal: None,
         }
     }
 }

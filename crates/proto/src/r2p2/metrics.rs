@@ -3,6 +3,7 @@
 use tailcut_wire::r2p2::Malformed;
 
 use crate::call::counters::{Counters, has_common_counters};
+use crate::sealed::SealMetrics;
 
 /// Counters of both halves of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Metrics {
     pub clones_cancelled: u64,
     /// Server: copies dropped since requests waited, or since they could not be taken.
     pub clones_discarded: u64,
+    /// Those of the seal; zero where packets are open.
+    pub seal: SealMetrics,
 }
 
 impl Metrics {

@@ -51,6 +51,7 @@ use self::shared::Shared;
 use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
+use crate::sealed::TRAILER_LEN;
 
 /// Packets of a reply that a server sends before the client has given credit, and of a request that
 /// goes to a server that has taken longer ones: whoever receives takes so many.
@@ -75,10 +76,14 @@ impl Endpoint {
     /// An endpoint that starts at `now`.
     pub fn new(now: Time, mut config: Config) -> Self {
         config.segment_len = config.segment_len.clamp(64, 65_000);
+        if config.seal.is_some() {
+            // What sealing adds fits the same datagrams.
+            config.segment_len -= TRAILER_LEN as u16;
+        }
         let seed = Numbers::new(&config.secret, b"tables").seed();
         let client = Client::new(&config, seed);
         let server = Server::new(now, &config, (seed, (seed >> 32) as u32));
-        Self { client, server, shared: Shared::new(config) }
+        Self { client, server, shared: Shared::new(now, config) }
     }
 
     /// Counters since the start.
@@ -126,6 +131,13 @@ impl Endpoint {
         self.server.waiting(id).is_some()
     }
 
+    /// The number of the client whose request this is, where packets are sealed.
+    pub fn client_of(&self, id: RequestId) -> Option<u32> {
+        let seal = self.shared.seal.as_ref()?;
+        let (address, rpc_id) = self.server.origin(id)?;
+        seal.client_of(address, rpc_id)
+    }
+
     /// Replies of which packets have never been sent.
     pub fn replies_under_way(&self) -> usize {
         self.server.replies_under_way()
@@ -141,6 +153,15 @@ impl Node for Endpoint {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         let shared = &mut self.shared;
         shared.metrics.datagrams_in += 1;
+        let bytes = match &mut shared.seal {
+            None => bytes,
+            Some(seal) => {
+                let opened = seal.open(now, path.peer, bytes);
+                shared.metrics.seal = seal.metrics();
+                let Some(len) = opened else { return };
+                &mut bytes[..len]
+            }
+        };
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(reason) => return shared.metrics.malformed(reason),
@@ -178,12 +199,23 @@ impl Node for Endpoint {
         if self.server.is_silent() && self.client.is_silent() {
             return None;
         }
-        let from_server = self.server.poll_transmit(buffer, &mut self.shared);
-        from_server.or_else(|| self.client.poll_transmit(now, buffer, &mut self.shared))
+        loop {
+            let from_server = self.server.poll_transmit(buffer, &mut self.shared);
+            let transmit =
+                from_server.or_else(|| self.client.poll_transmit(now, buffer, &mut self.shared))?;
+            // Of one that must not go nothing is left, and what waits behind it goes.
+            if let Some(sealed) = self.shared.sealed(now, transmit, buffer) {
+                return Some(sealed);
+            }
+        }
     }
 
     #[inline]
     fn poll_attached(&mut self, now: Time, buffer: &mut [u8]) -> Option<(Transmit, Attached)> {
+        if self.shared.seal.is_some() {
+            // A payload is sealed in the driver's buffer.
+            return None;
+        }
         // What the server half has to say goes first.
         if !self.server.is_silent() {
             return self.server.poll_attached(buffer, &mut self.shared);

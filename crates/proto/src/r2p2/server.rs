@@ -689,6 +689,12 @@ impl Server {
         matches!(self.slots[index].phase, Phase::Waiting).then_some(index)
     }
 
+    /// The client's address and the id of a request that the application has.
+    pub(super) fn origin(&self, id: RequestId) -> Option<(SocketAddr, RpcId)> {
+        let slot = &self.slots[self.waiting(id)?];
+        Some((slot.path.peer, slot.rpc_id?))
+    }
+
     /// Counts what the client paid and looks at its proof.
     fn validate(
         &mut self,

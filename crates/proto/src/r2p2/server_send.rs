@@ -29,7 +29,7 @@ impl Server {
         buffer: &mut [u8],
         shared: &mut Shared,
     ) -> Option<Transmit> {
-        let mut batch = GsoBatch::new(buffer);
+        let mut batch = GsoBatch::with_trailer(buffer, shared.trailer_len());
         self.batches_since_report += 1;
         if self.batches_since_report >= TRAINS_BETWEEN_REPORTS {
             self.write_reports(&mut batch, shared);

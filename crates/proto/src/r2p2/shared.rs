@@ -7,7 +7,9 @@ use super::config::Config;
 use super::incoming::Incoming;
 use super::metrics::Metrics;
 use crate::buffers::Buffers;
+use crate::node::{Time, Transmit};
 use crate::rpc::Event;
+use crate::sealed::{EndpointSeal, TRAILER_LEN};
 
 /// Passed to both halves with every call.
 #[derive(Debug)]
@@ -20,19 +22,50 @@ pub(super) struct Shared {
     pub(super) events: VecDeque<Event>,
     /// Counters since the start.
     pub(super) metrics: Metrics,
+    /// The seal, where packets are sealed.
+    pub(super) seal: Option<Box<EndpointSeal>>,
     /// Packets that peers may send at this moment, over all messages.
     expected_packets: u32,
 }
 
 impl Shared {
-    pub(super) fn new(config: Config) -> Self {
+    pub(super) fn new(now: Time, config: Config) -> Self {
         let buffers = Buffers::new(config.pool_bytes_max);
+        let seal = config.seal.as_ref().map(|sealing| {
+            Box::new(EndpointSeal::new(now, sealing, &config.secret, config.clients_max))
+        });
         Self {
             config,
             buffers,
             events: VecDeque::new(),
             metrics: Metrics::default(),
+            seal,
             expected_packets: 0,
+        }
+    }
+
+    /// Bytes that each datagram leaves for the seal.
+    #[inline]
+    pub(super) fn trailer_len(&self) -> usize {
+        if self.seal.is_some() { TRAILER_LEN } else { 0 }
+    }
+
+    /// Seals a transmit in place, if packets are sealed. What must not go is taken out of it; `None` if
+    /// nothing is left.
+    #[inline]
+    pub(super) fn sealed(
+        &mut self,
+        now: Time,
+        transmit: Transmit,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        match &mut self.seal {
+            None => Some(transmit),
+            Some(seal) => {
+                let sealed = seal_all(seal, now, transmit, buffer);
+                self.metrics.seal = seal.metrics();
+                sealed
+            }
         }
     }
 
@@ -70,6 +103,25 @@ impl Shared {
         self.expected_packets -= before;
         payload
     }
+}
+
+/// Seals each datagram of a transmit in place.
+fn seal_all(
+    seal: &mut EndpointSeal,
+    now: Time,
+    transmit: Transmit,
+    buffer: &mut [u8],
+) -> Option<Transmit> {
+    let mut len = 0;
+    for start in (0..transmit.len).step_by(transmit.segment_len.max(1)) {
+        let end = (start + transmit.segment_len).min(transmit.len);
+        if seal.seal(now, transmit.to, &mut buffer[start..end]) {
+            buffer.copy_within(start..end, len);
+            len += end - start;
+        }
+    }
+    let segment_len = transmit.segment_len.min(len);
+    (len > 0).then_some(Transmit { len, segment_len, ..transmit })
 }
 
 /// Credit that a message has whatever the others hold.

@@ -231,9 +231,10 @@ impl Router {
             ..RequestRepr::control(MessageType::Claim, id.0 as u16, rpc_id)
         };
         let body = ClaimBody::of_client(arrival.client);
-        for key in &claim.waiting {
+        for at in 0..claim.waiting.len() {
+            let key = self.claims.slots[id].waiting[at];
             let server = self.servers[usize::from(key.slot)].as_ref();
-            let Some(server) = server.filter(|server| server.key == *key) else {
+            let Some(server) = server.filter(|server| server.key == key) else {
                 continue;
             };
             if self.outbox.is_full() {
@@ -242,7 +243,7 @@ impl Router {
             }
             let mut bytes = self.outbox.buffer(repr.header().as_bytes());
             bytes.extend_from_slice(body.as_bytes());
-            self.outbox.push(Datagram { to: server.addr(), from: server.local.into(), bytes });
+            self.send(Datagram { to: server.addr(), from: server.local.into(), bytes });
         }
     }
 

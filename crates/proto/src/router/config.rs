@@ -19,6 +19,7 @@ use crate::node::Time;
 use crate::policy::{Jbsq, PolicySpec};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::overload::OverloadConfig;
+use crate::sealed::Sealing;
 
 /// One server behind the router: one queue, at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,9 @@ pub struct RouterConfig {
     pub servers_max: usize,
     /// Seed of every random choice. Default 0; a router in service takes one that nobody can guess.
     pub seed: u64,
+    /// Keys, where packets are sealed: a router's. Then nothing open is taken, and version 1 is not
+    /// spoken. Default none.
+    pub seal: Option<Sealing>,
 }
 
 impl Default for RouterConfig {
@@ -180,6 +184,7 @@ impl Default for RouterConfig {
             v1_trial_interval_ns: SECOND,
             servers_max: 1_024,
             seed: 0,
+            seal: None,
         }
     }
 }
@@ -210,6 +215,12 @@ impl RouterConfig {
         }
         if self.filter == FilterAt::Router && self.forward != Forward::Keep {
             return Err(RouterError::FilterWithoutKeep);
+        }
+        if self.filter == FilterAt::Router && self.seal.is_some() {
+            return Err(RouterError::FilterSealed);
+        }
+        if self.seal.as_ref().is_some_and(Sealing::is_client) {
+            return Err(RouterError::KeysOfClient);
         }
         let at_most = [
             ("queue_len_max", self.queue_len_max, LEN_MAX),
@@ -248,6 +259,12 @@ pub enum RouterError {
     /// Replies are to come back through a router that does not keep the clients' addresses.
     #[error("a router filters replies only where it keeps the clients' addresses")]
     FilterWithoutKeep,
+    /// Sealed replies are to come back through a router, which has no key of them.
+    #[error("a router does not filter sealed replies: leave that to the clients")]
+    FilterSealed,
+    /// The keys are a client's.
+    #[error("these are a client's keys, by which no other's requests are known: take a router's")]
+    KeysOfClient,
     /// There is a server at that address.
     #[error("there is already a server at {addr}")]
     Exists {

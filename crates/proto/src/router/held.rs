@@ -42,7 +42,7 @@ impl Router {
         bytes.extend_from_slice(HELD_SACK.as_bytes());
         self.metrics.told_held += 1;
         let from = arrival.path.local.into();
-        self.outbox.push(Datagram { to: arrival.client, from, bytes });
+        self.send(Datagram { to: arrival.client, from, bytes });
     }
 
     /// What a refusal says of when to come back, ns; 0 where that has nothing to do with it.

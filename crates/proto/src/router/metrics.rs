@@ -21,6 +21,7 @@ use tailcut_wire::r2p2::{DropReason, Malformed};
 
 use super::config::Speaks;
 use crate::scheduler::Rank;
+use crate::sealed::SealMetrics;
 
 /// A router's counters since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -130,6 +131,8 @@ pub struct RouterMetrics {
     pub outbox_full: u64,
     /// Datagrams dropped because they are longer than the driver's buffer.
     pub oversize: u64,
+    /// Those of the seal; zero where packets are open.
+    pub seal: SealMetrics,
 }
 
 /// Requests refused, by reason.

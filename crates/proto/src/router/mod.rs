@@ -70,7 +70,7 @@ use tailcut_wire::r2p2::{MessageType, Packet};
 use self::arrival::Request;
 use self::claims::Claims;
 use self::ids::Table;
-use self::outbox::Outbox;
+use self::outbox::{Datagram, Outbox};
 use self::outliers::Outliers;
 use self::replies::FilterId;
 use self::server::{Census, Server};
@@ -84,6 +84,7 @@ use crate::policy::{BoundEstimator, Draws, QueueModel};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
+use crate::sealed::RouterSeal;
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -118,6 +119,8 @@ pub struct Router {
     shared: Shared,
     /// Datagrams to send.
     outbox: Outbox,
+    /// The seal, where packets are sealed.
+    seal: Option<Box<RouterSeal>>,
     /// Every random choice.
     draws: Draws,
     /// Derives the bound, where the policy asks for it.
@@ -182,6 +185,9 @@ impl Router {
             upstreams: Upstreams::new((config.seed >> 32) as u32),
             shared: Shared::default(),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
+            seal: config.seal.as_ref().map(|sealing| {
+                Box::new(RouterSeal::new(sealing, draws.word(), config.table_len_max))
+            }),
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
                 .then(BoundEstimator::new),
@@ -256,6 +262,19 @@ impl Router {
         self.close_shared();
     }
 
+    /// Queues a datagram, sealed where packets are. The caller has checked that there is room.
+    fn send(&mut self, mut datagram: Datagram) {
+        if let Some(seal) = &mut self.seal {
+            let is_sealed = seal.seal(self.turned_at, datagram.to, &mut datagram.bytes);
+            self.metrics.seal = seal.metrics();
+            if !is_sealed {
+                self.outbox.recycle(datagram.bytes);
+                return;
+            }
+        }
+        self.outbox.push(datagram);
+    }
+
     /// Nothing is held, placed and not known to be concluded, or to be sent: a closed router can
     /// end. What a silent server has is not waited for.
     pub fn is_idle(&self) -> bool {
@@ -273,7 +292,16 @@ impl Node for Router {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.note_turn(now);
         self.metrics.received += 1;
-        let packet = match Packet::parse(bytes) {
+        let open_len = match &mut self.seal {
+            None => bytes.len(),
+            Some(seal) => {
+                let opened = seal.open(now, path.peer, bytes);
+                self.metrics.seal = seal.metrics();
+                let Some(len) = opened else { return };
+                len
+            }
+        };
+        let packet = match Packet::parse(&bytes[..open_len]) {
             Ok(packet) => packet,
             Err(malformed) => return self.metrics.malformed.count(malformed),
         };

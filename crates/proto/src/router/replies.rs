@@ -72,11 +72,7 @@ impl Router {
             let mut forwarded = self.outbox.buffer(&bytes[..EXTENDED_LEN]);
             forwarded[HEADER_SIZE_AT] = EXTENDED_LEN as u8;
             forwarded.extend_from_slice(&bytes[ROUTED_LEN..]);
-            self.outbox.push(Datagram {
-                to: client,
-                from: Source::Spoofed(path.peer),
-                bytes: forwarded,
-            });
+            self.send(Datagram { to: client, from: Source::Spoofed(path.peer), bytes: forwarded });
             self.metrics.replies_forwarded += 1;
         }
         if let Some(header) = packet.reply_header() {

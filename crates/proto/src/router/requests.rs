@@ -321,7 +321,7 @@ impl Router {
         }
         let (to, server_local) = (server.addr(), server.local);
         let from = self.source(request.arrival.path.peer, server_local);
-        self.outbox.push(Datagram { to, from, bytes: request.bytes });
+        self.send(Datagram { to, from, bytes: request.bytes });
         self.metrics.forwarded += 1;
         self.refresh(now, slot);
     }
@@ -365,7 +365,7 @@ impl Router {
         }
         let (to, from) = (server.addr(), self.source(peer, server.local));
         let bytes = self.outbox.buffer(bytes);
-        self.outbox.push(Datagram { to, from, bytes });
+        self.send(Datagram { to, from, bytes });
         self.metrics.cancelled_forwarded += 1;
     }
 
@@ -443,7 +443,7 @@ impl Router {
             }
         };
         let from = arrival.path.local.into();
-        self.outbox.push(Datagram { to: arrival.client, from, bytes });
+        self.send(Datagram { to: arrival.client, from, bytes });
     }
 
     /// The source of what is sent on for `peer` to a server that reports to `local`.

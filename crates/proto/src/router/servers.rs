@@ -246,7 +246,7 @@ impl Router {
         let repr = RequestRepr { token: server.token, ..control };
         let mut bytes = self.outbox.buffer(repr.header().as_bytes());
         bytes.extend_from_slice(&placed.to_be_bytes());
-        self.outbox.push(Datagram { to, from, bytes });
+        self.send(Datagram { to, from, bytes });
         self.metrics.probes += 1;
         self.metrics.stall_probes += u64::from(cause == ProbeCause::Stall);
     }

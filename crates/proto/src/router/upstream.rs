@@ -133,7 +133,7 @@ impl Router {
         };
         let mut bytes = self.outbox.buffer(repr.header().as_bytes());
         bytes.extend_from_slice(body.as_bytes());
-        self.outbox.push(Datagram { to: to.peer, from: to.local.into(), bytes });
+        self.send(Datagram { to: to.peer, from: to.local.into(), bytes });
         self.upstreams.routers.report_sent();
         self.metrics.reports += 1;
         self.outbox.poll(buffer)
@@ -157,7 +157,7 @@ impl Router {
         let repr = ReplyRepr::control(MessageType::Claimed, packet.rid, rpc_id);
         let mut bytes = self.outbox.buffer(repr.header().as_bytes());
         bytes.push(verdict as u8);
-        self.outbox.push(Datagram { to: path.peer, from: path.local.into(), bytes });
+        self.send(Datagram { to: path.peer, from: path.local.into(), bytes });
     }
 
     fn renounce(&mut self, now: Time, (id, client): (RpcId, SocketAddr), age_ns: u64) -> Verdict {

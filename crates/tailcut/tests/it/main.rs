@@ -12,6 +12,7 @@ mod lifecycle;
 mod memory;
 #[cfg(feature = "tokio")]
 mod preemption;
+mod sealed;
 #[cfg(feature = "tokio")]
 mod streams;
 #[cfg(feature = "tokio")]

@@ -12,6 +12,7 @@ mod display;
 mod emit;
 mod header;
 mod packet;
+pub mod sealed;
 
 pub use emit::{ReplyRepr, RequestRepr, Segment, V1Repr};
 pub use header::{

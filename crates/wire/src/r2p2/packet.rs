@@ -3,6 +3,7 @@
 
 use zerocopy::FromBytes;
 
+use super::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, VERSION_AT};
 use super::{
     BASE_LEN, BaseHeader, ClaimBody, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1,
     Flags, MAGIC, MessageType, Policy, ROUTED_LEN, Rejection, ReplyHeader, RequestHeader, Route,
@@ -77,6 +78,25 @@ pub enum Malformed {
 impl<'a> Packet<'a> {
     /// Reads a datagram. Never panics, whatever the bytes.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        Self::read(bytes, EXTENSION_VERSION)
+    }
+
+    /// Reads a datagram that is open or sealed; of a sealed one the header, and the payload as it is. For
+    /// who watches. Never panics either.
+    pub fn parse_clear(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let version = bytes.get(VERSION_AT).copied();
+        match version.filter(|version| [SEALED_VERSION, HOP_VERSION].contains(version)) {
+            Some(version) if usize::from(bytes[1]) >= EXTENDED_LEN => {
+                let open_len = bytes.len().checked_sub(TRAILER_LEN).ok_or(Malformed::Truncated)?;
+                Self::read(&bytes[..open_len], version)
+            }
+            _ => Self::parse(bytes),
+        }
+    }
+
+    /// Reads a packet without a trailer; one of the extension has this version.
+    #[inline(always)]
+    fn read(bytes: &'a [u8], version: u8) -> Result<Self, Malformed> {
         let Ok((base, rest)) = BaseHeader::ref_from_prefix(bytes) else {
             return Err(Malformed::Truncated);
         };
@@ -94,7 +114,9 @@ impl<'a> Packet<'a> {
         }
         match usize::from(base.header_size) {
             BASE_LEN => Self::parse_v1(base, rest, message_type, policy),
-            EXTENDED_LEN | ROUTED_LEN => Self::parse_extended(bytes, message_type, policy),
+            EXTENDED_LEN | ROUTED_LEN => {
+                Self::parse_extended(bytes, message_type, (policy, version))
+            }
             _ => Err(Malformed::HeaderSize),
         }
     }
@@ -227,12 +249,12 @@ impl<'a> Packet<'a> {
     fn parse_extended(
         bytes: &'a [u8],
         message_type: MessageType,
-        policy: Policy,
+        (policy, version): (Policy, u8),
     ) -> Result<Self, Malformed> {
         let Ok((header, rest)) = RequestHeader::ref_from_prefix(bytes) else {
             return Err(Malformed::Truncated);
         };
-        if header.version != EXTENSION_VERSION {
+        if header.version != version {
             return Err(Malformed::Version);
         }
         let (route, payload) = if usize::from(header.base.header_size) == ROUTED_LEN {

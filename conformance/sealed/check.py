@@ -1,0 +1,165 @@
+#!/usr/bin/env python3
+"""Computes sealed packets again, from docs/sealed.md alone: a second implementation.
+
+Reads packets.txt beside it: `keys`, a server's keys with their lines joined by |, then packets as
+`from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
+(Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
+"""
+
+import pathlib
+import sys
+
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+LABEL = b"tailcut sealed 1 "
+REQUEST, RESPONSE, ACK, DROP, REPLY_ACK, CANCEL = 0, 1, 3, 4, 12, 13
+CLIENT_TO_SERVER = (REQUEST, REPLY_ACK, CANCEL)
+HELD = 0x80
+
+
+def expand(secret, length, *parts):
+    return HKDFExpand(SHA256(), length, LABEL + b"".join(parts)).derive(secret)
+
+
+def number(value, length):
+    return value.to_bytes(length, "big")
+
+
+def siphash24(key, message):
+    """SipHash-2-4 of Aumasson and Bernstein, 64 bits."""
+    mask = (1 << 64) - 1
+    k0, k1 = (int.from_bytes(key[at : at + 8], "little") for at in (0, 8))
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+
+    def rotate(word, by):
+        return (word << by | word >> (64 - by)) & mask
+
+    def rounds(count):
+        for _ in range(count):
+            v[0] = (v[0] + v[1]) & mask
+            v[1] = rotate(v[1], 13) ^ v[0]
+            v[0] = rotate(v[0], 32)
+            v[2] = (v[2] + v[3]) & mask
+            v[3] = rotate(v[3], 16) ^ v[2]
+            v[0] = (v[0] + v[3]) & mask
+            v[3] = rotate(v[3], 21) ^ v[0]
+            v[2] = (v[2] + v[1]) & mask
+            v[1] = rotate(v[1], 17) ^ v[2]
+            v[2] = rotate(v[2], 32)
+
+    padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
+    for at in range(0, len(padded), 8):
+        word = int.from_bytes(padded[at : at + 8], "little")
+        v[3] ^= word
+        rounds(2)
+        v[0] ^= word
+    v[2] ^= 0xFF
+    rounds(4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+class Keys:
+    def __init__(self, text):
+        self.epochs = {}
+        for line in text.split("|"):
+            words = line.split()
+            if words[:1] == ["group"]:
+                self.group = words[1].encode()
+            elif words[:1] == ["cipher"]:
+                aes = words[1] == "aes-128-gcm"
+                self.key_len, self.aead = (16, AESGCM) if aes else (32, ChaCha20Poly1305)
+            elif words[:1] == ["key"]:
+                self.epochs[int(words[1])] = bytes.fromhex(words[3])
+
+    def route(self, epoch):
+        return expand(self.epochs[epoch], 32, b"route\0", self.group)
+
+    def router(self, epoch):
+        return expand(self.route(epoch), 16, b"router\0", self.group)
+
+    def hop(self, epoch, client):
+        return expand(self.route(epoch), 16, b"hop\0", self.group, b"\0", number(client, 4))
+
+    def client(self, epoch, client):
+        return expand(self.epochs[epoch], 32, b"client\0", self.group, b"\0", number(client, 4))
+
+    def request(self, epoch, client, session, began):
+        secret = self.client(epoch, client)
+        return expand(secret, self.key_len, b"request\0", number(session, 8), began)
+
+    def reply(self, epoch, client, instance):
+        return expand(self.client(epoch, client), self.key_len, b"reply\0", instance)
+
+
+def blanked(header):
+    """What the sender has authenticated of a header: of one with a route block, not what routers write."""
+    header = bytearray(header)
+    if len(header) == 72:
+        header[20] &= ~0x0E
+        header[28:32] = bytes(4)
+        header[46:48] = bytes(2)
+        header[48:72] = bytes(24)
+    return bytes(header)
+
+
+def check_hop(packet, hop_key):
+    header_len = packet[1]
+    covered = packet[:header_len] + packet[-32:-8] if packet[21] == 2 else packet[:-8]
+    return number(siphash24(hop_key, covered), 8) == packet[-8:]
+
+
+def check(keys, clients, source, to, packet):
+    """The number of the client that the packet is from or for; None where it is forged."""
+    header_len, kind = packet[1], packet[2] >> 4
+    header, sealed, rest = packet[:header_len], packet[header_len:-16], packet[-16:]
+    high, epoch, low, hop = rest[:3], rest[3], rest[4:8], rest[8:]
+    if packet[21] == 3:
+        if sealed[-16:] != bytes(16):
+            return None
+        # A router's word to a client is under that client's key, all others under the routers'.
+        to_client = kind == DROP or kind == ACK and packet[20] & HELD
+        client = clients.get(to, 0) if to_client else 0
+        key = keys.hop(epoch, client) if to_client else keys.router(epoch)
+        return client if check_hop(packet, key) else None
+    if kind in CLIENT_TO_SERVER:
+        client = int.from_bytes(high, "big")
+        is_routed = header_len == 72 and header[66] != 0
+        if not check_hop(packet, keys.router(epoch) if is_routed else keys.hop(epoch, client)):
+            return None
+        if not is_routed:
+            clients[source] = client
+        session = int.from_bytes(header[8:13], "big")
+        key = keys.request(epoch, client, session, low)
+        nonce = b"\0" + header[13:16] + header[24:28] + header[22:24] + bytes(2)
+        aad = blanked(header) + rest[:8]
+    else:
+        client = clients[to]
+        key = keys.reply(epoch, client, hop)
+        nonce = bytes(5) + high + low
+        aad = header + rest
+    cipher = keys.aead(key)
+    payload = cipher.decrypt(nonce, sealed, aad)
+    return client if cipher.encrypt(nonce, payload, aad) == sealed else None
+
+
+def main():
+    # The paper's own vector, Appendix A.
+    assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
+    path = pathlib.Path(__file__).with_name("packets.txt")
+    keys, clients, count = None, {}, 0
+    for at, line in enumerate(path.read_text().splitlines(), 1):
+        words = line.split(" ", 1)
+        if words[0] == "keys":
+            keys, clients = Keys(words[1]), {}
+            continue
+        source, to, packet = line.split()
+        if check(keys, clients, source, to, bytes.fromhex(packet)) is None:
+            sys.exit(f"{path}:{at}: the packet is not what it should be")
+        count += 1
+    print(f"{count} sealed packets are what they should be")
+
+
+if __name__ == "__main__":
+    main()

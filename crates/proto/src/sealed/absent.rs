@@ -1,0 +1,91 @@
+//! Sealed R2P2 on a machine that ring does not know: there is no seal, and no way to make one.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::RpcId;
+
+use crate::node::Time;
+
+/// Bytes that sealing adds to a packet.
+pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
+
+/// What is needed to seal; there is none here.
+#[derive(Clone, Debug)]
+pub enum Sealing {}
+
+impl Sealing {
+    /// True if the keys are a client's.
+    pub fn is_client(&self) -> bool {
+        match *self {}
+    }
+}
+
+/// The seal of an endpoint; there is none here.
+#[derive(Debug)]
+pub enum EndpointSeal {}
+
+/// The seal of a router; there is none here.
+#[derive(Debug)]
+pub enum RouterSeal {}
+
+/// Counters of a seal: zero here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealMetrics {}
+
+#[expect(missing_docs, reason = "they are those of the seal, and are never called")]
+impl EndpointSeal {
+    pub fn new(_now: Time, sealing: &Sealing, _secret: &[u8; 16], _clients_max: usize) -> Self {
+        match *sealing {}
+    }
+
+    pub fn metrics(&self) -> SealMetrics {
+        match *self {}
+    }
+
+    pub fn open(&mut self, _now: Time, _peer: SocketAddr, _bytes: &mut [u8]) -> Option<usize> {
+        match *self {}
+    }
+
+    pub fn seal(&mut self, _now: Time, _to: SocketAddr, _bytes: &mut [u8]) -> bool {
+        match *self {}
+    }
+
+    pub fn is_session_due(&self, _now: Time) -> bool {
+        match *self {}
+    }
+
+    pub fn note_session(&mut self, _now: Time, _session: u64) {
+        match *self {}
+    }
+
+    pub fn may_begin(&mut self, _now: Time) -> bool {
+        match *self {}
+    }
+
+    pub fn note_known(&mut self) {
+        match *self {}
+    }
+
+    pub fn client_of(&self, _address: SocketAddr, _rpc_id: RpcId) -> Option<u32> {
+        match *self {}
+    }
+}
+
+#[expect(missing_docs, reason = "they are those of the seal, and are never called")]
+impl RouterSeal {
+    pub fn new(sealing: &Sealing, _seed: u64, _clients_max: usize) -> Self {
+        match *sealing {}
+    }
+
+    pub fn metrics(&self) -> SealMetrics {
+        match *self {}
+    }
+
+    pub fn open(&mut self, _now: Time, _peer: SocketAddr, _bytes: &mut [u8]) -> Option<usize> {
+        match *self {}
+    }
+
+    pub fn seal(&mut self, _now: Time, _to: SocketAddr, _bytes: &mut Vec<u8>) -> bool {
+        match *self {}
+    }
+}

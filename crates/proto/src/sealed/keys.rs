@@ -1,0 +1,256 @@
+//! Keys of a service group: who holds which, and what is derived from them.
+//!
+//! ```text
+//! group secret (servers)          one for each epoch, 32 random bytes
+//!   |- route secret (routers)     places, reports and refusals; no payload
+//!   |    |- router key            router <-> server, router <-> router
+//!   |    '- hop key of a client   client <-> router, and client -> server
+//!   '- client secret (a client)
+//!        |- request key           of a session: client -> server
+//!        '- reply key             of a server's instance: server -> client
+//! ```
+//!
+//! All of it is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
+//! they are dropped, except those that ring has expanded, which it does not wipe.
+
+use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroize;
+
+use super::primitives::{AeadKey, Cipher, Prk};
+use crate::node::Time;
+
+/// Who a file of keys is for, and so what its secrets are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A server: holds the group's secrets, and can act as anyone.
+    Server,
+    /// A router: authenticates and places, and can read no payload.
+    Router,
+    /// The client of this number, at most [`CLIENT_MAX`].
+    Client(u32),
+}
+
+/// Highest number of a client.
+pub const CLIENT_MAX: u32 = (1 << 24) - 1;
+
+/// A secret, wiped when it is dropped and never printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub(super) [u8; 32]);
+
+/// The key of one epoch, as a role has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EpochKey {
+    /// Its number on the wire.
+    pub epoch: u8,
+    /// When clients begin to use it: Unix time, ms.
+    pub from_ms: u64,
+    /// The role's secret.
+    pub secret: Secret,
+    /// A client's hop key; zero for the others, who derive it.
+    pub hop: [u8; 16],
+}
+
+/// The keys of a group as one role has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys {
+    /// Whose they are.
+    pub role: Role,
+    /// The group's name, which is in every label.
+    pub group: String,
+    /// The group's AEAD.
+    pub cipher: Cipher,
+    /// By time, the oldest first; at least one.
+    pub epochs: Vec<EpochKey>,
+}
+
+/// What an endpoint or a router needs to seal: keys, and the clock by which they are told apart.
+#[derive(Clone, Debug)]
+pub struct Sealing {
+    /// A server's or a router's keys, or a client's. An endpoint with a server's keys serves alone; one
+    /// with a client's calls alone.
+    pub keys: Arc<Keys>,
+    /// Wall-clock time at the node's time 0: Unix time, ns.
+    pub clock_ns: u64,
+    /// Furthest that a client's clock may be ahead of a server's, ms: its first requests are dropped until
+    /// the server's clock has come so far, and sent again. Of one that is further ahead all are refused.
+    /// Default [`CLOCK_TOLERANCE_MS`].
+    pub clock_tolerance_ms: u64,
+}
+
+/// The default of [`Sealing::clock_tolerance_ms`]: hosts of a datacenter that keep time are within 10 ms.
+pub const CLOCK_TOLERANCE_MS: u64 = 100;
+
+impl Sealing {
+    /// Sealing with these keys at a host whose wall clock was `clock_ns` at the node's time 0.
+    pub fn new(keys: Arc<Keys>, clock_ns: u64) -> Self {
+        Self { keys, clock_ns, clock_tolerance_ms: CLOCK_TOLERANCE_MS }
+    }
+
+    /// True if the keys are a client's.
+    pub fn is_client(&self) -> bool {
+        matches!(self.keys.role, Role::Client(_))
+    }
+}
+
+impl Secret {
+    /// A secret of random bytes.
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Its bytes, to be written to a file of keys.
+    pub fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+impl Keys {
+    /// A group's keys as another role is given them: derived, so that it can derive no more than its own.
+    /// `None` unless these are a server's.
+    pub fn for_role(&self, role: Role) -> Option<Self> {
+        if self.role != Role::Server {
+            return None;
+        }
+        let derive = |key: &EpochKey| {
+            let master = Master::of_server(key, &self.group);
+            let (secret, hop) = match role {
+                Role::Server => (key.secret.clone(), [0; 16]),
+                Role::Router => (master.route_secret, [0; 16]),
+                Role::Client(client) => (master.client_secret(client), master.hop_bytes(client)),
+            };
+            EpochKey { secret, hop, ..key.clone() }
+        };
+        Some(Self { role, epochs: self.epochs.iter().map(derive).collect(), ..self.clone() })
+    }
+
+    /// The place of the key that clients use at a time: the newest that has begun, else the first.
+    pub fn current(&self, wall_ms: u64) -> usize {
+        self.epochs.iter().rposition(|key| key.from_ms <= wall_ms).unwrap_or(0)
+    }
+
+    /// The place of the key of an epoch, if packets of it are taken at a time: of the current epoch, the
+    /// one before and the one after, so that no call is lost by a rotation or a clock that is off.
+    pub(super) fn accepted(&self, wall_ms: u64, epoch: u8) -> Option<usize> {
+        let current = self.current(wall_ms);
+        let span = current.saturating_sub(1)..(current + 2).min(self.epochs.len());
+        span.into_iter().find(|&at| self.epochs[at].epoch == epoch)
+    }
+}
+
+/// What follows from the secret of an epoch for servers and routers.
+pub(super) struct Master {
+    /// A server's alone: the group secret.
+    prk: Option<Prk>,
+    /// What routers are given.
+    route_secret: Secret,
+    /// To derive from that.
+    route: Prk,
+    /// Between routers and servers.
+    pub(super) router_key: [u8; 16],
+    /// The group's name.
+    group: String,
+}
+
+impl fmt::Debug for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Master")
+    }
+}
+
+impl Master {
+    pub(super) fn of_server(key: &EpochKey, group: &str) -> Self {
+        let prk = Prk::new(&key.secret.0);
+        let route_secret = Secret(prk.expand(&[LABEL, b"route", &[0], group.as_bytes()]));
+        Self { prk: Some(prk), ..Self::of_router(&route_secret, group) }
+    }
+
+    pub(super) fn of_router(route_secret: &Secret, group: &str) -> Self {
+        let route = Prk::new(&route_secret.0);
+        let router_key = route.expand(&[LABEL, b"router", &[0], group.as_bytes()]);
+        let (route_secret, group) = (route_secret.clone(), group.to_owned());
+        Self { prk: None, route_secret, route, router_key, group }
+    }
+
+    /// The hop key of a client.
+    pub(super) fn hop_bytes(&self, client: u32) -> [u8; 16] {
+        let parts: &[&[u8]] =
+            &[LABEL, b"hop", &[0], self.group.as_bytes(), &[0], &client.to_be_bytes()];
+        self.route.expand(parts)
+    }
+
+    fn client_secret(&self, client: u32) -> Secret {
+        let prk = self.prk.as_ref().expect("these are a server's keys");
+        let group = self.group.as_bytes();
+        Secret(prk.expand(&[LABEL, b"client", &[0], group, &[0], &client.to_be_bytes()]))
+    }
+
+    /// The keys of one client.
+    pub(super) fn client(&self, client: u32, cipher: Cipher) -> ClientSecret {
+        ClientSecret::new(&self.client_secret(client), cipher)
+    }
+}
+
+/// What follows from the secret of a client in an epoch.
+#[derive(Clone, Debug)]
+pub(super) struct ClientSecret {
+    /// To derive from it.
+    prk: Prk,
+    /// The group's.
+    cipher: Cipher,
+}
+
+impl ClientSecret {
+    pub(super) fn new(secret: &Secret, cipher: Cipher) -> Self {
+        Self { prk: Prk::new(&secret.0), cipher }
+    }
+
+    /// The key of a session's packets to servers. `began` is when it began, in ticks.
+    pub(super) fn request_key(&self, session: u64, began: u32) -> AeadKey {
+        let parts: &[&[u8]] =
+            &[LABEL, b"request", &[0], &session.to_be_bytes(), &began.to_be_bytes()];
+        self.prk.aead(self.cipher, parts)
+    }
+
+    /// The key of a server's packets: of the instance that it has drawn at its start.
+    pub(super) fn reply_key(&self, instance: u64) -> AeadKey {
+        self.prk.aead(self.cipher, &[LABEL, b"reply", &[0], &instance.to_be_bytes()])
+    }
+}
+
+/// The wall clock of a node, and the keys that hold at a time.
+#[derive(Clone, Debug)]
+pub(super) struct WallClock {
+    /// Unix time at the node's time 0, ns.
+    pub(super) zero_ns: u64,
+}
+
+impl WallClock {
+    pub(super) fn ms(&self, now: Time) -> u64 {
+        self.zero_ns.saturating_add(now) / 1_000_000
+    }
+
+    pub(super) fn us(&self, now: Time) -> u64 {
+        self.zero_ns.saturating_add(now) / 1_000
+    }
+}
+
+/// The start of every label.
+const LABEL: &[u8] = b"tailcut sealed 1 ";
+
+/// Milliseconds of a tick, in which sessions say when they began, counted from the start of the epoch: 32
+/// bits of them last for 49 days, by which a key must have been rotated.
+pub(super) const TICK_MS: u64 = 1;

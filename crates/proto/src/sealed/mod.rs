@@ -1,0 +1,160 @@
+//! Sealed R2P2: payloads encrypted and authenticated from end to end, headers clear and
+//! authenticated, so that a router which holds no key of a payload can place requests.
+//!
+//! A seal stands between a node and the network. What arrives is opened in place before the node
+//! parses it, and what the node has written is sealed in place, in room that the node has left:
+//!
+//! | packet | from, to | payload | header | what a router writes |
+//! |---|---|---|---|---|
+//! | REQUEST, REPLY_ACK, CANCEL | client, server | sealed | associated data | hop tag, anew at each router |
+//! | RESPONSE, ACK, DROP | server, client | sealed | associated data | none |
+//! | PROBE, CLAIM, FEEDBACK, CLAIMED, ACK | router, server | clear | hop tag | none |
+//! | ACK with HELD, DROP | router, client | clear | hop tag | none |
+//!
+//! | an arriving packet is | then |
+//! |---|---|
+//! | open, or of version 1 | counted, dropped |
+//! | of an epoch that is not accepted | counted, dropped |
+//! | without its hop tag | counted, dropped, before anything else is derived |
+//! | not what was sealed | counted, dropped |
+//! | genuine | the node hears of it |
+//!
+//! Invariant: nothing that is not genuine makes a node remember anything, and no nonce is used twice
+//! under a key. `docs/sealed.md` is the normative text.
+
+mod endpoint;
+mod keys;
+mod packet;
+mod primitives;
+mod reader;
+mod router;
+mod text;
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+pub use self::endpoint::EndpointSeal;
+pub use self::keys::{CLIENT_MAX, CLOCK_TOLERANCE_MS, EpochKey, Keys, Role, Sealing, Secret};
+pub use self::primitives::Cipher;
+pub use self::reader::Reader;
+pub use self::router::RouterSeal;
+pub use self::text::KeysError;
+pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
+
+use crate::address::AddressKey;
+use crate::keyed::KeyedState;
+
+/// Counters of a seal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealMetrics {
+    /// Datagrams dropped because they are not sealed, or of a type that has no business here.
+    pub unsealed: u64,
+    /// Datagrams dropped because they name an epoch or a session whose keys are not at hand.
+    pub unknown_keys: u64,
+    /// Datagrams dropped because a tag is not that of the key.
+    pub forged: u64,
+    /// Packets between router and server dropped because a later one has come, or the same.
+    pub replayed: u64,
+    /// Requests refused because their session may be older than the server, or is at another address.
+    pub stale_sessions: u64,
+    /// Requests dropped because their session begins in a moment by this server's clock.
+    pub ahead: u64,
+    /// Datagrams not sent because the keys for their peer are not at hand.
+    pub unsealable: u64,
+}
+
+/// Why a datagram is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    Unsealed,
+    UnknownKeys,
+    Forged,
+    Replayed,
+    Ahead,
+}
+
+impl SealMetrics {
+    fn count(&mut self, cause: Cause) {
+        let counter = match cause {
+            Cause::Unsealed => &mut self.unsealed,
+            Cause::UnknownKeys => &mut self.unknown_keys,
+            Cause::Forged => &mut self.forged,
+            Cause::Replayed => &mut self.replayed,
+            Cause::Ahead => &mut self.ahead,
+        };
+        *counter += 1;
+    }
+}
+
+/// What a node remembers of authenticated peers: the oldest make room.
+#[derive(Debug)]
+struct Peers<T> {
+    /// What is remembered of each.
+    by_address: HashMap<AddressKey, T, KeyedState>,
+    /// In the order in which they were added.
+    order: VecDeque<SocketAddr>,
+    /// Most of them.
+    len_max: usize,
+}
+
+impl<T> Peers<T> {
+    fn new(len_max: usize, seed: u64) -> Self {
+        let by_address = HashMap::with_hasher(KeyedState::with_seed(seed));
+        Self { by_address, order: VecDeque::new(), len_max: len_max.max(1) }
+    }
+
+    fn find(&self, address: SocketAddr) -> Option<&T> {
+        self.by_address.get(&AddressKey(address))
+    }
+
+    /// The record of an address, made if need be.
+    fn entry(&mut self, address: SocketAddr, new: impl FnOnce() -> T) -> &mut T {
+        let key = AddressKey(address);
+        if !self.by_address.contains_key(&key) {
+            if self.order.len() >= self.len_max
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.by_address.remove(&AddressKey(oldest));
+            }
+            self.order.push_back(address);
+        }
+        self.by_address.entry(key).or_insert_with(new)
+    }
+}
+
+/// The times of the latest packets of neighbours, by which older ones are known.
+#[derive(Debug)]
+struct Latest(Peers<u64>);
+
+impl Latest {
+    fn new(seed: u64) -> Self {
+        Self(Peers::new(NEIGHBOURS_MAX, seed))
+    }
+
+    /// Takes a packet of a neighbour; `false` if one as late has come before.
+    fn advances(&mut self, peer: SocketAddr, time: u64) -> bool {
+        let latest = self.0.entry(peer, || 0);
+        let is_later = time > *latest;
+        if is_later {
+            *latest = time;
+        }
+        is_later
+    }
+}
+
+/// Routers and servers that a node has heard of, which hold a key that no client has.
+const NEIGHBOURS_MAX: usize = 4_096;
+
+/// Counts the packets of one node that name their time: strictly rising.
+#[derive(Debug, Default)]
+struct Times(u64);
+
+impl Times {
+    fn next(&mut self, wall_us: u64) -> u64 {
+        self.0 = wall_us.max(self.0 + 1);
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! One packet, sealed and opened in place, given the keys. No state.
+
+use std::hash::Hasher;
+
+use siphasher::sip::SipHasher24;
+use tailcut_wire::r2p2::sealed::{
+    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT, blank_route,
+};
+use tailcut_wire::r2p2::{
+    EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::primitives::AeadKey;
+
+/// A sealed datagram, split.
+pub(super) struct Parts<'a> {
+    /// The header with the route block, if it has one.
+    pub(super) header: &'a mut [u8],
+    /// The payload and the AEAD's tag behind it.
+    pub(super) payload_and_tag: &'a mut [u8],
+    /// What follows the tag.
+    pub(super) rest: &'a mut [u8],
+}
+
+/// What is read of a sealed datagram before anything of it is believed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Glance {
+    /// What it says it is.
+    pub(super) kind: MessageType,
+    /// Of the two versions, the one that is sealed from end to end.
+    pub(super) is_sealed: bool,
+    /// The call, or 0.
+    pub(super) rpc_id: u64,
+    /// A router has written into the route block.
+    pub(super) is_routed: bool,
+    /// Its last bytes.
+    pub(super) trailer: Trailer,
+}
+
+/// Reads what has the form of a sealed datagram; `None` for all else.
+pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
+    let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
+    let header_len = usize::from(header.base.header_size);
+    let is_long_enough = bytes.len() >= header_len + TRAILER_LEN;
+    let is_known = matches!(header_len, EXTENDED_LEN | ROUTED_LEN)
+        && matches!(header.version, SEALED_VERSION | HOP_VERSION);
+    if header.base.magic != MAGIC || !is_known || !is_long_enough {
+        return None;
+    }
+    let has_route = header_len == ROUTED_LEN;
+    let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
+    Some(Glance {
+        kind: MessageType::from_byte(header.base.type_policy)?,
+        is_sealed: header.version == SEALED_VERSION,
+        rpc_id: header.rpc_id.get(),
+        is_routed: has_route && bytes[ROUTED_AT] != 0,
+        trailer: *trailer,
+    })
+}
+
+/// Splits what [`glance`] has read, or what is about to be sealed.
+pub(super) fn split(bytes: &mut [u8]) -> Parts<'_> {
+    let header_len = usize::from(bytes[1]);
+    let (header, rest) = bytes.split_at_mut(header_len);
+    let (payload_and_tag, rest) = rest.split_at_mut(rest.len() - REST_LEN);
+    Parts { header, payload_and_tag, rest }
+}
+
+/// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it. With a hop
+/// key, the hop tag is written too.
+pub(super) fn seal(
+    bytes: &mut [u8],
+    key: &AeadKey,
+    nonce: [u8; 12],
+    (trailer, hop_key): (&Trailer, Option<&[u8; 16]>),
+) {
+    bytes[VERSION_AT] = SEALED_VERSION;
+    let parts = split(bytes);
+    parts.rest.copy_from_slice(&trailer.as_bytes()[TAG_LEN..]);
+    let (payload, tag) = parts.payload_and_tag.split_at_mut(parts.payload_and_tag.len() - TAG_LEN);
+    let aad = Aad::new(parts.header, trailer, hop_key.is_none());
+    tag.copy_from_slice(&key.seal(nonce, aad.bytes(), payload));
+    if let Some(hop_key) = hop_key {
+        write_hop(bytes, hop_key);
+    }
+}
+
+/// Opens a packet; `false` if it is forged. `has_hop` says that it bears a hop tag, which has been
+/// looked at. What is left is an open packet and, behind it, [`TRAILER_LEN`] bytes.
+pub(super) fn open(bytes: &mut [u8], key: &AeadKey, nonce: [u8; 12], has_hop: bool) -> bool {
+    let Ok((_, &trailer)) = Trailer::ref_from_suffix(bytes) else { return false };
+    let parts = split(bytes);
+    let aad = Aad::new(parts.header, &trailer, !has_hop);
+    let is_genuine = key.open(nonce, aad.bytes(), parts.payload_and_tag);
+    if is_genuine {
+        bytes[VERSION_AT] = EXTENSION_VERSION;
+    }
+    is_genuine
+}
+
+/// Authenticates a packet for its next hop: the trailer has yet to be written.
+pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &[u8; 16]) {
+    bytes[VERSION_AT] = HOP_VERSION;
+    let at = bytes.len() - TRAILER_LEN;
+    bytes[at..].copy_from_slice(trailer.as_bytes());
+    write_hop(bytes, hop_key);
+}
+
+/// Writes the hop tag of a packet that is otherwise ready.
+pub(super) fn write_hop(bytes: &mut [u8], hop_key: &[u8; 16]) {
+    let tag = hop_tag(bytes, hop_key);
+    let at = bytes.len() - HOP_LEN;
+    bytes[at..].copy_from_slice(&tag.to_be_bytes());
+}
+
+/// True if the hop tag of a packet is that of the key. Both are compared as one word, so that how long it
+/// takes tells nothing.
+pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &[u8; 16]) -> bool {
+    let at = bytes.len() - HOP_LEN;
+    hop_tag(bytes, hop_key).to_be_bytes() == bytes[at..]
+}
+
+/// SipHash-2-4 over the header, and of what is sealed over the tag, which stands for the payload; of what is
+/// not, over the payload too.
+fn hop_tag(bytes: &[u8], hop_key: &[u8; 16]) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(hop_key);
+    let covered = &bytes[..bytes.len() - HOP_LEN];
+    if bytes[VERSION_AT] == SEALED_VERSION {
+        hasher.write(&covered[..usize::from(bytes[1])]);
+        hasher.write(&covered[covered.len() + HOP_LEN - TRAILER_LEN..]);
+    } else {
+        hasher.write(covered);
+    }
+    hasher.finish()
+}
+
+/// The nonce of a packet to a server: the sequence, the microsecond and the count within it. The session
+/// and when it began are in the key.
+pub(super) fn request_nonce(header: &[u8]) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    // The low 24 bits of the id, the client's clock, and the field that is reserved in open packets.
+    nonce[1..4].copy_from_slice(&header[13..16]);
+    nonce[4..8].copy_from_slice(&header[CLOCK_AT..CLOCK_AT + 4]);
+    nonce[8..10].copy_from_slice(&header[COUNT_AT..COUNT_AT + 2]);
+    nonce
+}
+
+/// The nonce of a packet from a server: its count.
+pub(super) fn reply_nonce(trailer: &Trailer) -> [u8; 12] {
+    let mut nonce = [0; 12];
+    nonce[4..].copy_from_slice(&trailer.count().to_be_bytes());
+    nonce
+}
+
+/// A trailer with 56 bits of a count, or with a client and a time.
+pub(super) fn trailer(high: u32, epoch: u8, low: u32, hop: u64) -> Trailer {
+    let [_, a, b, c] = high.to_be_bytes();
+    Trailer { tag: [0; TAG_LEN], high: [a, b, c], epoch, low: low.into(), hop: hop.into() }
+}
+
+/// Associated data: the header as its sender wrote it, and what follows the AEAD's tag, but a hop tag.
+struct Aad {
+    /// At their beginning.
+    bytes: [u8; ROUTED_LEN + REST_LEN],
+    /// How many they are.
+    len: usize,
+}
+
+impl Aad {
+    fn new(header: &[u8], trailer: &Trailer, has_instance: bool) -> Self {
+        let mut bytes = [0; ROUTED_LEN + REST_LEN];
+        let (head, rest) = bytes.split_at_mut(header.len());
+        head.copy_from_slice(header);
+        blank_route(head);
+        let rest_len = if has_instance { REST_LEN } else { REST_LEN - HOP_LEN };
+        rest[..rest_len].copy_from_slice(&trailer.as_bytes()[TAG_LEN..TAG_LEN + rest_len]);
+        let len = header.len() + rest_len;
+        Self { bytes, len }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Place of the count within a microsecond, towards a server: reserved in open packets.
+pub(super) const COUNT_AT: usize = 22;
+/// Place of the client's clock.
+pub(super) const CLOCK_AT: usize = 24;
+/// Place of `routed`.
+const ROUTED_AT: usize = 66;
+const TAG_LEN: usize = 16;
+const HOP_LEN: usize = 8;
+/// Bytes of the trailer behind the AEAD's tag.
+const REST_LEN: usize = TRAILER_LEN - TAG_LEN;

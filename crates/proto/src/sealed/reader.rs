@@ -1,0 +1,78 @@
+//! A reader of captures: opens what has been recorded, given a server's keys.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::{MessageType, RpcId};
+
+use super::endpoint::client_address;
+use super::keys::{Keys, Master, Role};
+use super::packet::{self, Glance, glance, reply_nonce, request_nonce};
+use crate::keyed::KeyedState;
+
+/// Opens packets in the order in which they were captured.
+#[derive(Debug)]
+pub struct Reader {
+    /// A server's.
+    keys: Keys,
+    /// By place of the epoch.
+    masters: Vec<Master>,
+    /// Clients of sessions, by address, as their requests have told.
+    clients: HashMap<(SocketAddr, u64), u32, KeyedState>,
+}
+
+impl Reader {
+    /// A reader with these keys; `None` unless they are a server's, which alone open everything.
+    pub fn new(keys: Keys) -> Option<Self> {
+        if keys.role != Role::Server {
+            return None;
+        }
+        let masters = keys.epochs.iter().map(|key| Master::of_server(key, &keys.group)).collect();
+        let clients = HashMap::with_hasher(KeyedState::with_seed(0));
+        Some(Self { keys, masters, clients })
+    }
+
+    /// Opens a packet that went from one address to another, in place: what is left is an open packet
+    /// before the trailer. `false` where it is not sealed by these keys, and of a reply also where no packet
+    /// of its client has come before; the packet is then as it was, but for its payload.
+    pub fn open(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &mut [u8]) -> bool {
+        let Some(seen) = glance(bytes).filter(|seen| seen.is_sealed) else { return false };
+        let epoch = seen.trailer.epoch;
+        let Some(at) = self.keys.epochs.iter().position(|key| key.epoch == epoch) else {
+            return false;
+        };
+        let session = RpcId(seen.rpc_id).session().0;
+        match seen.kind {
+            MessageType::Request | MessageType::ReplyAck | MessageType::Cancel => {
+                self.open_request((at, session), from, &seen, bytes)
+            }
+            _ => {
+                let Some(&client) = self.clients.get(&(to, session)) else { return false };
+                let secret = self.masters[at].client(client, self.keys.cipher);
+                let key = secret.reply_key(seen.trailer.hop.get());
+                packet::open(bytes, &key, reply_nonce(&seen.trailer), false)
+            }
+        }
+    }
+
+    fn open_request(
+        &mut self,
+        (at, session): (usize, u64),
+        from: SocketAddr,
+        seen: &Glance,
+        bytes: &mut [u8],
+    ) -> bool {
+        let client = seen.trailer.client();
+        let secret = self.masters[at].client(client, self.keys.cipher);
+        let key = secret.request_key(session, seen.trailer.low.get());
+        let nonce = request_nonce(bytes);
+        let is_genuine = packet::open(bytes, &key, nonce, true);
+        if is_genuine && self.clients.len() < CLIENTS_MAX {
+            self.clients.insert((client_address(bytes, seen, from), session), client);
+        }
+        is_genuine
+    }
+}
+
+/// Sessions that are remembered; replies of further ones stay sealed.
+const CLIENTS_MAX: usize = 1 << 20;

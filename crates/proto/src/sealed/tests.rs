@@ -1,0 +1,630 @@
+//! Endpoints and routers whose packets are sealed, over a network in memory.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::*;
+use crate::node::{Node, Path, Source, Time};
+use crate::r2p2::{Config, Endpoint};
+use crate::router::{Router, RouterConfig, ServerConfig, Speaks};
+use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
+
+const CLIENT: &str = "10.0.0.1:1000";
+const STRANGER: &str = "10.0.0.9:9000";
+const ROUTER: &str = "10.0.0.2:8000";
+const SERVER: &str = "10.0.0.3:8000";
+const MS: Time = 1_000_000;
+/// When nodes start, ns: and by the wall clock, since theirs was 0 at their time 0.
+const START: Time = 10_000 * MS;
+
+fn at(address: &str) -> SocketAddr {
+    address.parse().unwrap()
+}
+
+/// A group's keys: one used from the start of time, the next from `next_ms`.
+fn keys(cipher: Cipher, next_ms: u64) -> Keys {
+    let key = |epoch, from_ms| EpochKey {
+        epoch,
+        from_ms,
+        secret: Secret::new([epoch; 32]),
+        hop: [0; 16],
+    };
+    let epochs = vec![key(7, 0), key(8, next_ms)];
+    Keys { role: Role::Server, group: "test".into(), cipher, epochs }
+}
+
+fn sealing(keys: &Keys, role: Role) -> Option<Sealing> {
+    Some(Sealing::new(Arc::new(keys.for_role(role).unwrap()), 0))
+}
+
+/// A datagram under way.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sent {
+    from: SocketAddr,
+    to: SocketAddr,
+    bytes: Vec<u8>,
+}
+
+/// A client, perhaps a router, and a server that echoes.
+struct Net {
+    now: Time,
+    client: Endpoint,
+    router: Option<Router>,
+    server: Endpoint,
+    keys: Keys,
+    /// All that was sent.
+    log: Vec<Sent>,
+    /// Requests that have run.
+    runs: usize,
+    /// By the number at the beginning of those that have one.
+    runs_of: std::collections::BTreeMap<u64, usize>,
+    /// How calls have ended.
+    ended: Vec<Result<Vec<u8>, Failure>>,
+    /// The numbers of the clients of requests.
+    clients: Vec<Option<u32>>,
+    /// Every so many datagrams one is lost; 0 for none.
+    loss: usize,
+}
+
+impl Net {
+    fn new(keys: Keys, is_routed: bool) -> Self {
+        let client = Config { secret: [1; 16], ..Config::default() };
+        let client = Config { seal: sealing(&keys, Role::Client(17)), ..client };
+        let router = is_routed.then(|| {
+            let server = ServerConfig { addr: at(SERVER), speaks: Speaks::Extension };
+            let seal = sealing(&keys, Role::Router);
+            let config = RouterConfig { servers: vec![server], seal, ..RouterConfig::default() };
+            Router::new(START, config).unwrap()
+        });
+        Self {
+            now: START + 2 * MS,
+            client: Endpoint::new(START, client),
+            router,
+            server: server(START, &keys, 2),
+            keys,
+            log: Vec::new(),
+            runs: 0,
+            runs_of: Default::default(),
+            ended: Vec::new(),
+            clients: Vec::new(),
+            loss: 0,
+        }
+    }
+
+    fn target(&self) -> SocketAddr {
+        at(if self.router.is_some() { ROUTER } else { SERVER })
+    }
+
+    fn begin(&mut self, payload: &[u8]) {
+        let call = Call {
+            target: self.target(),
+            payload: payload.to_vec(),
+            deadline: self.now + 500 * MS,
+            context: 0,
+            options: CallOptions::default(),
+        };
+        self.client.call(self.now, call).unwrap();
+    }
+
+    /// A call that ends, and how.
+    fn call(&mut self, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+        let before = self.ended.len();
+        self.begin(payload);
+        let by = self.now + 1_000 * MS;
+        while self.ended.len() == before && self.now < by {
+            self.turn();
+            self.now += MS / 10;
+        }
+        self.ended.last().cloned().expect("every call ends")
+    }
+
+    /// Carries everything that is under way.
+    fn turn(&mut self) {
+        let mut under_way = VecDeque::new();
+        for _ in 0..100 {
+            self.collect(&mut under_way);
+            if under_way.is_empty() {
+                break;
+            }
+            while let Some(sent) = under_way.pop_front() {
+                self.log.push(sent.clone());
+                if self.loss == 0 || self.log.len() % self.loss != 0 {
+                    self.deliver(sent);
+                }
+            }
+        }
+        self.client.handle_timeout(self.now);
+        self.server.handle_timeout(self.now);
+        if let Some(router) = &mut self.router {
+            router.handle_timeout(self.now);
+        }
+        self.take_events();
+    }
+
+    fn collect(&mut self, under_way: &mut VecDeque<Sent>) {
+        drain(&mut self.client, CLIENT, self.now, under_way);
+        drain(&mut self.server, SERVER, self.now, under_way);
+        if let Some(router) = &mut self.router {
+            drain(router, ROUTER, self.now, under_way);
+        }
+    }
+
+    fn deliver(&mut self, mut sent: Sent) {
+        let path = Path { local: None, peer: sent.from };
+        let (now, bytes) = (self.now, &mut sent.bytes);
+        match sent.to.to_string().as_str() {
+            CLIENT => self.client.handle_datagram(now, path, bytes),
+            SERVER => self.server.handle_datagram(now, path, bytes),
+            ROUTER => {
+                if let Some(router) = &mut self.router {
+                    router.handle_datagram(now, path, bytes);
+                }
+            }
+            _ => {}
+        }
+        self.take_events();
+    }
+
+    fn take_events(&mut self) {
+        while let Some(event) = self.server.poll_event() {
+            if let Event::Request { id, payload, .. } = event {
+                self.runs += 1;
+                if let Some(number) = payload.first_chunk() {
+                    *self.runs_of.entry(u64::from_be_bytes(*number)).or_default() += 1;
+                }
+                self.clients.push(self.server.client_of(id));
+                let _ = self.server.reply(self.now, id, payload);
+            }
+        }
+        while let Some(event) = self.client.poll_event() {
+            match event {
+                Event::Replied { payload, .. } => self.ended.push(Ok(payload)),
+                Event::Failed { failure, .. } => self.ended.push(Err(failure)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Another server takes the place of the one that has had everything.
+    fn restart_server(&mut self) {
+        self.now += 2 * MS;
+        self.server = server(self.now, &self.keys, 3);
+        self.now += 2 * MS;
+    }
+}
+
+fn server(now: Time, keys: &Keys, secret: u8) -> Endpoint {
+    let seal = sealing(keys, Role::Server);
+    let mut config = Config { secret: [secret; 16], seal, ..Config::default() };
+    config.pool.server_id = 5;
+    Endpoint::new(now, config)
+}
+
+fn drain(node: &mut impl Node, address: &str, now: Time, under_way: &mut VecDeque<Sent>) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Some(transmit) = node.poll_transmit(now, &mut buffer) {
+        assert!(!matches!(transmit.from, Source::Spoofed(_)));
+        for bytes in buffer[..transmit.len].chunks(transmit.segment_len) {
+            under_way.push_back(Sent { from: at(address), to: transmit.to, bytes: bytes.to_vec() });
+        }
+    }
+}
+
+fn net(is_routed: bool) -> Net {
+    Net::new(keys(Cipher::Aes128Gcm, u64::MAX), is_routed)
+}
+
+fn message(len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 % 251) as u8 | 0x80).collect()
+}
+
+fn holds(bytes: &[u8], piece: &[u8]) -> bool {
+    bytes.windows(piece.len()).any(|window| window == piece)
+}
+
+fn check_calls(mut net: Net) {
+    for len in [0, 1, 32, 1_348, 1_349, 5_000, 200_000] {
+        let payload = message(len);
+        assert_eq!(net.call(&payload), Ok(payload.clone()), "{len} B");
+        if len >= 32 {
+            let is_clear = net.log.iter().any(|sent| holds(&sent.bytes, &payload[..32]));
+            assert!(!is_clear, "a payload of {len} B went in the clear");
+        }
+    }
+    assert!(net.log.iter().all(|sent| sent.bytes.len() <= 1_452), "sealed packets fit the MTU");
+    assert!(net.clients.iter().all(|&client| client == Some(17)));
+    let zero = SealMetrics::default();
+    assert_eq!((net.client.metrics().seal, net.server.metrics().seal), (zero, zero));
+}
+
+#[test]
+fn calls_of_every_length_are_answered_and_nothing_goes_in_the_clear() {
+    check_calls(net(false));
+    check_calls(Net::new(keys(Cipher::ChaCha20Poly1305, u64::MAX), false));
+}
+
+#[test]
+fn a_router_places_what_it_cannot_read() {
+    let mut net = net(true);
+    net.turn();
+    net.now += 10 * MS;
+    check_calls(net);
+}
+
+#[test]
+fn a_router_hears_of_its_servers() {
+    let mut net = net(true);
+    for _ in 0..20 {
+        assert!(net.call(b"request").is_ok());
+        net.now += 5 * MS;
+        net.turn();
+    }
+    let router = net.router.as_ref().unwrap();
+    let metrics = router.metrics();
+    assert!(metrics.feedback_taken > 20, "{metrics:?}");
+    assert_eq!(router.servers().next().unwrap().outstanding, 0);
+    assert_eq!(metrics.seal, SealMetrics::default());
+}
+
+/// Every datagram of calls that were answered, changed in one bit of each byte, is nothing to anybody.
+#[test]
+fn nothing_forged_is_acted_on() {
+    let mut net = net(true);
+    for payload in [&b"small"[..], &message(4_000)] {
+        net.call(payload).unwrap();
+        net.now += 6 * MS;
+        net.turn();
+    }
+    let (genuine, runs) = (std::mem::take(&mut net.log), net.runs);
+    let kinds: BTreeSet<u8> = genuine.iter().map(|sent| sent.bytes[2] >> 4).collect();
+    assert_eq!(
+        kinds,
+        BTreeSet::from([0, 1, 2, 3, 14]),
+        "requests, replies, feedback, ACKs, probes"
+    );
+    let counts = |net: &Net| {
+        let (client, server) = (net.client.metrics(), net.server.metrics());
+        let router = net.router.as_ref().unwrap().metrics();
+        // Everything but the datagrams that came, and what the seals have counted of them.
+        let of = |metrics: &crate::r2p2::Metrics| {
+            let common = crate::r2p2::Counters { datagrams_in: 0, ..metrics.common };
+            crate::r2p2::Metrics { common, seal: SealMetrics::default(), ..*metrics }
+        };
+        let seals = [client.seal, server.seal, router.seal];
+        let refused: u64 =
+            seals.iter().map(|seal| seal.forged + seal.unsealed + seal.unknown_keys).sum();
+        let (forwarded, feedback) = (router.forwarded, router.feedback_taken);
+        ((of(client), of(server), forwarded, feedback), refused)
+    };
+    let before = counts(&net);
+    let mut forged = 0;
+    for sent in &genuine {
+        // A router cannot tell a payload: to it, one that was changed is one that was lost.
+        let payload = usize::from(sent.bytes[1])..sent.bytes.len() - TRAILER_LEN;
+        let is_told = |byte: &usize| {
+            let is_read = sent.to != at(ROUTER) || sent.bytes[2] >> 4 != 0;
+            is_read || !payload.contains(byte)
+        };
+        let bytes = (0..sent.bytes.len()).filter(|byte| *byte < 120 || byte % 61 == 0);
+        for byte in bytes.filter(is_told) {
+            let mut other = sent.clone();
+            other.bytes[byte] ^= 1 << (byte % 8);
+            net.deliver(other);
+            forged += 1;
+        }
+    }
+    let after = counts(&net);
+    assert!(forged > 1_000, "{forged}");
+    assert_eq!((after.0, after.1 - before.1), (before.0, forged));
+    assert_eq!(net.runs, runs);
+    assert_eq!(net.call(b"after"), Ok(b"after".to_vec()));
+}
+
+/// Everything that was sent comes again, from where it came and from elsewhere, at once and after a
+/// restart of the server.
+#[test]
+fn nothing_replayed_runs_twice() {
+    let mut net = net(false);
+    for len in [10, 3_000, 20] {
+        net.call(&message(len)).unwrap();
+    }
+    let recorded = std::mem::take(&mut net.log);
+    let replay = |net: &mut Net| {
+        for from in [CLIENT, STRANGER] {
+            for sent in recorded.iter().filter(|sent| sent.to == at(SERVER)) {
+                net.deliver(Sent { from: at(from), ..sent.clone() });
+                net.turn();
+            }
+        }
+    };
+    replay(&mut net);
+    assert_eq!(net.runs, 3);
+    net.restart_server();
+    replay(&mut net);
+    assert_eq!(net.runs, 3, "the sessions are older than the server");
+    assert!(net.server.metrics().seal.stale_sessions > 0);
+}
+
+#[test]
+fn a_client_begins_a_session_for_a_server_that_is_younger() {
+    let mut net = net(false);
+    net.call(b"before").unwrap();
+    net.restart_server();
+    let refused = Err(Failure::Refused(DropReason::Uncertain));
+    assert_eq!(net.call(b"of the old session"), refused);
+    assert_eq!(net.call(b"of a new one"), Ok(b"of a new one".to_vec()));
+}
+
+#[test]
+fn no_call_is_lost_by_a_rotation() {
+    let next_ms = START / MS + 20;
+    let mut net = Net::new(keys(Cipher::Aes128Gcm, next_ms), true);
+    net.turn();
+    for count in 0..400 {
+        let payload = message(count);
+        assert_eq!(net.call(&payload), Ok(payload), "call {count}");
+    }
+    let epoch = |sent: &Sent| sent.bytes[sent.bytes.len() - 13];
+    let of_client = net.log.iter().filter(|sent| sent.from == at(CLIENT));
+    let epochs: BTreeSet<u8> = of_client.map(epoch).collect();
+    assert_eq!(epochs, BTreeSet::from([7, 8]));
+}
+
+#[test]
+fn a_server_that_has_lost_its_keys_answers_nobody() {
+    let mut net = net(false);
+    net.call(b"before").unwrap();
+    net.keys.epochs[0].secret = Secret::new([99; 32]);
+    net.restart_server();
+    assert_eq!(net.call(b"after"), Err(Failure::Deadline));
+    assert_eq!(net.runs, 1);
+    assert!(net.server.metrics().seal.forged > 0);
+}
+
+/// A client whose clock is off by a day is refused, ahead or behind, and what it has sent never runs.
+#[test]
+fn clocks_apart_by_a_day_cost_calls_and_run_nothing_twice() {
+    let day = 86_400_000 * MS;
+    for is_ahead in [true, false] {
+        let mut net = net(false);
+        net.now += day;
+        net.restart_server();
+        let mut seal = sealing(&net.keys, Role::Client(17)).unwrap();
+        // The client's time 0 was the server's, so that its wall clock tells how far it is ahead.
+        seal.clock_ns = if is_ahead { day } else { 0 };
+        net.client = Endpoint::new(
+            net.now,
+            Config { seal: Some(seal), secret: [5; 16], ..Config::default() },
+        );
+        if !is_ahead {
+            let mut seal = sealing(&net.keys, Role::Server).unwrap();
+            seal.clock_ns = day;
+            let config = Config { secret: [6; 16], seal: Some(seal), ..Config::default() };
+            net.server = Endpoint::new(net.now, config);
+            net.now += 2 * MS;
+        }
+        let refused = Err(Failure::Refused(DropReason::Uncertain));
+        assert_eq!(net.call(b"request"), refused, "ahead: {is_ahead}");
+        assert_eq!(net.runs, 0);
+    }
+}
+
+#[test]
+fn a_client_that_is_a_little_ahead_is_waited_for() {
+    let mut net = net(false);
+    net.now += 1_000 * MS;
+    let mut seal = sealing(&net.keys, Role::Client(17)).unwrap();
+    seal.clock_ns = 20 * MS;
+    net.client =
+        Endpoint::new(net.now, Config { seal: Some(seal), secret: [5; 16], ..Config::default() });
+    assert_eq!(net.call(b"request"), Ok(b"request".to_vec()));
+    assert!(net.server.metrics().seal.ahead > 0);
+}
+
+#[test]
+fn open_and_sealed_do_not_mix() {
+    let mut net = net(false);
+    net.client = Endpoint::new(net.now, Config { secret: [5; 16], ..Config::default() });
+    assert_eq!(net.call(b"open"), Err(Failure::Deadline));
+    assert_eq!(net.runs, 0);
+    assert!(net.server.metrics().seal.unsealed > 0);
+
+    let mut net = self::net(false);
+    let v1 = Call {
+        target: at(SERVER),
+        payload: Vec::new(),
+        deadline: net.now + MS,
+        context: 0,
+        options: CallOptions { v1: true, ..CallOptions::default() },
+    };
+    assert_eq!(net.client.call(net.now, v1), Err(CallError::NoSealedForm));
+}
+
+/// Whatever is sent again, no two packets of a direction have one nonce: those to a server are told apart
+/// by the session and what is in the header, those from it by their count.
+#[test]
+fn no_nonce_is_used_twice() {
+    let mut net = net(false);
+    net.loss = 7;
+    for count in 0..60 {
+        let _ = net.call(&message(count * 200));
+    }
+    let mut seen = BTreeSet::new();
+    let mut packets = BTreeSet::new();
+    for sent in &net.log {
+        if packets.insert(sent.clone()) {
+            let (header, trailer) = (&sent.bytes[..48], &sent.bytes[sent.bytes.len() - 16..]);
+            let nonce = match sent.from == at(CLIENT) {
+                true => [&header[8..16], &header[22..28]].concat(),
+                false => trailer.to_vec(),
+            };
+            assert!(seen.insert((sent.from, nonce)), "{sent:?}");
+        }
+    }
+    assert!(net.server.metrics().resent + net.client.metrics().resent > 10);
+    assert_eq!(packets.len(), net.log.len(), "even what is sent again differs");
+}
+
+/// Packets of fixed keys, which `conformance/sealed/check.py` computes again.
+#[test]
+fn packets_are_those_of_the_vectors() {
+    let mut text = String::new();
+    for cipher in [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+        let mut net = Net::new(keys(cipher, u64::MAX), true);
+        net.turn();
+        net.call(b"the first").unwrap();
+        net.call(&message(1_400)).unwrap();
+        text += &format!("keys {}\n", net.keys.to_text().replace('\n', "|"));
+        for sent in &net.log {
+            let bytes: String = sent.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            text += &format!("{} {} {bytes}\n", sent.from, sent.to);
+        }
+    }
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../conformance/sealed/packets.txt");
+    if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, &text).unwrap();
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(kept == text, "UPDATE_CONFORMANCE=1 writes the packets anew");
+}
+
+/// A network that loses, repeats, delays and changes datagrams, a stranger who sends what it has heard from
+/// anywhere at any time, a rotation, and a server that starts again: nothing runs twice, nobody is told what
+/// is not so, and every call ends.
+struct Hostile {
+    net: Net,
+    draws: crate::policy::Draws,
+    /// Datagrams by when they arrive.
+    under_way: std::collections::BTreeMap<(Time, usize), Sent>,
+    count: usize,
+}
+
+impl Hostile {
+    fn new(seed: u64) -> Self {
+        let cipher = if seed % 2 == 0 { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
+        let net = Net::new(keys(cipher, START / MS + 40), seed % 3 != 0);
+        let draws = crate::policy::Draws::new(seed);
+        Self { net, draws, under_way: Default::default(), count: 0 }
+    }
+
+    fn is_one_in(&mut self, many: u32) -> bool {
+        self.draws.below(many) == 0
+    }
+
+    fn send(&mut self, sent: Sent) {
+        if self.is_one_in(20) {
+            return;
+        }
+        let delay = Time::from(self.draws.below(2_000_000));
+        self.count += 1;
+        self.under_way.insert((self.net.now + delay, self.count), sent.clone());
+        if self.is_one_in(20) {
+            self.count += 1;
+            self.under_way.insert((self.net.now + 3 * delay, self.count), sent);
+        }
+    }
+
+    /// The stranger sends something that it has heard, changed or not, from where it will.
+    fn intrude(&mut self) {
+        let heard = self.net.log.len() as u32;
+        if heard == 0 {
+            return;
+        }
+        let mut sent = self.net.log[self.draws.below(heard) as usize].clone();
+        if self.is_one_in(2) {
+            sent.from = at([CLIENT, ROUTER, SERVER, STRANGER][self.draws.below(4) as usize]);
+        }
+        if self.is_one_in(2) {
+            let byte = self.draws.below(sent.bytes.len() as u32) as usize;
+            sent.bytes[byte] ^= 1 << self.draws.below(8);
+        }
+        self.net.deliver(sent);
+    }
+
+    fn step(&mut self) {
+        self.net.now += MS / 10;
+        while let Some(first) = self.under_way.first_entry() {
+            if first.key().0 > self.net.now {
+                break;
+            }
+            let sent = first.remove();
+            self.net.deliver(sent);
+        }
+        self.intrude();
+        let now = self.net.now;
+        self.net.client.handle_timeout(now);
+        self.net.server.handle_timeout(now);
+        if let Some(router) = &mut self.net.router {
+            router.handle_timeout(now);
+        }
+        let mut sent = VecDeque::new();
+        self.net.collect(&mut sent);
+        for datagram in sent {
+            self.net.log.push(datagram.clone());
+            self.send(datagram);
+        }
+        self.net.take_events();
+    }
+}
+
+fn check_hostile(seed: u64) {
+    let mut run = Hostile::new(seed);
+    let calls = 80;
+    for number in 0..calls {
+        let len = 8 + run.draws.below(3_000) as usize;
+        let mut payload = message(len);
+        payload[..8].copy_from_slice(&(number as u64).to_be_bytes());
+        run.net.begin(&payload);
+        (0..10).for_each(|_| run.step());
+        if number == 60 {
+            run.net.restart_server();
+        }
+    }
+    for _ in 0..8_000 {
+        run.step();
+    }
+    let Net { ended, runs_of, .. } = &run.net;
+    assert_eq!(ended.len(), calls, "seed {seed}: every call ends once");
+    assert!(runs_of.values().all(|&runs| runs == 1), "seed {seed}: {runs_of:?}");
+    let replied = ended.iter().flatten();
+    for reply in replied.clone() {
+        let number = u64::from_be_bytes(reply[..8].try_into().unwrap());
+        let expected = &message(reply.len())[8..];
+        assert!(runs_of.contains_key(&number) && reply[8..] == *expected, "seed {seed}");
+    }
+    assert!(replied.count() > calls / 2, "seed {seed}: {ended:?}");
+}
+
+#[test]
+fn a_hostile_network_makes_nothing_run_twice() {
+    (0..24).for_each(check_hostile);
+}
+
+#[test]
+fn a_capture_is_read_with_the_servers_keys() {
+    let mut net = net(true);
+    net.turn();
+    net.now += 10 * MS;
+    net.call(b"the first").unwrap();
+    net.log.clear();
+    let payload = message(3_000);
+    net.call(&payload).unwrap();
+    let mut reader = Reader::new(net.keys.clone()).unwrap();
+    // Some packets come again, and tell the same.
+    let mut opened = std::collections::BTreeMap::new();
+    for sent in net.log.iter().filter(|sent| sent.bytes[21] == 2) {
+        let mut bytes = sent.bytes.clone();
+        assert!(reader.open((sent.from, sent.to), &mut bytes), "{sent:?}");
+        bytes.truncate(bytes.len() - TRAILER_LEN);
+        let packet = tailcut_wire::r2p2::Packet::parse(&bytes).unwrap();
+        if packet.is_data() {
+            opened.insert((packet.message_type as u8, packet.index), packet.payload.to_vec());
+        }
+    }
+    let messages: Vec<u8> = opened.into_values().flatten().collect();
+    assert_eq!(messages, [&payload[..], &payload[..]].concat(), "request and reply");
+    assert!(Reader::new(net.keys.for_role(Role::Router).unwrap()).is_none());
+}

@@ -1,0 +1,84 @@
+//! Sealed calls over real sockets on loopback.
+
+use std::time::Duration;
+
+use tailcut::sealed::{Cipher, EpochKey, Keys, Role, Secret};
+use tailcut::{ClientBuilder, DatapathKind, Error, Failure, Protocol, ServerBuilder};
+
+use crate::library::{OnDrop, patient};
+
+fn group() -> Keys {
+    let secret = Secret::new([7; 32]);
+    let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop: [0; 16] }];
+    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
+}
+
+/// The group's keys, whose epoch has begun no longer ago than sessions can tell.
+fn fresh_group() -> Keys {
+    let mut keys = group();
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    keys.epochs[0].from_ms = now.as_millis() as u64 - 60_000;
+    keys
+}
+
+fn of(keys: &Keys, client: u32) -> Keys {
+    keys.for_role(Role::Client(client)).expect("a server's keys")
+}
+
+#[test]
+fn handlers_know_who_calls_and_strangers_are_not_heard() {
+    let keys = fresh_group();
+    let mut server = ServerBuilder::new().seal(keys.clone()).bind("127.0.0.1:0").expect("a port");
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || {
+            server.run(|request| {
+                let identity = request.identity().map(|number| number.to_string());
+                let reply = identity.unwrap_or_default() + &"x".repeat(request.bytes().len());
+                let _ = request.reply(reply.as_bytes());
+            })
+        });
+        let guard = OnDrop(Some(|| stop.stop()));
+        let transport = (Protocol::R2p2, DatapathKind::Udp);
+        for client in [3, 70_000] {
+            let caller =
+                patient(transport).seal(of(&keys, client)).connect(address).expect("a client");
+            for len in [0, 100, 100_000] {
+                let reply = caller.call(&vec![1; len]).expect("an answer");
+                assert_eq!(reply.len(), client.to_string().len() + len);
+                assert!(reply.starts_with(client.to_string().as_bytes()));
+            }
+        }
+        let hasty = || ClientBuilder::new().timeout(Duration::from_millis(50));
+        let mut other = fresh_group();
+        other.epochs[0].secret = Secret::new([8; 32]);
+        for stranger in [hasty(), hasty().seal(of(&other, 3))] {
+            let stranger = stranger.connect(address).expect("a client");
+            let error = stranger.call(b"hello").expect_err("nobody hears it");
+            let is_unheard = matches!(
+                error,
+                Error::Failed { source: Failure::Deadline | Failure::Unreachable, .. }
+            );
+            assert!(is_unheard, "{error:?}");
+        }
+        drop(guard);
+        thread.join().expect("the server does not panic").expect("the socket holds");
+    });
+}
+
+#[test]
+fn keys_of_another_role_are_refused() {
+    let check = |error: Error, text: &str| assert!(error.to_string().contains(text), "{error}");
+    let client = of(&group(), 1);
+    let error =
+        ServerBuilder::new().seal(client.clone()).bind("127.0.0.1:0").expect_err("a client's");
+    check(error, "127.0.0.1");
+    let router = group().for_role(Role::Router).expect("a server's keys");
+    for keys in [group(), router] {
+        let error =
+            ClientBuilder::new().seal(keys).connect("127.0.0.1:9").expect_err("no client's");
+        assert!(matches!(error, Error::Open { .. }), "{error:?}");
+    }
+    let homa = ClientBuilder::new().seal(client).protocol(Protocol::Homa);
+    assert!(matches!(homa.connect("127.0.0.1:9"), Err(Error::Open { .. })));
+}

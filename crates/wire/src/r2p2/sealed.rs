@@ -1,0 +1,74 @@
+//! The trailer of sealed packets: what is added to a packet of the extension, and which of its bytes a
+//! router may change.
+//!
+//! | `version` | the packet | last 32 bytes |
+//! |---|---|---|
+//! | [`SEALED_VERSION`] | header clear, payload sealed from end to end | [`Trailer`] |
+//! | [`HOP_VERSION`] | clear, authenticated between a router and its neighbour | [`Trailer`], `tag` zero |
+//!
+//! What they mean is in `docs/sealed.md`.
+
+use zerocopy::byteorder::big_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::{EXTENDED_LEN, ROUTED_LEN};
+
+/// Version of the extension, its byte 21, of a packet that is sealed from end to end.
+pub const SEALED_VERSION: u8 = 2;
+/// Version of the extension of a packet that is authenticated for the next hop alone.
+pub const HOP_VERSION: u8 = 3;
+/// Bytes that sealing adds to a packet.
+pub const TRAILER_LEN: usize = 32;
+/// Place of `version` in the header.
+pub const VERSION_AT: usize = 21;
+
+/// The last bytes of a sealed packet.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct Trailer {
+    /// The AEAD's tag over header, payload and what follows; zero with [`HOP_VERSION`].
+    pub tag: [u8; 16],
+    /// Towards a server the client's number, else the high bits of `low`.
+    pub high: [u8; 3],
+    /// The epoch of the keys.
+    pub epoch: u8,
+    /// Towards a server when the session began, else the low bits of a count.
+    pub low: U32,
+    /// Towards a server, and with [`HOP_VERSION`], the hop tag; from a server the instance whose
+    /// reply key it is.
+    pub hop: U64,
+}
+
+impl Trailer {
+    /// The 56 bits of `high` and `low`.
+    pub fn count(&self) -> u64 {
+        let [a, b, c] = self.high;
+        u64::from(u32::from_be_bytes([0, a, b, c])) << 32 | u64::from(self.low.get())
+    }
+
+    /// `high` as a number.
+    pub fn client(&self) -> u32 {
+        let [a, b, c] = self.high;
+        u32::from_be_bytes([0, a, b, c])
+    }
+}
+
+/// Blanks what a router may write into packet 0 of a request, in a copy of its header: those bytes are
+/// under the hop tag, and the AEAD takes them for zero. All other headers stay as they are.
+pub fn blank_route(header: &mut [u8]) {
+    if header.len() < ROUTED_LEN {
+        return;
+    }
+    header[FLAGS_AT] &= !FLAGS_OF_ROUTERS;
+    header[DEADLINE_AT..DEADLINE_AT + 4].fill(0);
+    header[AGE_AT..AGE_AT + 2].fill(0);
+    header[EXTENDED_LEN..ROUTED_LEN].fill(0);
+}
+
+const FLAGS_AT: usize = 20;
+/// RETRANSMIT and the clone mark.
+const FLAGS_OF_ROUTERS: u8 = 0x0e;
+const DEADLINE_AT: usize = 28;
+const AGE_AT: usize = 46;
