@@ -162,10 +162,15 @@ fn a_replica_takes_reads_alone_and_gets_what_calls_have_written() {
         let replica = RedisServer::with_module(&program, LISTEN, &options);
         let (writer, reader) = (connect(&primary), connect(&replica));
         assert_eq!(call(&writer, &line("SET a 1")), b"+OK\r\n");
-        // By WAIT, for replication is asynchronous.
-        assert_eq!(connection.ask(&["SET", "b", "2"]), b"+OK\r\n");
+        // Until then Valkey's WAIT does not tell that the replica has loaded what it was sent.
+        wait_for_link(&replica);
+        assert_eq!(call(&writer, &line("SET b 1")), b"+OK\r\n");
+        assert_eq!(connection.ask(&["SET", "c", "1"]), b"+OK\r\n");
         assert_eq!(connection.ask(&["WAIT", "1", "20000"]), b":1\r\n", "{}", program.display());
-        assert_eq!(call(&reader, &line("GET a")), b"$1\r\n1\r\n");
+        for key in ["a", "b", "c"] {
+            let value = call(&reader, &line(&format!("GET {key}")));
+            assert_eq!(value, b"$1\r\n1\r\n", "{key}: {}", program.display());
+        }
         let refused = call(&reader, &line("SET a 2"));
         assert!(refused.starts_with(b"-READONLY"), "{}", refused.escape_ascii());
     }
@@ -265,6 +270,16 @@ fn rejection(client: &Client, request: &[u8]) -> String {
         Err(Error::Rejected { text, .. }) => text,
         other => panic!("{}: {other:?}", request.escape_ascii()),
     }
+}
+
+/// Waits until a replica has what its primary had; it tries to reach that once a second.
+fn wait_for_link(replica: &RedisServer) {
+    let mut connection = replica.connect();
+    let mut is_up = || {
+        let text = connection.ask(&["INFO", "replication"]);
+        String::from_utf8_lossy(&text).contains("master_link_status:up")
+    };
+    assert!((0..1_000_000).any(|_| is_up()), "the replica is not linked to its primary");
 }
 
 fn free_port() -> String {
