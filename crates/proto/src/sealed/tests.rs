@@ -129,7 +129,7 @@ impl Net {
             }
             while let Some(sent) = under_way.pop_front() {
                 self.log.push(sent.clone());
-                if self.loss == 0 || self.log.len() % self.loss != 0 {
+                if self.loss == 0 || !self.log.len().is_multiple_of(self.loss) {
                     self.deliver(sent);
                 }
             }
@@ -504,8 +504,8 @@ struct Hostile {
 
 impl Hostile {
     fn new(seed: u64) -> Self {
-        let cipher = if seed % 2 == 0 { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
-        let net = Net::new(keys(cipher, START / MS + 40), seed % 3 != 0);
+        let cipher = if seed.is_multiple_of(2) { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
+        let net = Net::new(keys(cipher, START / MS + 40), !seed.is_multiple_of(3));
         let draws = crate::policy::Draws::new(seed);
         Self { net, draws, under_way: Default::default(), count: 0 }
     }
