@@ -504,7 +504,8 @@ struct Hostile {
 
 impl Hostile {
     fn new(seed: u64) -> Self {
-        let cipher = if seed.is_multiple_of(2) { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
+        let cipher =
+            if seed.is_multiple_of(2) { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
         let net = Net::new(keys(cipher, START / MS + 40), !seed.is_multiple_of(3));
         let draws = crate::policy::Draws::new(seed);
         Self { net, draws, under_way: Default::default(), count: 0 }
