@@ -166,17 +166,18 @@ fn sparing(rate_per_s: f64) -> u32 {
 }
 
 /// How many requests a connection has outstanding at most, by default: so many that a server that
-/// stalls does not hold the load back.
+/// stalls does not hold the load back. Where each request is a call of its own, the order that an
+/// application keeps on a connection does not matter.
 fn pipeline(app: &App, transport: Transport) -> u32 {
-    app.pipeline_max().unwrap_or(match transport {
+    match transport {
         Transport::Udp
         | Transport::R2p2
         | Transport::Homa
         | Transport::HomaIp
         | Transport::HomaTcp
         | Transport::NetClone => 16_384,
-        Transport::Tcp | Transport::Tls => 1_024,
-    })
+        Transport::Tcp | Transport::Tls => app.pipeline_max().unwrap_or(1_024),
+    }
 }
 
 /// What a thread of an agent asks that only measures.
@@ -191,3 +192,17 @@ const STAMPED_PER_S: f64 = 500.0;
 /// A wake-up of 13-50 us would be in every latency below this, which is most of what a datacenter's
 /// services take.
 const SPIN_NS: u64 = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_application_bounds_what_is_outstanding_on_a_connection_alone() {
+        let of = |app, transport| pipeline(&App::parse(app).unwrap(), transport);
+        assert_eq!(of("http:/", Transport::Tcp), 1);
+        assert_eq!(of("http:/", Transport::R2p2), 16_384);
+        assert_eq!(of("redis:get=1", Transport::Tcp), 1_024);
+        assert_eq!(of("redis:get=1", Transport::Homa), 16_384);
+    }
+}
