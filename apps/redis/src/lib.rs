@@ -58,6 +58,8 @@ struct Module {
     is_polling: bool,
     /// The loop does not sleep until a turn has been taken.
     is_hurried: bool,
+    /// The socket has failed for good: there are no more turns.
+    is_useless: bool,
 }
 
 thread_local! {
@@ -131,14 +133,26 @@ fn open(api: Api, context: &Context<'_>, config: &Config) -> Result<Module, Stri
     let timer =
         timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
     let timer = timer.map_err(|error| format!("a timer: {error}"))?;
-    api.subscribe(context, ServerEvent::EVENT_LOOP, handle_turn)?;
-    api.subscribe(context, ServerEvent::SHUTDOWN, handle_shutdown)?;
     // A socket has room nearly always, so that the loop does not sleep.
     let room = if config.is_polling { api::WRITABLE } else { 0 };
     api.watch(service.port().as_fd().as_raw_fd(), api::READABLE | room, handle_ready)?;
     let is_polling = config.is_polling;
-    let module = Module { api, redis, service, timer, armed: None, is_polling, is_hurried: false };
-    match api.watch(module.timer.as_raw_fd(), api::READABLE, handle_ready) {
+    let module = Module {
+        api,
+        redis,
+        service,
+        timer,
+        armed: None,
+        is_polling,
+        is_hurried: false,
+        is_useless: false,
+    };
+    // Last what Redis may call back: a module that is not loaded after all is no longer there.
+    let ready = api
+        .watch(module.timer.as_raw_fd(), api::READABLE, handle_ready)
+        .and_then(|()| api.subscribe(context, ServerEvent::EVENT_LOOP, handle_turn))
+        .and_then(|()| api.subscribe(context, ServerEvent::SHUTDOWN, handle_shutdown));
+    match ready {
         Ok(()) => Ok(module),
         Err(problem) => {
             module.unwatch();
@@ -149,7 +163,7 @@ fn open(api: Api, context: &Context<'_>, config: &Config) -> Result<Module, Stri
 
 impl Module {
     fn turn(&mut self) {
-        if !self.is_polling && !IS_DUE.replace(false) && !self.is_hurried {
+        if self.is_useless || !self.is_polling && !IS_DUE.replace(false) && !self.is_hurried {
             return;
         }
         // Redis has told of its end, and goes on after all.
@@ -160,6 +174,7 @@ impl Module {
             Err(error) => {
                 self.api.log(c"warning", &format!("tailcut: the socket is useless: {error}"));
                 self.unwatch();
+                self.is_useless = true;
             }
         }
     }
@@ -171,7 +186,8 @@ impl Module {
         let mut idle = 0;
         for _ in 0..if self.is_polling { TURNS_MAX } else { 0 } {
             idle = if turn.received == 0 { idle + 1 } else { 0 };
-            if idle == IDLE_TURNS_MAX {
+            // Replies that are held wait for the log of commands, which Redis writes once this returns.
+            if idle == IDLE_TURNS_MAX || self.service.is_holding() {
                 break;
             }
             turn = self.service.turn(&mut self.redis)?;

@@ -116,7 +116,12 @@ impl Service {
 
     /// Whether there is something to do before anything comes.
     pub(crate) fn wants_turn(&self) -> bool {
-        self.desk.has_more || !self.desk.held.is_empty() || self.driver.keeps_turning()
+        self.desk.has_more || self.is_holding() || self.driver.keeps_turning()
+    }
+
+    /// Whether replies wait for the next turn, with the log of commands written in between.
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.desk.held.is_empty()
     }
 
     /// When a turn is wanted at the latest.

@@ -137,15 +137,17 @@ fn without_a_user_a_password_is_not_passed_by() {
 
 #[test]
 fn what_has_been_answered_is_in_the_log_of_commands() {
-    for program in programs() {
+    for (program, listen) in programs().into_iter().flat_map(|program| {
+        [LISTEN.to_owned(), format!("{LISTEN} polling yes")].map(|words| (program.clone(), words))
+    }) {
         let options = ["--appendonly", "yes", "--appendfsync", "always"];
-        let module = RedisServer::with_module(&program, LISTEN, &options);
+        let module = RedisServer::with_module(&program, &listen, &options);
         let client = connect(&module);
         for at in 0..50 {
             call(&client, &line(&format!("RPUSH a {at}")));
         }
         assert!(module.info("logged").parse::<u64>().unwrap() >= 50);
-        let module = module.restart(&program, LISTEN, &options);
+        let module = module.restart(&program, &listen, &options);
         assert_eq!(call(&connect(&module), &line("LLEN a")), b":50\r\n");
     }
 }

@@ -158,7 +158,7 @@ fn ip_word(addr: SocketAddrV4) -> u32 {
 }
 
 /// `ebpf/cloner.bpf.c`.
-const OBJECT: &[u8] = include_bytes!("../../../../ebpf/cloner.bpf.o");
+const OBJECT: &[u8] = include_bytes!("objects/cloner.bpf.o");
 /// Its functions.
 const PROGRAM: &str = "clone";
 const MARK: &str = "mark";
