@@ -136,10 +136,13 @@ impl Calls {
             }
         }
         drop(table);
+        // One that raises, such as by a signal's handler, leaves no other without its result.
+        let mut raised = Ok(());
         for (future, outcome) in ended {
-            settle(future.bind(py), outcome)?;
+            let settled = settle(future.bind(py), outcome);
+            raised = raised.and(settled);
         }
-        Ok(())
+        raised
     }
 
     /// Counters since the start.

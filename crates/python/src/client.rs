@@ -1,7 +1,8 @@
 //! The blocking client.
 
 use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
@@ -22,7 +23,15 @@ pub(crate) struct Client {
     /// `None` once closed. Locked by threads that are not attached alone, since whoever has it
     /// attaches.
     client: Owned<Mutex<Option<tailcut::Client>>>,
+    /// Whose lock it is. A signal's handler runs on the thread that waits in a call.
+    holder: Mutex<Option<ThreadId>>,
     settings: Settings,
+}
+
+/// The client, locked.
+struct Held<'a> {
+    client: MutexGuard<'a, Option<tailcut::Client>>,
+    holder: &'a Mutex<Option<ThreadId>>,
 }
 
 #[pymethods]
@@ -42,7 +51,8 @@ impl Client {
         let settings = Settings::of_client(timeout, idempotent)?;
         let builder = client_builder(settings, busy_poll, transport)?;
         let client = builder.connect(target).map_err(Failed::from)?;
-        Ok(Self { client: Owned::new(Mutex::new(Some(client))), settings })
+        let client = Owned::new(Mutex::new(Some(client)));
+        Ok(Self { client, holder: Mutex::default(), settings })
     }
 
     /// Calls and waits for the reply. `timeout` is in seconds, at most 60.
@@ -105,12 +115,17 @@ impl Client {
     }
 
     /// Closes it: its socket is gone, and every further call raises `Closed`.
-    fn close(&self, py: Python<'_>) {
-        py.detach(|| {
-            if let Ok(client) = self.client.value() {
-                drop(lock(client).take());
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let closed = py.detach(|| match self.hold() {
+            Ok(mut held) => {
+                drop(held.client.take());
+                Ok(())
             }
+            // It is the parent's.
+            Err(Failed::Forked) => Ok(()),
+            Err(failed) => Err(failed),
         });
+        Ok(closed?)
     }
 
     fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -118,8 +133,8 @@ impl Client {
     }
 
     #[pyo3(signature = (*_error))]
-    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyAny>) {
-        self.close(py);
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
     }
 }
 
@@ -129,8 +144,26 @@ impl Client {
         &self,
         use_it: impl FnOnce(&tailcut::Client) -> Result<T, Failed>,
     ) -> Result<T, Failed> {
-        let client = lock(self.client.value()?);
-        use_it(client.as_ref().ok_or(Failed::Closed)?)
+        let held = self.hold()?;
+        use_it(held.client.as_ref().ok_or(Failed::Closed)?)
+    }
+
+    /// Locks the client, unless this thread has.
+    fn hold(&self) -> Result<Held<'_>, Failed> {
+        let client = self.client.value()?;
+        let me = thread::current().id();
+        if *lock(&self.holder) == Some(me) {
+            return Err(Failed::Misused("the client is in a call on this very thread"));
+        }
+        let client = lock(client);
+        *lock(&self.holder) = Some(me);
+        Ok(Held { client, holder: &self.holder })
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        *lock(self.holder) = None;
     }
 }
 

@@ -232,6 +232,22 @@ def test_a_signal_is_handled_during_a_call(rung):
     assert client.call(b"") == b"handled"
 
 
+def test_the_handler_of_a_signal_may_not_use_the_client_that_waits(rung):
+    client, kept = rung
+    raised = []
+
+    def ring(*_):
+        for use in (client.close, client.metrics, lambda: client.call(b"")):
+            with pytest.raises(RuntimeError, match="this very thread") as caught:
+                use()
+            raised.append(caught)
+        kept.pop().reply(b"handled")
+
+    signal.signal(signal.SIGALRM, ring)
+    assert client.call(b"") == b"handled"
+    assert len(raised) == 3
+
+
 def test_a_signal_that_raises_cancels_a_call(rung):
     class Alarm(Exception):
         pass

@@ -222,6 +222,11 @@ const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        heading: "Sealed services",
+        about: "Of every endpoint and router of R2P2; all are 0 without `--seal`.",
+        sources: &[all("crates/proto/src/sealed/mod.rs", "SealMetrics", "seal_")],
+    },
+    Group {
         heading: "The NetClone switch",
         about: "Of `route --transport netclone`.",
         sources: &[all("crates/proto/src/netclone/mod.rs", "SwitchMetrics", "")],

@@ -533,18 +533,15 @@ impl Snapshot {
 }
 
 fn write_sources(page: &mut Page, sources: &[SourceFacts]) {
-    type Value = fn(&SourceFacts) -> u64;
-    let gauges: [(&str, &str, Value); 4] = [
-        ("discovery_servers", "Servers of the source that hold.", |source| source.servers as u64),
-        ("discovery_refused", "What it names that is no server.", |source| source.refused as u64),
-        ("discovery_up", "1 while it answers.", |source| source.problem.is_none().into()),
-        ("discovery_empty", "1 while it names nobody and is not believed.", |source| {
-            source.is_empty.into()
-        }),
-    ];
-    for (name, help, value) in gauges {
-        write_source(page.gauge(name, help), sources, value);
-    }
+    let servers = page.gauge("discovery_servers", "Servers of the source that hold.");
+    write_source(servers, sources, |source| source.servers as u64);
+    let refused = page.gauge("discovery_refused", "What it names that is no server.");
+    write_source(refused, sources, |source| source.refused as u64);
+    let up = page.gauge("discovery_up", "1 while it answers.");
+    write_source(up, sources, |source| source.problem.is_none().into());
+    let help = "1 while it names nobody and is not believed.";
+    let empty = page.gauge("discovery_empty", help);
+    write_source(empty, sources, |source| source.is_empty.into());
     let answers = page.counter("discovery_answers", "Answers of the source.");
     write_source(answers, sources, |source| source.answers);
     let failures = page.counter("discovery_failures", "Failures to get one.");
