@@ -207,13 +207,24 @@ fn many_peers_are_answered_each() {
         clients.add(pinger, udp(&hosts.near, &format!("10.77.0.{last}")), None);
     }
     let deadline = Clock.now() + PATIENCE_NS;
-    while (0..100).any(|index| clients.node(index).completed < 50) {
+    // Until the kernel has asked who a neighbour is, it carries that one's replies.
+    while (0..100).any(|index| clients.node(index).completed < 50)
+        || metrics(&server).direct_out <= 4_000
+    {
         server.turn().expect("a turn");
         clients.turn().expect("a turn");
-        assert!(Clock.now() < deadline, "each is answered");
+        assert!(Clock.now() < deadline, "each is answered: {:?}", metrics(&server));
     }
     let found = metrics(&server);
-    assert!(found.lookups >= 100 && found.direct_out > 4_000, "{found:?}");
+    assert!(found.lookups >= 100, "{found:?}");
+    // What goes by the kernel is what came before the answers, and these have come.
+    let unresolved = found.kernel_unresolved;
+    while metrics(&server).direct_out <= 8_000 {
+        server.turn().expect("a turn");
+        clients.turn().expect("a turn");
+        assert!(Clock.now() < deadline, "all is direct: {:?}", metrics(&server));
+    }
+    assert!(metrics(&server).kernel_unresolved - unresolved < 2_000, "{:?}", metrics(&server));
 }
 
 #[test]
