@@ -11,6 +11,7 @@
 //! Invariant: one change at a time, and what is refused is refused before a loop hears of it. A server that
 //! several name is as the first of them says: flags before sources, sources in their order.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tailcut_net::clock::Clock;
+use tailcut_proto::router::RouterError;
 
 use super::config::{CommandLine, Configured, can_reload};
 use super::discover::News;
@@ -205,8 +207,12 @@ impl Shared {
     }
 }
 
+/// What the loops are ordered; more servers than they take are refused here already.
 fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
     let limits = super::router_config(&configured.args, &[])?;
+    if servers.len() > limits.servers_max {
+        return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
+    }
     Ok(Plan { servers, zone: configured.args.servers.zone.clone(), limits })
 }
 
@@ -216,14 +222,10 @@ fn merge<'a>(
     found: impl Iterator<Item = &'a ServerSpec>,
     listen: SocketAddr,
 ) -> Vec<ServerSpec> {
-    let mut servers: Vec<ServerSpec> = Vec::new();
-    for server in named.iter().chain(found) {
-        let is_new = !servers.iter().any(|known| known.addr == server.addr);
-        if is_new && server.addr.is_ipv4() == listen.is_ipv4() {
-            servers.push(server.clone());
-        }
-    }
-    servers
+    let mut seen = BTreeSet::new();
+    let reached =
+        named.iter().chain(found).filter(|server| server.addr.is_ipv4() == listen.is_ipv4());
+    reached.filter(|server| seen.insert(server.addr)).cloned().collect()
 }
 
 /// A thread that has panicked leaves nothing half done behind: what is guarded is replaced as a whole.

@@ -30,7 +30,7 @@ use tailcut_proto::router::{
 
 use super::data_plane::{self, Plane};
 use super::facts::{Facts, SourceFacts};
-use super::servers::{ServerSpec, check_family};
+use super::servers::{SERVERS_MAX, ServerSpec, check_family};
 use crate::admin::Reading;
 use crate::admin::text::{Family, Page, seconds};
 use crate::control::protocol::{self, Reply, Request};
@@ -609,9 +609,6 @@ const STATES: [(&str, ServerState); 6] = [
 
 /// The driver's only node.
 pub(super) const ROUTER: usize = 0;
-
-/// As many as a router has by default.
-const SERVERS_MAX: usize = 1_024;
 
 /// Between two looks at servers that are to go.
 const RETIRE_INTERVAL_NS: u64 = 10_000_000;

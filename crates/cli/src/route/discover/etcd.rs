@@ -69,7 +69,7 @@ impl Etcd {
         let http = Http::new(&self.tls, None)?;
         let (endpoint, read) = self.read(&http)?;
         let mut servers = read.servers()?;
-        (watch.tell)(Ok(self.answer(&servers)));
+        (watch.tell)(Ok(self.answer(&servers)?));
         let from = json!({ "create_request": {
             "key": encode(&self.prefix),
             "range_end": self.range_end(),
@@ -93,7 +93,7 @@ impl Etcd {
                     _ => _ = servers.insert(key, value),
                 }
             }
-            (watch.tell)(Ok(self.answer(&servers)));
+            (watch.tell)(Ok(self.answer(&servers)?));
         }
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Etcd {
         BASE64_STANDARD.encode(end)
     }
 
-    fn answer(&self, servers: &BTreeMap<String, String>) -> Answer {
+    fn answer(&self, servers: &BTreeMap<String, String>) -> Result<Answer> {
         let lines = servers.iter().map(|(key, value)| match value.trim() {
             "" => key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/'),
             value => value,
@@ -241,8 +241,11 @@ mod tests {
         let servers =
             [("/s/127.0.0.1:1", ""), ("/s/x", "127.0.0.1:2+2"), ("/s/y", "nonsense here")];
         let servers = servers.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let answer = etcd.answer(&servers);
+        let answer = etcd.answer(&servers).expect("servers");
         let ports: Vec<u16> = answer.servers.iter().map(|server| server.addr.port()).collect();
         assert_eq!((ports, answer.refused), (vec![1, 2, 3], 1));
+        let many = [("/s/127.0.0.1:1+65535".to_owned(), String::new())].into();
+        let error = etcd.answer(&many).expect_err("too many");
+        assert_eq!(error.to_string(), "more than 1024 servers");
     }
 }

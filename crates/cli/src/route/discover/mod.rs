@@ -5,7 +5,7 @@
 //! | answers with servers | these are its servers |
 //! | answers with nobody, and had none | nothing |
 //! | answers with nobody, and had some | its servers stay until it has said so, and nothing else, for `--discover-empty-after` |
-//! | is away, or answers nonsense | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
+//! | is away, or answers nonsense or more than 1,024 servers | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
 //!
 //! The threads tell the roster what they hear and decide nothing.
 
@@ -29,7 +29,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, bail};
 use tailcut_net::clock::Clock;
 
-use super::servers::ServerSpec;
+use super::servers::{ServerSpec, check_count};
 use crate::distribution_file::parse_positive_ns;
 use crate::life::leave_real_time;
 
@@ -143,10 +143,14 @@ impl Source {
 
 impl Answer {
     /// The servers of lines, and how many lines are none.
+    ///
+    /// # Errors
+    ///
+    /// That there are too many.
     fn of_lines<'a>(
         lines: impl Iterator<Item = &'a str>,
         parse: impl Fn(&str) -> Result<Vec<ServerSpec>>,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut answer = Self::default();
         for line in lines {
             match parse(line) {
@@ -156,8 +160,15 @@ impl Answer {
                     answer.refused += 1;
                 }
             }
+            check_count(answer.servers.len())?;
         }
-        answer
+        Ok(answer)
+    }
+
+    /// One of no more servers than a router has.
+    fn checked(self) -> Result<Self> {
+        check_count(self.servers.len())?;
+        Ok(self)
     }
 }
 
@@ -201,6 +212,7 @@ fn split_options(text: &str) -> (&str, Vec<(&str, &str)>) {
 fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Result<Answer>)) {
     let has_answered = Cell::new(false);
     let heard = |heard: Result<Answer>| {
+        let heard = heard.and_then(Answer::checked);
         has_answered.set(has_answered.get() || heard.is_ok());
         tell(heard);
     };
