@@ -284,13 +284,17 @@ impl Service {
         }
         let router = self.driver.node_mut(ROUTER);
         let known: Vec<_> = router.servers().map(|server| (server.addr, server.rank)).collect();
+        let mut changed = Vec::new();
         for (addr, rank) in known {
             let named = self.named.iter().find(|named| named.addr == addr);
             let wanted = named.map_or(rank, |named| named.rank(self.zone.as_deref()));
             if wanted != rank {
-                // It is there.
-                let _ = router.set_rank(now, addr, wanted);
+                changed.push((addr, wanted));
             }
+        }
+        if !changed.is_empty() {
+            // They are there.
+            let _ = router.set_ranks(now, &changed);
         }
     }
 
