@@ -10,8 +10,10 @@
 //! | a key is put or deleted | it is told |
 //! | the watch is cancelled, compacted, or silent for a minute | begun anew |
 //! | an endpoint does not answer | the next is asked; after the last the source is away |
-//! | a value is no server | it is counted, the others are servers |
+//! | a value is no server, or a name that was never known | it is counted, the others are servers |
+//! | the name of a value cannot be looked up now | the value is the servers that it was |
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -21,7 +23,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::http::{Http, TlsFiles};
-use super::{Answer, Watch, split_options};
+use super::{Answer, LookedUp, Watch, split_options};
 use crate::route::servers;
 
 /// Where the keys are.
@@ -69,7 +71,7 @@ impl Etcd {
         let http = Http::new(&self.tls, None)?;
         let (endpoint, read) = self.read(&http)?;
         let mut servers = read.servers()?;
-        (watch.tell)(Ok(self.answer(&servers)?));
+        (watch.tell)(Ok(self.answer(&servers, watch.looked_up)?));
         let from = json!({ "create_request": {
             "key": encode(&self.prefix),
             "range_end": self.range_end(),
@@ -93,7 +95,7 @@ impl Etcd {
                     _ => _ = servers.insert(key, value),
                 }
             }
-            (watch.tell)(Ok(self.answer(&servers)?));
+            (watch.tell)(Ok(self.answer(&servers, watch.looked_up)?));
         }
         Ok(())
     }
@@ -120,12 +122,16 @@ impl Etcd {
         BASE64_STANDARD.encode(end)
     }
 
-    fn answer(&self, servers: &BTreeMap<String, String>) -> Result<Answer> {
+    fn answer(
+        &self,
+        servers: &BTreeMap<String, String>,
+        looked_up: &RefCell<LookedUp>,
+    ) -> Result<Answer> {
         let lines = servers.iter().map(|(key, value)| match value.trim() {
             "" => key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/'),
             value => value,
         });
-        Answer::of_lines(lines, servers::parse_line)
+        Answer::of_lines(lines, looked_up, servers::parse_line)
     }
 }
 
@@ -241,11 +247,11 @@ mod tests {
         let servers =
             [("/s/127.0.0.1:1", ""), ("/s/x", "127.0.0.1:2+2"), ("/s/y", "nonsense here")];
         let servers = servers.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let answer = etcd.answer(&servers).expect("servers");
+        let answer = etcd.answer(&servers, &RefCell::default()).expect("servers");
         let ports: Vec<u16> = answer.servers.iter().map(|server| server.addr.port()).collect();
         assert_eq!((ports, answer.refused), (vec![1, 2, 3], 1));
         let many = [("/s/127.0.0.1:1+65535".to_owned(), String::new())].into();
-        let error = etcd.answer(&many).expect_err("too many");
+        let error = etcd.answer(&many, &RefCell::default()).expect_err("too many");
         assert_eq!(error.to_string(), "more than 1024 servers");
     }
 }

@@ -16,7 +16,8 @@ mod file;
 mod http;
 mod kubernetes;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -83,11 +84,16 @@ pub(super) struct Watcher {
     thread: Thread,
 }
 
+/// The servers that lines stood for when their names were looked up last.
+type LookedUp = BTreeMap<String, Vec<ServerSpec>>;
+
 /// What a source is watched with.
 struct Watch<'a> {
     /// Whoever listens wants IPv4 servers, where it is known, and not IPv6 ones.
     is_ipv4: bool,
     is_over: &'a AtomicBool,
+    /// Kept from one session to the next.
+    looked_up: &'a RefCell<LookedUp>,
     tell: &'a dyn Fn(Result<Answer>),
 }
 
@@ -142,26 +148,38 @@ impl Source {
 }
 
 impl Answer {
-    /// The servers of lines, and how many lines are none.
+    /// The servers of lines, and how many lines are none. A line whose name cannot be looked up now stands for
+    /// the servers that it stood for last: names that fail say nothing of servers.
     ///
     /// # Errors
     ///
     /// That there are too many.
     fn of_lines<'a>(
         lines: impl Iterator<Item = &'a str>,
+        looked_up: &RefCell<LookedUp>,
         parse: impl Fn(&str) -> Result<Vec<ServerSpec>>,
     ) -> Result<Self> {
         let mut answer = Self::default();
+        let before = looked_up.take();
+        let mut known = LookedUp::new();
         for line in lines {
-            match parse(line) {
-                Ok(servers) => answer.servers.extend(servers),
+            // Of one that was servers before, nothing but a name can fail.
+            match parse(line).or_else(|error| before.get(line).cloned().ok_or(error)) {
+                Ok(servers) => {
+                    known.insert(line.to_owned(), servers.clone());
+                    answer.servers.extend(servers);
+                }
                 Err(error) => {
                     tracing::debug!(line, why = %error, "this is no server");
                     answer.refused += 1;
                 }
             }
-            check_count(answer.servers.len())?;
+            if let Err(error) = check_count(answer.servers.len()) {
+                looked_up.replace(before);
+                return Err(error);
+            }
         }
+        looked_up.replace(known);
         Ok(answer)
     }
 
@@ -216,7 +234,8 @@ fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Re
         has_answered.set(has_answered.get() || heard.is_ok());
         tell(heard);
     };
-    let watch = Watch { is_ipv4, is_over, tell: &heard };
+    let looked_up = RefCell::default();
+    let watch = Watch { is_ipv4, is_over, looked_up: &looked_up, tell: &heard };
     let mut pause = PAUSE_MIN;
     while !watch.is_over() {
         if let Err(error) = source.session(&watch) {
@@ -235,6 +254,27 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use anyhow::ensure;
+
+    #[test]
+    fn a_name_that_fails_stands_for_what_it_stood_for() {
+        let looked_up = RefCell::default();
+        let answer = |lines: &[&str], is_up: bool| {
+            let parse = |_: &str| {
+                ensure!(is_up, "no name server answers");
+                Ok(vec![ServerSpec::of(([127, 0, 0, 1], 1).into())])
+            };
+            let answer = Answer::of_lines(lines.iter().copied(), &looked_up, parse);
+            answer.map(|answer| (answer.servers.len(), answer.refused)).expect("an answer")
+        };
+        assert_eq!(answer(&["name:1"], true), (1, 0));
+        assert_eq!(answer(&["name:1", "other:1"], false), (1, 1));
+        assert_eq!(answer(&["name:1"], false), (1, 0));
+        // What is not named any more is forgotten.
+        assert_eq!(answer(&["other:1"], false), (0, 1));
+        assert_eq!(answer(&["name:1"], false), (0, 1));
+    }
 
     #[test]
     fn sources_are_written_so() {
