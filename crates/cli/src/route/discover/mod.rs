@@ -5,6 +5,7 @@
 //! | answers with servers | these are its servers |
 //! | answers with nobody, and had none | nothing |
 //! | answers with nobody, and had some | its servers stay until it has said so, and nothing else, for `--discover-empty-after` |
+//! | ends a watch within a second | it is asked again after a pause, as if it were away |
 //! | is away, or answers nonsense or more than 1,024 servers | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
 //!
 //! The threads tell the roster what they hear and decide nothing.
@@ -238,13 +239,25 @@ fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Re
     let watch = Watch { is_ipv4, is_over, looked_up: &looked_up, tell: &heard };
     let mut pause = PAUSE_MIN;
     while !watch.is_over() {
-        if let Err(error) = source.session(&watch) {
-            tell(Err(error));
-            pause = if has_answered.take() { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
-            watch.pause(pause);
+        let begun_at = Clock.now();
+        let ended = source.session(&watch);
+        let was_long = Clock.now() - begun_at >= SESSION_MIN.as_nanos() as u64;
+        if has_answered.take() && was_long {
+            pause = PAUSE_MIN;
         }
+        match ended {
+            Ok(()) if was_long => continue,
+            // One that is ended as soon as it has begun would be begun all the time.
+            Ok(()) => {}
+            Err(error) => tell(Err(error)),
+        }
+        watch.pause(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
     }
 }
+
+/// A session that has lasted for less has done no good, even if it ended well.
+const SESSION_MIN: Duration = Duration::from_secs(1);
 
 /// Between a failure and the next attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
