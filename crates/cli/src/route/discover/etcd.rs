@@ -22,7 +22,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::http::{Http, TlsFiles};
+use super::http::{Ends, Http, TlsFiles};
 use super::{Answer, LookedUp, Watch, split_options};
 use crate::route::servers;
 
@@ -77,7 +77,8 @@ impl Etcd {
             "range_end": self.range_end(),
             "start_revision": read.header.revision()? + 1,
         }});
-        let mut events = http.send(&format!("{endpoint}/v3/watch"), &from.to_string())?;
+        let mut events =
+            http.send(&format!("{endpoint}/v3/watch"), &from.to_string(), Ends::Never)?;
         while !watch.is_over()
             && let Some(told) = events.next::<Told>()?
         {
@@ -105,7 +106,8 @@ impl Etcd {
         let range = json!({ "key": encode(&self.prefix), "range_end": self.range_end() });
         let mut failed = anyhow!("no endpoint is named");
         for endpoint in &self.endpoints {
-            let body = http.send(&format!("{endpoint}/v3/kv/range"), &range.to_string());
+            let url = format!("{endpoint}/v3/kv/range");
+            let body = http.send(&url, &range.to_string(), Ends::Soon);
             match body.and_then(super::http::Body::json) {
                 Ok(range) => return Ok((endpoint, range)),
                 Err(error) => failed = error.context(endpoint.clone()),
