@@ -4,13 +4,15 @@
 //! |---|---|
 //! | SIGHUP, or `reload` at the control socket | flags, files and names are read again, checked, and given to the loops of all threads |
 //! | a key has changed that needs a restart, or something is wrong | nothing changes, and the reason is told |
+//! | a loop does not answer in time | nothing changes, and all loops are given again what was in force, until they have it |
 //! | all is well | limits change at once, new servers are added, those that are not named any more drained |
 //! | a source of `--discover` tells of its servers | as [`super::discover`] says; the rest stays as it is |
-//! | a reload names another source in the place of one | the servers of the old one stay until every source has answered, or as long as an empty answer is not believed |
+//! | a reload names another source in the place of one | the servers of the old one stay until every source has named some, or as long as an empty answer is not believed |
 //!
-//! Invariant: one change at a time, and what is refused is refused before a loop hears of it. A server that
+//! Invariant: one change at a time, and what is refused is refused before a loop does it. A server that
 //! several name is as the first of them says: flags before sources, sources in their order.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tailcut_net::clock::Clock;
+use tailcut_proto::router::RouterError;
 
 use super::config::{CommandLine, Configured, can_reload};
 use super::discover::News;
@@ -139,8 +142,19 @@ impl Shared {
             bail!("no server is named");
         }
         let servers = merge(&named, state.feeds.servers(), self.listen);
-        let (added, gone) = self.orderers.reload(&plan(&next, servers)?)?;
-        state.feeds.watch(&sources)?;
+        let plan = plan(&next, servers)?;
+        // What else can fail does before a loop is ordered.
+        let watched = state.feeds.prepare(&sources)?;
+        let (added, gone) = match self.orderers.reload(&plan) {
+            Ok(changed) => changed,
+            Err(error) => {
+                // Some loops may have done it: what stays in force is ordered again.
+                state.is_pending = true;
+                state.feeds.wake();
+                return Err(error);
+            }
+        };
+        state.feeds.adopt(&sources, watched);
         (state.configured, state.named) = (next, named);
         self.note(&state);
         Ok(Reloaded { added, gone, changed })
@@ -205,8 +219,12 @@ impl Shared {
     }
 }
 
+/// What the loops are ordered; more servers than they take are refused here already.
 fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
     let limits = super::router_config(&configured.args, &[])?;
+    if servers.len() > limits.servers_max {
+        return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
+    }
     Ok(Plan { servers, zone: configured.args.servers.zone.clone(), limits })
 }
 
@@ -216,14 +234,10 @@ fn merge<'a>(
     found: impl Iterator<Item = &'a ServerSpec>,
     listen: SocketAddr,
 ) -> Vec<ServerSpec> {
-    let mut servers: Vec<ServerSpec> = Vec::new();
-    for server in named.iter().chain(found) {
-        let is_new = !servers.iter().any(|known| known.addr == server.addr);
-        if is_new && server.addr.is_ipv4() == listen.is_ipv4() {
-            servers.push(server.clone());
-        }
-    }
-    servers
+    let mut seen = BTreeSet::new();
+    let reached =
+        named.iter().chain(found).filter(|server| server.addr.is_ipv4() == listen.is_ipv4());
+    reached.filter(|server| seen.insert(server.addr)).cloned().collect()
 }
 
 /// A thread that has panicked leaves nothing half done behind: what is guarded is replaced as a whole.

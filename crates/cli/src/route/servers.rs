@@ -1,6 +1,7 @@
 //! The servers that a router is told of, by flags and by a file, in text form. Names and the file are read again
 //! by a reload.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
 use std::net::SocketAddr;
@@ -78,9 +79,10 @@ impl ServerFlags {
         if let Some(path) = &self.servers {
             servers.extend(parse_list(&read(path)?, path)?);
         }
-        for (index, server) in servers.iter().enumerate() {
+        let mut seen = BTreeSet::new();
+        for server in &servers {
             listen.map_or(Ok(()), |listen| check_family(listen, server.addr))?;
-            if servers[..index].iter().any(|other| other.addr == server.addr) {
+            if !seen.insert(server.addr) {
                 return Err(RouterError::Exists { addr: server.addr }.into());
             }
         }
@@ -89,11 +91,16 @@ impl ServerFlags {
 }
 
 /// The servers of a list, which `path` is the name of.
+///
+/// # Errors
+///
+/// A line that is none, or that there are more than [`SERVERS_MAX`].
 pub(super) fn parse_list(text: &str, path: &Path) -> Result<Vec<ServerSpec>> {
     let mut servers = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let parsed = parse_line(line.split('#').next().unwrap_or_default());
         servers.extend(parsed.with_context(|| format!("{}, line {number}", path.display()))?);
+        check_count(servers.len()).with_context(|| path.display().to_string())?;
     }
     Ok(servers)
 }
@@ -128,6 +135,12 @@ pub(super) fn parse_line(line: &str) -> Result<Vec<ServerSpec>> {
         .collect())
 }
 
+/// Refuses more servers than a router has: one line stands for as many as there are ports.
+pub(super) fn check_count(count: usize) -> Result<()> {
+    ensure!(count <= SERVERS_MAX, "more than {SERVERS_MAX} servers");
+    Ok(())
+}
+
 /// The text of a list.
 pub(super) fn read(path: &Path) -> Result<String> {
     let mut text = String::new();
@@ -152,6 +165,9 @@ pub(super) fn check_family(listen: SocketAddr, server: SocketAddr) -> Result<()>
     }
     Ok(())
 }
+
+/// As many as a router has by default.
+pub(super) const SERVERS_MAX: usize = 1_024;
 
 /// A thousand servers with comments.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -194,6 +210,9 @@ mod tests {
         assert_eq!(list("# none\n127.0.0.1:1 # one\n\n").expect("a list").len(), 1);
         let error = format!("{:#}", list("\n127.0.0.1\n").expect_err("no port"));
         assert!(error.starts_with("list, line 2: "), "{error}");
+        assert_eq!(list("127.0.0.1:1+1024").expect("a list").len(), SERVERS_MAX);
+        let error = format!("{:#}", list("127.0.0.1:1+65535").expect_err("too many"));
+        assert_eq!(error, "list: more than 1024 servers");
     }
 
     #[test]

@@ -30,7 +30,7 @@ use tailcut_proto::router::{
 
 use super::data_plane::{self, Plane};
 use super::facts::{Facts, SourceFacts};
-use super::servers::{ServerSpec, check_family};
+use super::servers::{SERVERS_MAX, ServerSpec, check_family};
 use crate::admin::Reading;
 use crate::admin::text::{Family, Page, seconds};
 use crate::control::protocol::{self, Reply, Request};
@@ -284,13 +284,17 @@ impl Service {
         }
         let router = self.driver.node_mut(ROUTER);
         let known: Vec<_> = router.servers().map(|server| (server.addr, server.rank)).collect();
+        let mut changed = Vec::new();
         for (addr, rank) in known {
             let named = self.named.iter().find(|named| named.addr == addr);
             let wanted = named.map_or(rank, |named| named.rank(self.zone.as_deref()));
             if wanted != rank {
-                // It is there.
-                let _ = router.set_rank(now, addr, wanted);
+                changed.push((addr, wanted));
             }
+        }
+        if !changed.is_empty() {
+            // They are there.
+            let _ = router.set_ranks(now, &changed);
         }
     }
 
@@ -606,9 +610,6 @@ const STATES: [(&str, ServerState); 6] = [
 
 /// The driver's only node.
 pub(super) const ROUTER: usize = 0;
-
-/// As many as a router has by default.
-const SERVERS_MAX: usize = 1_024;
 
 /// Between two looks at servers that are to go.
 const RETIRE_INTERVAL_NS: u64 = 10_000_000;

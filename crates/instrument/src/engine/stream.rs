@@ -9,6 +9,7 @@
 //! |---|---|
 //! | has ended, or says what is no reply | what it waited for is lost; it is opened again after a while |
 //! | has been silent for a whole timeout | it is closed and opened again |
+//! | takes no more requests, and its last one is answered or given up | the same, at once |
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -244,7 +245,8 @@ impl StreamLanes {
                 Event::Bytes(bytes) => {
                     lane.heard_at = now;
                     let came = Came { bytes, seen: connection.received() };
-                    if lane.take(came, connection.output(), &mut accounting) == After::Close {
+                    let after = lane.take(came, connection.output(), &mut accounting);
+                    if after == After::Close || lane.conversation.is_spent() {
                         closing.push(index);
                         return;
                     }
@@ -321,7 +323,8 @@ impl StreamLanes {
             }
             self.cancel(index, number);
             let lane = &self.lanes[index];
-            if now.saturating_sub(lane.heard_at) >= self.timeout_ns {
+            let is_silent = now.saturating_sub(lane.heard_at) >= self.timeout_ns;
+            if is_silent || lane.conversation.is_spent() {
                 self.close(index, &mut Some(slices));
             }
         }

@@ -145,6 +145,11 @@ pub trait Session: fmt::Debug + Send {
     /// Whether the server takes another request now.
     fn has_room(&self) -> bool;
 
+    /// Whether the server takes no more requests on this connection, and owes nothing on it: close it.
+    fn is_spent(&self) -> bool {
+        false
+    }
+
     /// Appends a request, or as much of it as the server has room for; the rest follows when it has.
     fn write(&mut self, request: &[u8], out: &mut Vec<u8>);
 

@@ -103,6 +103,15 @@ impl Conversation {
         }
     }
 
+    /// Whether nothing more is to be had from the connection, though no reply has said so: close it. To be
+    /// looked at when all bytes are taken, and when a request has been given up.
+    pub fn is_spent(&self) -> bool {
+        match &self.way {
+            Way::Session { session, .. } => session.is_spent(),
+            Way::InOrder(_) => false,
+        }
+    }
+
     /// Why the server does not let the connection in, if it has said so: in its words as far as the
     /// codec reads them, which may be none.
     pub fn refusal(&self) -> Option<String> {

@@ -84,14 +84,30 @@ impl Router {
     /// than one of weight 1 where the policy bounds them; and whether it is of the zone that is preferred. It
     /// stands so until it is removed. A data plane before the router knows no weights.
     pub fn set_rank(&mut self, now: Time, addr: SocketAddr, rank: Rank) -> Result<(), RouterError> {
-        let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
-        let server =
-            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
-        server.rank = rank;
+        self.set_ranks(now, &[(addr, rank)])
+    }
+
+    /// The same of several servers, at the cost of one. Where one of them is unknown, nothing changes.
+    pub fn set_ranks(
+        &mut self,
+        now: Time,
+        ranks: &[(SocketAddr, Rank)],
+    ) -> Result<(), RouterError> {
+        let slot_of = |&(addr, rank): &(SocketAddr, Rank)| {
+            let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
+            Ok((slot, rank))
+        };
+        let ranks = ranks.iter().map(slot_of).collect::<Result<Vec<(u16, Rank)>, _>>()?;
+        let workers: Vec<_> =
+            ranks.iter().map(|&(slot, rank)| (WorkerId(slot.into()), rank)).collect();
         for scheduler in &mut self.schedulers {
-            scheduler.set_rank(WorkerId(slot.into()), rank);
+            scheduler.set_ranks(&workers);
         }
-        self.refresh(now, slot);
+        for (slot, rank) in ranks {
+            let server = self.servers[usize::from(slot)].as_mut();
+            server.expect("an address names a configured server").rank = rank;
+            self.refresh(now, slot);
+        }
         self.pump(now);
         Ok(())
     }

@@ -536,7 +536,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             let mut ranks = spread.ranks().to_vec();
             ranks.resize(self.workers.len(), Rank::default());
             ranks[index] = Rank::default();
-            self.set_ranks(ranks);
+            self.replace_ranks(ranks);
         }
         self.set_state(worker, State::In);
         worker
@@ -545,15 +545,22 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     /// Says how a worker stands among the others, until it is removed. Drain
     /// [`Scheduler::poll_placed`] after.
     pub fn set_rank(&mut self, worker: WorkerId, rank: Rank) {
-        if self.rank(worker) == rank {
+        self.set_ranks(&[(worker, rank)]);
+    }
+
+    /// The same of several workers, at the cost of one.
+    pub fn set_ranks(&mut self, changes: &[(WorkerId, Rank)]) {
+        if changes.iter().all(|&(worker, rank)| self.rank(worker) == rank) {
             return;
         }
         let mut ranks = vec![Rank::default(); self.workers.len()];
         if let Some(spread) = &self.spread {
             ranks.copy_from_slice(spread.ranks());
         }
-        ranks[worker.index()] = rank;
-        self.set_ranks(ranks);
+        for &(worker, rank) in changes {
+            ranks[worker.index()] = rank;
+        }
+        self.replace_ranks(ranks);
     }
 
     /// How a worker stands among the others.
@@ -563,7 +570,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     }
 
     /// Nothing is kept where all are alike, which is the rule.
-    fn set_ranks(&mut self, ranks: Vec<Rank>) {
+    fn replace_ranks(&mut self, ranks: Vec<Rank>) {
         self.spread = None;
         if ranks.iter().any(|&rank| rank != Rank::default()) {
             self.spread = Some(Box::new(Spread::new(ranks)));

@@ -278,6 +278,16 @@ mod tests {
     }
 
     #[test]
+    fn many_ranks_change_as_one_by_one() {
+        let ranks = [rank(2, true), rank(1, true), rank(3, false)];
+        let mut at_once = scheduler("jbsq:1", &[Rank::default(); 3]);
+        let mut singly = scheduler("jbsq:1", &ranks);
+        at_once.set_ranks(&[0, 1, 2].map(|index| (WorkerId(index), ranks[index as usize])));
+        assert_eq!(offered(&mut at_once, 9), offered(&mut singly, 9));
+        assert_eq!(at_once.rank(WorkerId(2)), ranks[2]);
+    }
+
+    #[test]
     fn a_rank_may_change_and_is_forgotten_with_its_worker() {
         let mut changing = scheduler("jbsq:1", &[rank(1, true), rank(1, true)]);
         changing.set_rank(WorkerId(1), rank(3, true));

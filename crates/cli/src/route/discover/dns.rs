@@ -11,7 +11,7 @@
 //! SRV: servers of the lowest priority alone.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::entropy;
 
 use super::{Watch, split_options};
-use crate::route::servers::ServerSpec;
+use crate::route::servers::{ServerSpec, check_count};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Question {
     /// Tells of the name's servers whenever they have been asked for.
     pub(super) fn watch(&self, watch: &Watch<'_>) -> Result<()> {
         while !watch.is_over() {
-            let found = self.ask(watch.is_ipv4)?;
+            let found = self.ask(watch)?;
             let pause = if found.servers.is_empty() {
                 EMPTY_TTL
             } else {
@@ -82,13 +82,13 @@ impl Question {
         Ok(())
     }
 
-    fn ask(&self, is_ipv4: bool) -> Result<Found> {
+    fn ask(&self, watch: &Watch<'_>) -> Result<Found> {
         let stub = Stub::new(self.resolver)?;
         let mut found = Found::default();
         for name in stub.names(&self.name) {
             found = match self.port {
-                Some(port) => stub.addresses(&name, port, is_ipv4)?,
-                None => stub.services(&name, is_ipv4)?,
+                Some(port) => stub.addresses(&name, port, watch)?,
+                None => stub.services(&name, watch)?,
             };
             if !found.servers.is_empty() {
                 break;
@@ -149,10 +149,10 @@ impl Stub {
         names
     }
 
-    fn addresses(&self, name: &str, port: u16, is_ipv4: bool) -> Result<Found> {
-        let kind = if is_ipv4 { TYPE::A } else { TYPE::AAAA };
+    fn addresses(&self, name: &str, port: u16, watch: &Watch<'_>) -> Result<Found> {
+        let kind = if watch.is_ipv4 { TYPE::A } else { TYPE::AAAA };
         let mut found = Found { ttl: u32::MAX, ..Found::default() };
-        self.ask(name, kind, |record| {
+        self.ask(name, kind, watch, |record| {
             let ip: IpAddr = match &record.rdata {
                 RData::A(of) => Ipv4Addr::from(of.address).into(),
                 RData::AAAA(of) => Ipv6Addr::from(of.address).into(),
@@ -166,18 +166,20 @@ impl Stub {
         Ok(found)
     }
 
-    fn services(&self, name: &str, is_ipv4: bool) -> Result<Found> {
+    fn services(&self, name: &str, watch: &Watch<'_>) -> Result<Found> {
         let mut targets: Vec<(u16, String, u16)> = Vec::new();
         let mut found = Found { ttl: u32::MAX, ..Found::default() };
-        self.ask(name, TYPE::SRV, |record| {
+        self.ask(name, TYPE::SRV, watch, |record| {
             if let RData::SRV(of) = &record.rdata {
                 targets.push((of.priority, of.target.to_string(), of.port));
                 found.ttl = found.ttl.min(record.ttl);
             }
         })?;
         let least = targets.iter().map(|target| target.0).min();
-        for (_, target, port) in targets.iter().filter(|target| Some(target.0) == least) {
-            let addresses = self.addresses(target, *port, is_ipv4)?;
+        targets.retain(|target| Some(target.0) == least);
+        check_count(targets.len())?;
+        for (_, target, port) in &targets {
+            let addresses = self.addresses(target, *port, watch)?;
             found.servers.extend(addresses.servers);
             found.ttl = found.ttl.min(addresses.ttl);
         }
@@ -187,12 +189,19 @@ impl Stub {
     }
 
     /// Asks the name servers one after the other and hands on the records of the first that answers.
-    fn ask(&self, name: &str, kind: TYPE, mut see: impl FnMut(&ResourceRecord<'_>)) -> Result<()> {
+    fn ask(
+        &self,
+        name: &str,
+        kind: TYPE,
+        watch: &Watch<'_>,
+        mut see: impl FnMut(&ResourceRecord<'_>),
+    ) -> Result<()> {
         let id = entropy::seed().context("cannot draw an id")? as u16;
         let query = query(id, name, kind)?;
         let mut failed = anyhow!("{RESOLV_CONF} names no server");
         for &server in &self.servers {
-            match exchange(server, &query, id).and_then(|bytes| read(&bytes, &mut see)) {
+            ensure!(!watch.is_over(), "nobody asks any more");
+            match exchange(server, &query).and_then(|bytes| read(&bytes, &mut see)) {
                 Ok(()) => return Ok(()),
                 Err(error) => failed = error.context(format!("name server {server}: {name}")),
             }
@@ -211,7 +220,7 @@ fn query(id: u16, name: &str, kind: TYPE) -> Result<Vec<u8>> {
 }
 
 /// Sends a question and returns the answer to it, over TCP where it is too long for a datagram.
-fn exchange(server: SocketAddr, query: &[u8], id: u16) -> Result<Vec<u8>> {
+fn exchange(server: SocketAddr, query: &[u8]) -> Result<Vec<u8>> {
     let local: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((local, 0))?;
@@ -221,16 +230,17 @@ fn exchange(server: SocketAddr, query: &[u8], id: u16) -> Result<Vec<u8>> {
     let ends_at = Clock.now() + ANSWER_WITHIN.as_nanos() as u64;
     let mut bytes = vec![0; usize::from(u16::MAX)];
     loop {
-        let left = Duration::from_nanos(ends_at.saturating_sub(Clock.now()));
-        ensure!(!left.is_zero(), "no answer within {ANSWER_WITHIN:?}");
-        socket.set_read_timeout(Some(left))?;
+        socket.set_read_timeout(Some(left(ends_at)?))?;
         let len = match socket.recv(&mut bytes) {
             Ok(len) => len,
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
-        // An answer to another question, or none.
-        if len < HEADER_LEN || bytes[..2] != id.to_be_bytes() {
+        if !is_answer(&bytes[..len], query) {
             continue;
         }
         bytes.truncate(len);
@@ -239,18 +249,49 @@ fn exchange(server: SocketAddr, query: &[u8], id: u16) -> Result<Vec<u8>> {
     }
 }
 
+/// The same over TCP, of which all ends in time.
 fn exchange_stream(server: SocketAddr, query: &[u8]) -> Result<Vec<u8>> {
+    let ends_at = Clock.now() + ANSWER_WITHIN.as_nanos() as u64;
     let mut stream = TcpStream::connect_timeout(&server, ANSWER_WITHIN)?;
-    stream.set_read_timeout(Some(ANSWER_WITHIN))?;
-    stream.set_write_timeout(Some(ANSWER_WITHIN))?;
+    stream.set_write_timeout(Some(left(ends_at)?))?;
     let len = u16::try_from(query.len()).context("a question fits")?;
     stream.write_all(&[&len.to_be_bytes(), query].concat())?;
     let mut len = [0; 2];
-    stream.read_exact(&mut len)?;
+    read_whole(&mut stream, &mut len, ends_at)?;
     let mut bytes = vec![0; u16::from_be_bytes(len).into()];
-    stream.read_exact(&mut bytes)?;
-    ensure!(bytes.len() >= HEADER_LEN, "an answer without a header");
+    read_whole(&mut stream, &mut bytes, ends_at)?;
+    ensure!(is_answer(&bytes, query), "an answer to another question");
     Ok(bytes)
+}
+
+fn read_whole(stream: &mut TcpStream, mut bytes: &mut [u8], ends_at: u64) -> Result<()> {
+    while !bytes.is_empty() {
+        stream.set_read_timeout(Some(left(ends_at)?))?;
+        match stream.read(bytes) {
+            Ok(0) => bail!("it ends in the middle of an answer"),
+            Ok(len) => bytes = &mut bytes[len..],
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The time that is left for an answer.
+fn left(ends_at: u64) -> Result<Duration> {
+    let left = Duration::from_nanos(ends_at.saturating_sub(Clock.now()));
+    ensure!(!left.is_zero(), "no answer within {ANSWER_WITHIN:?}");
+    Ok(left)
+}
+
+/// Whether a packet answers a query: by its id, and by its question, in which case says nothing.
+fn is_answer(bytes: &[u8], query: &[u8]) -> bool {
+    let question = &query[HEADER_LEN..];
+    bytes.len() >= query.len()
+        && bytes[..2] == query[..2]
+        && bytes[2] & RESPONSE != 0
+        && bytes[HEADER_LEN..query.len()].eq_ignore_ascii_case(question)
 }
 
 /// Hands on the records of an answer: none where the name does not exist.
@@ -278,11 +319,14 @@ const TTL_MAX: Duration = Duration::from_secs(300);
 const EMPTY_TTL: Duration = Duration::from_secs(5);
 
 const HEADER_LEN: usize = 12;
-/// In the third byte of an answer.
+/// In the third byte of a packet.
+const RESPONSE: u8 = 0x80;
 const TRUNCATED: u8 = 2;
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use super::*;
 
     fn stub(dots: usize) -> Stub {
@@ -302,5 +346,37 @@ mod tests {
         let bytes = query(0x1234, "a.example", TYPE::SRV).expect("a question");
         let expected = b"\x12\x34\x01\x00\x00\x01\0\0\0\0\0\0\x01a\x07example\0\0\x21\0\x01";
         assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn an_answer_is_known_by_its_id_and_its_question() {
+        let query = query(0x1234, "a.example", TYPE::SRV).expect("a question");
+        let changed = |place: usize, value: u8| {
+            let mut bytes = query.clone();
+            bytes[2] |= RESPONSE;
+            bytes[place] = value;
+            is_answer(&bytes, &query)
+        };
+        assert!(changed(0, 0x12) && changed(13, b'A'));
+        assert!(!changed(1, 0x35) && !changed(13, b'b') && !changed(2, 1));
+        assert!(!is_answer(&query[..HEADER_LEN], &query));
+    }
+
+    #[test]
+    fn an_answer_that_trickles_ends_in_time() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let trickle = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let began_at = Clock.now();
+            // Until the other end is gone.
+            while stream.write_all(&[0xFF]).is_ok() && Clock.now() - began_at < 60_000_000_000 {
+                std::thread::park_timeout(ANSWER_WITHIN / 10);
+            }
+        });
+        let query = query(1, "a.example", TYPE::A).expect("a question");
+        let error = exchange_stream(address, &query).expect_err("it has no end");
+        assert_eq!(error.to_string(), "no answer within 2s");
+        trickle.join().expect("it ends");
     }
 }

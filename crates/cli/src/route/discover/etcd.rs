@@ -10,8 +10,10 @@
 //! | a key is put or deleted | it is told |
 //! | the watch is cancelled, compacted, or silent for a minute | begun anew |
 //! | an endpoint does not answer | the next is asked; after the last the source is away |
-//! | a value is no server | it is counted, the others are servers |
+//! | a value is no server, or a name that was never known | it is counted, the others are servers |
+//! | the name of a value cannot be looked up now | the value is the servers that it was |
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -20,8 +22,8 @@ use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::http::{Http, TlsFiles};
-use super::{Answer, Watch, split_options};
+use super::http::{Ends, Http, TlsFiles};
+use super::{Answer, LookedUp, Watch, split_options};
 use crate::route::servers;
 
 /// Where the keys are.
@@ -69,13 +71,14 @@ impl Etcd {
         let http = Http::new(&self.tls, None)?;
         let (endpoint, read) = self.read(&http)?;
         let mut servers = read.servers()?;
-        (watch.tell)(Ok(self.answer(&servers)));
+        (watch.tell)(Ok(self.answer(&servers, watch.looked_up)?));
         let from = json!({ "create_request": {
             "key": encode(&self.prefix),
             "range_end": self.range_end(),
             "start_revision": read.header.revision()? + 1,
         }});
-        let mut events = http.send(&format!("{endpoint}/v3/watch"), &from.to_string())?;
+        let mut events =
+            http.send(&format!("{endpoint}/v3/watch"), &from.to_string(), Ends::Never)?;
         while !watch.is_over()
             && let Some(told) = events.next::<Told>()?
         {
@@ -93,7 +96,7 @@ impl Etcd {
                     _ => _ = servers.insert(key, value),
                 }
             }
-            (watch.tell)(Ok(self.answer(&servers)));
+            (watch.tell)(Ok(self.answer(&servers, watch.looked_up)?));
         }
         Ok(())
     }
@@ -103,7 +106,8 @@ impl Etcd {
         let range = json!({ "key": encode(&self.prefix), "range_end": self.range_end() });
         let mut failed = anyhow!("no endpoint is named");
         for endpoint in &self.endpoints {
-            let body = http.send(&format!("{endpoint}/v3/kv/range"), &range.to_string());
+            let url = format!("{endpoint}/v3/kv/range");
+            let body = http.send(&url, &range.to_string(), Ends::Soon);
             match body.and_then(super::http::Body::json) {
                 Ok(range) => return Ok((endpoint, range)),
                 Err(error) => failed = error.context(endpoint.clone()),
@@ -120,12 +124,16 @@ impl Etcd {
         BASE64_STANDARD.encode(end)
     }
 
-    fn answer(&self, servers: &BTreeMap<String, String>) -> Answer {
+    fn answer(
+        &self,
+        servers: &BTreeMap<String, String>,
+        looked_up: &RefCell<LookedUp>,
+    ) -> Result<Answer> {
         let lines = servers.iter().map(|(key, value)| match value.trim() {
             "" => key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/'),
             value => value,
         });
-        Answer::of_lines(lines, servers::parse_line)
+        Answer::of_lines(lines, looked_up, servers::parse_line)
     }
 }
 
@@ -241,8 +249,11 @@ mod tests {
         let servers =
             [("/s/127.0.0.1:1", ""), ("/s/x", "127.0.0.1:2+2"), ("/s/y", "nonsense here")];
         let servers = servers.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let answer = etcd.answer(&servers);
+        let answer = etcd.answer(&servers, &RefCell::default()).expect("servers");
         let ports: Vec<u16> = answer.servers.iter().map(|server| server.addr.port()).collect();
         assert_eq!((ports, answer.refused), (vec![1, 2, 3], 1));
+        let many = [("/s/127.0.0.1:1+65535".to_owned(), String::new())].into();
+        let error = etcd.answer(&many, &RefCell::default()).expect_err("too many");
+        assert_eq!(error.to_string(), "more than 1024 servers");
     }
 }

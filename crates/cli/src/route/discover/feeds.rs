@@ -24,14 +24,15 @@ pub(in crate::route) struct Feeds {
 }
 
 /// A source that is watched.
-struct Feed {
+pub(in crate::route) struct Feed {
     number: u64,
     source: Source,
     /// `None` of one that is not named any more, whose servers stay for a while.
     watcher: Option<Watcher>,
     /// Its servers, which hold.
     servers: Vec<ServerSpec>,
-    has_answered: bool,
+    /// It has named a server. Whose first answer is empty may not know yet.
+    has_named: bool,
     /// Since when it says that it has none, though it had some; or is not named any more.
     empty_since: Option<Time>,
     /// What it names beside servers.
@@ -58,25 +59,43 @@ impl Feeds {
 
     /// Watches these sources and no others.
     pub(in crate::route) fn watch(&mut self, sources: &[Source]) -> Result<()> {
+        let begun = self.prepare(sources)?;
+        self.adopt(sources, begun);
+        Ok(())
+    }
+
+    /// Begins to watch those of the sources that are not watched. What they tell is heard when they are adopted.
+    pub(in crate::route) fn prepare(&mut self, sources: &[Source]) -> Result<Vec<Feed>> {
+        let mut begun: Vec<Feed> = Vec::new();
+        for source in sources {
+            let is_watched = |feed: &Feed| feed.watcher.is_some() && feed.source == *source;
+            if self.all.iter().chain(&begun).any(is_watched) {
+                continue;
+            }
+            self.count += 1;
+            let watcher = source.watch(self.listen.is_ipv4(), self.count, self.news.clone())?;
+            begun.push(Feed::new(self.count, source.clone(), watcher));
+        }
+        Ok(begun)
+    }
+
+    /// Watches these sources, of which some have been begun, and no others.
+    pub(in crate::route) fn adopt(&mut self, sources: &[Source], begun: Vec<Feed>) {
         for feed in &mut self.all {
             if !sources.contains(&feed.source) && feed.watcher.take().is_some() {
                 feed.empty_since = Some(Clock.now());
             }
         }
-        for source in sources {
-            let is_watched = |feed: &Feed| feed.watcher.is_some() && feed.source == *source;
-            if self.all.iter().any(is_watched) {
-                continue;
-            }
-            self.count += 1;
-            let watcher = source.watch(self.listen.is_ipv4(), self.count, self.news.clone())?;
-            self.all.push(Feed::new(self.count, source.clone(), watcher));
-        }
+        self.all.extend(begun);
         // What is to go is looked at now.
+        self.wake();
+    }
+
+    /// Has whoever listens look at everything again.
+    pub(in crate::route) fn wake(&self) {
         let nothing: News = (0, Ok(Answer::default()));
         // The other end lives as long as the process.
         let _ = self.news.send(nothing);
-        Ok(())
     }
 
     /// Takes what a source has said; whether other servers hold now.
@@ -94,13 +113,13 @@ impl Feeds {
 
     /// Believes what has been said for long enough; whether other servers hold now.
     pub(in crate::route) fn believe(&mut self, now: Time, limit_ns: u64) -> bool {
-        let all_have_answered =
-            self.all.iter().filter(|feed| feed.watcher.is_some()).all(|feed| feed.has_answered);
+        let all_have_named =
+            self.all.iter().filter(|feed| feed.watcher.is_some()).all(|feed| feed.has_named);
         let mut has_changed = false;
         self.all.retain_mut(|feed| {
             let is_over = feed.empty_since.is_some_and(|since| now >= since.saturating_add(limit_ns));
             if feed.watcher.is_none() {
-                let goes = is_over || all_have_answered;
+                let goes = is_over || all_have_named;
                 has_changed |= goes;
                 return !goes;
             }
@@ -127,7 +146,7 @@ impl Feed {
             source,
             watcher: Some(watcher),
             servers: Vec::new(),
-            has_answered: false,
+            has_named: false,
             empty_since: None,
             refused: 0,
             answers: 0,
@@ -143,7 +162,7 @@ impl Feed {
             tracing::warn!(source = %self.source, refused, "it names what is no server");
         }
         self.refused = refused;
-        self.has_answered = true;
+        self.has_named |= !servers.is_empty();
         if self.problem.take().is_some() {
             tracing::info!(source = %self.source, "it answers again");
         }
@@ -242,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn servers_of_a_source_that_is_replaced_stay_until_the_other_has_answered() {
+    fn servers_of_a_source_that_is_replaced_stay_until_the_other_has_named_some() {
         let (mut feeds, now) = (feeds(&["file:/one", "file:/two"]), Clock.now());
         feeds.take(1, Ok(answer(&[1])), now);
         feeds.take(2, Ok(answer(&[2])), now);
@@ -251,6 +270,9 @@ mod tests {
         assert_eq!(held(&feeds), [1, 2]);
         // It is not heard any more.
         assert!(!feeds.take(1, Ok(answer(&[9])), now));
+        // The other knows nobody yet.
+        assert!(!feeds.take(3, Ok(answer(&[])), now) && !feeds.believe(now, LIMIT));
+        assert_eq!(held(&feeds), [1, 2]);
         assert!(feeds.take(3, Ok(answer(&[3])), now) && feeds.believe(now, LIMIT));
         assert_eq!(held(&feeds), [2, 3]);
         // Nobody comes in its place.

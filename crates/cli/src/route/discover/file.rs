@@ -30,11 +30,17 @@ pub(super) fn watch(path: &Path, watch: &Watch<'_>) -> Result<()> {
         match servers::read(path) {
             // Where it is written in place, half of it may have been read: the rest comes with an event.
             Ok(text) if known.as_ref() != Some(&text) && is_settled(path, &text) => {
-                (watch.tell)(servers::parse_list(&text, path).map(Answer::from));
-                known = Some(text);
+                let answer = servers::parse_list(&text, path).map(Answer::from);
+                // What is no list is looked at again: a name of it may be known by then.
+                known = answer.is_ok().then_some(text);
+                (watch.tell)(answer);
             }
             Ok(_) => {}
-            Err(error) => (watch.tell)(Err(error)),
+            Err(error) => {
+                // When it comes back as it was, that is news.
+                known = None;
+                (watch.tell)(Err(error));
+            }
         }
         wait(&changes)?;
     }

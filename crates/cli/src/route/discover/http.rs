@@ -1,7 +1,7 @@
 //! HTTP towards etcd and Kubernetes, without an asynchronous runtime: a thread waits for each answer.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,19 +62,34 @@ impl Http {
         Ok(Self { agent: config.build().new_agent(), token })
     }
 
-    /// The answer of a GET.
-    pub(super) fn fetch(&self, url: &str) -> Result<Body> {
-        let mut request = self.agent.get(url);
+    /// The answer of a GET, which is whole in time or goes on.
+    pub(super) fn fetch(&self, url: &str, ends: Ends) -> Result<Body> {
+        let mut request = self.agent.get(url).config().timeout_global(ends.within()).build();
         if let Some(token) = &self.token {
             request = request.header("Authorization", format!("Bearer {token}"));
         }
         Body::of(request.call()?)
     }
 
-    /// The answer of a POST of JSON.
-    pub(super) fn send(&self, url: &str, json: &str) -> Result<Body> {
-        let request = self.agent.post(url).header("Content-Type", "application/json");
-        Body::of(request.send(json)?)
+    /// The answer of a POST of JSON, which is whole in time or goes on.
+    pub(super) fn send(&self, url: &str, json: &str, ends: Ends) -> Result<Body> {
+        let request = self.agent.post(url).config().timeout_global(ends.within()).build();
+        Body::of(request.header("Content-Type", "application/json").send(json)?)
+    }
+}
+
+/// How an answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ends {
+    /// It is one, and whole in time.
+    Soon,
+    /// It is a watch.
+    Never,
+}
+
+impl Ends {
+    fn within(self) -> Option<Duration> {
+        (self == Self::Soon).then_some(EXCHANGE_WITHIN)
     }
 }
 
@@ -87,9 +102,9 @@ impl Body {
         let reader: Box<dyn Read> = Box::new(response.into_body().into_reader());
         let mut body = Self(BufReader::new(reader));
         if status != 200 {
-            let mut text = String::new();
-            // What it says beside the status is only shown.
-            let _ = body.0.by_ref().take(SHOWN_MAX).read_to_string(&mut text);
+            // What it says beside the status is only shown: what has come of it will do.
+            let text = body.0.fill_buf().unwrap_or_default();
+            let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_MAX)]);
             bail!("it answers {status}: {}", text.trim());
         }
         Ok(body)
@@ -107,9 +122,9 @@ impl Body {
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let (asked_at, mut line) = (Clock.now(), Vec::new());
         let is_idle = || Clock.now() - asked_at >= IDLE_MAX.as_nanos() as u64;
-        match self.0.by_ref().take(LEN_MAX).read_until(b'\n', &mut line) {
-            Ok(0) => return Ok(None),
-            Ok(_) => {}
+        match self.read_line(&mut line) {
+            Ok(()) if line.is_empty() => return Ok(None),
+            Ok(()) => {}
             Err(_) if line.is_empty() && is_idle() => return Ok(None),
             Err(error) => return Err(anyhow!("the watch has ended: {error}")),
         }
@@ -117,6 +132,29 @@ impl Body {
             bail!("the watch has ended in the middle of an event");
         }
         serde_json::from_slice(&line).map(Some).context("it tells something that is no event")
+    }
+
+    /// Reads up to the end of a line, or of all. A line that has begun has to end in time.
+    fn read_line(&mut self, line: &mut Vec<u8>) -> io::Result<()> {
+        let mut ends_at = None;
+        loop {
+            let bytes = match self.0.fill_buf() {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                bytes => bytes?,
+            };
+            let end = bytes.iter().position(|&byte| byte == b'\n').map(|place| place + 1);
+            let len = end.unwrap_or(bytes.len());
+            line.extend_from_slice(&bytes[..len]);
+            self.0.consume(len);
+            if end.is_some() || len == 0 {
+                return Ok(());
+            }
+            let now = Clock.now();
+            let ends_at = *ends_at.get_or_insert(now + EXCHANGE_WITHIN.as_nanos() as u64);
+            if now >= ends_at || line.len() as u64 > LEN_MAX {
+                return Err(io::Error::other("an event has no end"));
+            }
+        }
     }
 }
 
@@ -145,6 +183,9 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(2);
 /// Until an answer begins.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
+/// A whole answer, or an event of a watch from its first byte to its last.
+const EXCHANGE_WITHIN: Duration = Duration::from_secs(30);
+
 /// A watch that says nothing for so long is begun again: whoever it comes from may be gone.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -152,4 +193,4 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 const LEN_MAX: u64 = 16 << 20;
 
 /// Of what is said beside a status.
-const SHOWN_MAX: u64 = 500;
+const SHOWN_MAX: usize = 500;

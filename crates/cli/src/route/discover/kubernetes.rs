@@ -20,7 +20,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::http::{Http, TlsFiles};
+use super::http::{Ends, Http, TlsFiles};
 use super::{Answer, Watch, split_options};
 use crate::route::servers::ServerSpec;
 
@@ -75,9 +75,15 @@ impl Service {
     pub(super) fn watch(&self, watch: &Watch<'_>) -> Result<()> {
         let Access { http, slices } = self.access()?;
         let mut known = BTreeMap::new();
-        let mut page = String::new();
+        let (mut page, mut page_count) = (String::new(), 0);
         let version = loop {
-            let listed: List = http.fetch(&format!("{slices}&limit={PAGE_LEN}{page}"))?.json()?;
+            if watch.is_over() {
+                return Ok(());
+            }
+            page_count += 1;
+            ensure!(page_count <= PAGES_MAX, "the list of slices has no end");
+            let url = format!("{slices}&limit={PAGE_LEN}{page}");
+            let listed: List = http.fetch(&url, Ends::Soon)?.json()?;
             known
                 .extend(listed.items.into_iter().map(|slice| (slice.metadata.name.clone(), slice)));
             let ListMetadata { version, next } = listed.metadata;
@@ -91,7 +97,7 @@ impl Service {
             "{slices}&watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_S}&resourceVersion={}",
             escaped(&version)
         );
-        let mut events = http.fetch(&from)?;
+        let mut events = http.fetch(&from, Ends::Never)?;
         while !watch.is_over()
             && let Some(Event { kind, object }) = events.next()?
         {
@@ -284,5 +290,8 @@ const WATCH_S: u32 = 240;
 
 /// Slices in an answer, each of up to 100 endpoints as a rule.
 const PAGE_LEN: u32 = 100;
+
+/// More slices than the servers of a router are in.
+const PAGES_MAX: u32 = 100;
 
 const FORM: &str = "write kubernetes:[NAMESPACE/]SERVICE[:PORT]";

@@ -5,7 +5,8 @@
 //! | answers with servers | these are its servers |
 //! | answers with nobody, and had none | nothing |
 //! | answers with nobody, and had some | its servers stay until it has said so, and nothing else, for `--discover-empty-after` |
-//! | is away, or answers nonsense | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
+//! | ends a watch within a second | it is asked again after a pause, as if it were away |
+//! | is away, or answers nonsense or more than 1,024 servers | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
 //!
 //! The threads tell the roster what they hear and decide nothing.
 
@@ -16,7 +17,8 @@ mod file;
 mod http;
 mod kubernetes;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -29,7 +31,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, bail};
 use tailcut_net::clock::Clock;
 
-use super::servers::ServerSpec;
+use super::servers::{ServerSpec, check_count};
 use crate::distribution_file::parse_positive_ns;
 use crate::life::leave_real_time;
 
@@ -83,11 +85,16 @@ pub(super) struct Watcher {
     thread: Thread,
 }
 
+/// The servers that lines stood for when their names were looked up last.
+type LookedUp = BTreeMap<String, Vec<ServerSpec>>;
+
 /// What a source is watched with.
 struct Watch<'a> {
     /// Whoever listens wants IPv4 servers, where it is known, and not IPv6 ones.
     is_ipv4: bool,
     is_over: &'a AtomicBool,
+    /// Kept from one session to the next.
+    looked_up: &'a RefCell<LookedUp>,
     tell: &'a dyn Fn(Result<Answer>),
 }
 
@@ -142,22 +149,45 @@ impl Source {
 }
 
 impl Answer {
-    /// The servers of lines, and how many lines are none.
+    /// The servers of lines, and how many lines are none. A line whose name cannot be looked up now stands for
+    /// the servers that it stood for last: names that fail say nothing of servers.
+    ///
+    /// # Errors
+    ///
+    /// That there are too many.
     fn of_lines<'a>(
         lines: impl Iterator<Item = &'a str>,
+        looked_up: &RefCell<LookedUp>,
         parse: impl Fn(&str) -> Result<Vec<ServerSpec>>,
-    ) -> Self {
+    ) -> Result<Self> {
         let mut answer = Self::default();
+        let before = looked_up.take();
+        let mut known = LookedUp::new();
         for line in lines {
-            match parse(line) {
-                Ok(servers) => answer.servers.extend(servers),
+            // Of one that was servers before, nothing but a name can fail.
+            match parse(line).or_else(|error| before.get(line).cloned().ok_or(error)) {
+                Ok(servers) => {
+                    known.insert(line.to_owned(), servers.clone());
+                    answer.servers.extend(servers);
+                }
                 Err(error) => {
                     tracing::debug!(line, why = %error, "this is no server");
                     answer.refused += 1;
                 }
             }
+            if let Err(error) = check_count(answer.servers.len()) {
+                looked_up.replace(before);
+                return Err(error);
+            }
         }
-        answer
+        looked_up.replace(known);
+        Ok(answer)
+    }
+
+    /// One of no more servers than a router has.
+    fn checked(self) -> Result<Self> {
+        check_count(self.servers.len())?;
+        Ok(self)
     }
 }
 
@@ -201,19 +231,33 @@ fn split_options(text: &str) -> (&str, Vec<(&str, &str)>) {
 fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Result<Answer>)) {
     let has_answered = Cell::new(false);
     let heard = |heard: Result<Answer>| {
+        let heard = heard.and_then(Answer::checked);
         has_answered.set(has_answered.get() || heard.is_ok());
         tell(heard);
     };
-    let watch = Watch { is_ipv4, is_over, tell: &heard };
+    let looked_up = RefCell::default();
+    let watch = Watch { is_ipv4, is_over, looked_up: &looked_up, tell: &heard };
     let mut pause = PAUSE_MIN;
     while !watch.is_over() {
-        if let Err(error) = source.session(&watch) {
-            tell(Err(error));
-            pause = if has_answered.take() { PAUSE_MIN } else { (2 * pause).min(PAUSE_MAX) };
-            watch.pause(pause);
+        let begun_at = Clock.now();
+        let ended = source.session(&watch);
+        let was_long = Clock.now() - begun_at >= SESSION_MIN.as_nanos() as u64;
+        if has_answered.take() && was_long {
+            pause = PAUSE_MIN;
         }
+        match ended {
+            Ok(()) if was_long => continue,
+            // One that is ended as soon as it has begun would be begun all the time.
+            Ok(()) => {}
+            Err(error) => tell(Err(error)),
+        }
+        watch.pause(pause);
+        pause = (2 * pause).min(PAUSE_MAX);
     }
 }
+
+/// A session that has lasted for less has done no good, even if it ended well.
+const SESSION_MIN: Duration = Duration::from_secs(1);
 
 /// Between a failure and the next attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -223,6 +267,27 @@ const PAUSE_MAX: Duration = Duration::from_secs(5);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use anyhow::ensure;
+
+    #[test]
+    fn a_name_that_fails_stands_for_what_it_stood_for() {
+        let looked_up = RefCell::default();
+        let answer = |lines: &[&str], is_up: bool| {
+            let parse = |_: &str| {
+                ensure!(is_up, "no name server answers");
+                Ok(vec![ServerSpec::of(([127, 0, 0, 1], 1).into())])
+            };
+            let answer = Answer::of_lines(lines.iter().copied(), &looked_up, parse);
+            answer.map(|answer| (answer.servers.len(), answer.refused)).expect("an answer")
+        };
+        assert_eq!(answer(&["name:1"], true), (1, 0));
+        assert_eq!(answer(&["name:1", "other:1"], false), (1, 1));
+        assert_eq!(answer(&["name:1"], false), (1, 0));
+        // What is not named any more is forgotten.
+        assert_eq!(answer(&["other:1"], false), (0, 1));
+        assert_eq!(answer(&["name:1"], false), (0, 1));
+    }
 
     #[test]
     fn sources_are_written_so() {

@@ -68,6 +68,7 @@ fn answer(question: &[u8], says: &Say, is_stream: bool) -> Vec<u8> {
     let asked = &question.questions[0];
     let name = asked.qname.to_string();
     let mut answer = Packet::new_reply(question.id());
+    answer.questions.push(asked.clone());
     let a = |last: u8| RData::A(A::from(Ipv4Addr::new(127, 0, 0, last)));
     let record = |data| ResourceRecord::new(asked.qname.clone(), CLASS::IN, 1, data);
     match (says, asked.qtype) {

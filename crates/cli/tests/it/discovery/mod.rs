@@ -74,6 +74,11 @@ fn a_watched_file_brings_servers_and_takes_them_away() {
     fs::rename(&next, &list).expect("a file");
     wait_for_servers(&admin, &[second, third]);
     assert_eq!(admin.value(&weight), 1.0);
+    // It is away, and comes back as it was.
+    fs::rename(&list, &next).expect("a file");
+    wait_until("away", || value(&admin, "up") == 0.0);
+    fs::rename(&next, &list).expect("a file");
+    wait_until("back", || value(&admin, "up") == 1.0);
     // Neither nonsense nor nothing is believed.
     fs::write(&list, "nonsense\n").expect("a file");
     wait_until("away", || value(&admin, "up") == 0.0);

@@ -177,6 +177,11 @@ impl Session for Http2 {
             && self.first + (self.streams.len() as u64) < STREAMS_MAX
     }
 
+    fn is_spent(&self) -> bool {
+        let is_over = self.leaving.is_some() || self.end() >= STREAMS_MAX;
+        is_over && self.open_count == 0
+    }
+
     fn write(&mut self, request: &[u8], out: &mut Vec<u8>) {
         let number = self.first + self.streams.len() as u64;
         let (head, body) = split_request(request);
@@ -510,8 +515,7 @@ impl Http2 {
 
     /// A connection on which no more streams may be opened is closed with its last one.
     fn after(&self) -> After {
-        let is_over = self.leaving.is_some() || self.end() >= STREAMS_MAX;
-        if is_over && self.open_count == 0 { After::Close } else { After::Keep }
+        if self.is_spent() { After::Close } else { After::Keep }
     }
 
     fn release(&mut self, number: u64) {

@@ -239,6 +239,24 @@ fn a_server_that_goes_away_answers_what_it_has_taken() {
     assert_eq!(last, Ok(vec![(0, OK, After::Close)]));
 }
 
+/// No reply says that it is over, where none is to come.
+#[test]
+fn a_connection_is_spent_when_its_server_has_gone_away_and_owes_nothing() {
+    let goaway = frame(GOAWAY, 0, 0, &[0x7F, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0]);
+    let mut idle = Client::new("http2", &[]);
+    assert!(!idle.conversation.is_spent());
+    assert_eq!(idle.take(&goaway), Ok(vec![]));
+    assert!(idle.conversation.is_spent());
+    let mut given_up = Client::new("http2", &[]);
+    given_up.ask_often(2);
+    assert_eq!(given_up.take(&goaway), Ok(vec![]));
+    let mut cancel = |number| {
+        assert!(given_up.conversation.cancel(number, &mut given_up.out));
+        given_up.conversation.is_spent()
+    };
+    assert_eq!([cancel(0), cancel(1)], [false, true]);
+}
+
 #[test]
 fn what_is_no_http_2_ends_the_connection() {
     let long = vec![0; 16_385];
