@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tailcut_wire::r2p2::MessageType;
+
 use super::*;
 use crate::node::{Node, Path, Source, Time};
 use crate::r2p2::{Config, Endpoint};
@@ -344,6 +346,83 @@ fn nothing_replayed_runs_twice() {
     replay(&mut net);
     assert_eq!(net.runs, 3, "the sessions are older than the server");
     assert!(net.server.metrics().seal.stale_sessions > 0);
+}
+
+/// Another client of the group, which draws what the one with the same secret draws: the same ids.
+fn another_client(net: &Net, secret: u8) -> Endpoint {
+    let seal = sealing(&net.keys, Role::Client(18));
+    Endpoint::new(START, Config { secret: [secret; 16], seal, ..Config::default() })
+}
+
+/// The datagrams of a call that begins, as from an address.
+fn datagrams_of_call(client: &mut Endpoint, now: Time, from: &str, payload: Vec<u8>) -> Vec<Sent> {
+    let options = CallOptions::default();
+    let deadline = now + MS;
+    client.call(now, Call { target: at(SERVER), payload, deadline, context: 0, options }).unwrap();
+    let mut sent = VecDeque::new();
+    drain(client, from, now, &mut sent);
+    sent.into()
+}
+
+/// Packets of enough sessions of client 18 that the keys which were known at an address are not any more.
+fn push_out_keys(net: &mut Net, from: &str) {
+    for secret in 40..44 {
+        let mut other = another_client(net, secret);
+        for sent in datagrams_of_call(&mut other, net.now, from, b"other".to_vec()) {
+            net.deliver(sent);
+        }
+    }
+}
+
+#[test]
+fn a_client_cannot_run_again_what_another_has_sent() {
+    let mut net = net(false);
+    net.call(b"the first").unwrap();
+    let recorded: Vec<Sent> =
+        net.log.iter().filter(|sent| sent.from == at(CLIENT)).cloned().collect();
+    net.call(b"releases it").unwrap();
+    // The other one makes the session known at its own address, by a call of another sequence.
+    let mut other = another_client(&net, 1);
+    let mut calls =
+        (0..3).map(|_| datagrams_of_call(&mut other, net.now, STRANGER, b"of client 18".to_vec()));
+    let third = calls.nth(2).unwrap();
+    assert_eq!(third[0].bytes[8..13], recorded[0].bytes[8..13], "one session");
+    third.into_iter().for_each(|sent| net.deliver(sent));
+    push_out_keys(&mut net, STRANGER);
+    let (runs, refused) = (net.runs, net.server.metrics().seal.forged);
+    assert!(runs > 2 && net.clients[2..].iter().all(|&client| client == Some(18)));
+    for sent in recorded {
+        net.deliver(Sent { from: at(STRANGER), ..sent });
+    }
+    assert_eq!(net.runs, runs, "{:?}", net.clients);
+    assert!(net.server.metrics().seal.forged > refused);
+}
+
+#[test]
+fn a_client_cannot_cancel_a_call_of_another_from_its_address() {
+    let mut net = net(false);
+    // Its second packet has yet to come.
+    let payload = message(1_400);
+    net.begin(&payload);
+    let mut sent = VecDeque::new();
+    drain(&mut net.client, CLIENT, net.now, &mut sent);
+    let first = sent[0].clone();
+    sent.into_iter().for_each(|sent| net.deliver(sent));
+    let mut other = another_client(&net, 1);
+    let same = datagrams_of_call(&mut other, net.now, CLIENT, b"same id".to_vec());
+    assert_eq!(same[0].bytes[8..16], first.bytes[8..16], "one id");
+    push_out_keys(&mut net, CLIENT);
+    other.handle_timeout(net.now + 2 * MS);
+    let mut cancel = VecDeque::new();
+    drain(&mut other, CLIENT, net.now + 2 * MS, &mut cancel);
+    assert!(cancel.iter().any(|sent| sent.bytes[2] >> 4 == MessageType::Cancel as u8));
+    cancel.into_iter().for_each(|sent| net.deliver(sent));
+    for _ in 0..1_000 {
+        net.now += MS / 10;
+        net.turn();
+    }
+    assert!(net.ended == [Ok(payload)], "{:?}", net.ended.first().map(|end| end.as_ref().err()));
+    assert_eq!(net.clients.last(), Some(&Some(17)));
 }
 
 #[test]
