@@ -12,7 +12,7 @@ use clap::Subcommand;
 use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_net::clock::Clock;
 use tailcut_net::entropy;
-use tailcut_proto::sealed::{CLIENT_MAX, Cipher, EpochKey, Keys, Role, Sealing, Secret};
+use tailcut_proto::sealed::{CLIENT_MAX, Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 
 use crate::distribution_file::parse_positive_ns;
 use crate::output;
@@ -138,7 +138,7 @@ fn new_key(epoch: u8, from_ms: u64) -> Result<EpochKey> {
     for half in secret.chunks_mut(16) {
         half.copy_from_slice(&entropy::secret().context("cannot draw a secret")?);
     }
-    Ok(EpochKey { epoch, from_ms, secret: Secret::new(secret), hop: [0; 16] })
+    Ok(EpochKey { epoch, from_ms, secret: Secret::new(secret), hop: HopKey::default() })
 }
 
 /// Writes a file that was not there, for its owner alone.

@@ -9,7 +9,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::FromBytes;
 
-use super::keys::{ClientSecret, Keys, Master, Role, Sealing, TICK_MS, WallClock};
+use super::keys::{ClientSecret, HopKey, Keys, Master, Role, Sealing, TICK_MS, WallClock};
 use super::packet::{
     self, CLOCK_AT, COUNT_AT, Glance, glance, is_hop_genuine, reply_nonce, request_nonce,
 };
@@ -73,7 +73,7 @@ struct ClientKeys {
     /// When it began, in ticks of the epoch.
     began: u32,
     /// The client's hop key.
-    hop: [u8; 16],
+    hop: HopKey,
     /// Of its packets.
     request: AeadKey,
     /// Of this server's packets, made when the first goes to it.
@@ -324,7 +324,7 @@ impl Server {
         let is_genuine = match (seen.is_routed, known) {
             (true, _) => is_hop_genuine(bytes, &master.router_key),
             (false, Some(keys)) => is_hop_genuine(bytes, &keys.hop),
-            (false, None) => is_hop_genuine(bytes, &master.hop_bytes(client)),
+            (false, None) => is_hop_genuine(bytes, &master.hop_key(client)),
         };
         let nonce = request_nonce(bytes);
         if !is_genuine || known.is_some_and(|keys| !packet::open(bytes, &keys.request, nonce, true))
@@ -362,7 +362,7 @@ impl Server {
         if !packet::open(bytes, &request, nonce, true) {
             return Err(Cause::Forged);
         }
-        let (hop, reply) = (master.hop_bytes(client), None);
+        let (hop, reply) = (master.hop_key(client), None);
         let keys = ClientKeys { client, epoch, session, began, hop, request, reply, secret };
         self.remember(address, keys).then_some(()).ok_or(Cause::Forged)
     }
@@ -545,7 +545,7 @@ impl Client {
 /// Looks at a packet that is authenticated for this hop alone, and opens it.
 pub(super) fn open_hop(
     bytes: &mut [u8],
-    key: &[u8; 16],
+    key: &HopKey,
     (latest, peer): (&mut Latest, SocketAddr),
     seen: &Glance,
 ) -> Result<(), Cause> {

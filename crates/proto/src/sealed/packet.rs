@@ -11,6 +11,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::keys::HopKey;
 use super::primitives::AeadKey;
 
 /// A sealed datagram, split.
@@ -73,7 +74,7 @@ pub(super) fn seal(
     bytes: &mut [u8],
     key: &AeadKey,
     nonce: [u8; 12],
-    (trailer, hop_key): (&Trailer, Option<&[u8; 16]>),
+    (trailer, hop_key): (&Trailer, Option<&HopKey>),
 ) {
     bytes[VERSION_AT] = SEALED_VERSION;
     let parts = split(bytes);
@@ -100,7 +101,7 @@ pub(super) fn open(bytes: &mut [u8], key: &AeadKey, nonce: [u8; 12], has_hop: bo
 }
 
 /// Authenticates a packet for its next hop: the trailer has yet to be written.
-pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &[u8; 16]) {
+pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &HopKey) {
     bytes[VERSION_AT] = HOP_VERSION;
     let at = bytes.len() - TRAILER_LEN;
     bytes[at..].copy_from_slice(trailer.as_bytes());
@@ -108,7 +109,7 @@ pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &[u8; 16]) 
 }
 
 /// Writes the hop tag of a packet that is otherwise ready.
-pub(super) fn write_hop(bytes: &mut [u8], hop_key: &[u8; 16]) {
+pub(super) fn write_hop(bytes: &mut [u8], hop_key: &HopKey) {
     let tag = hop_tag(bytes, hop_key);
     let at = bytes.len() - HOP_LEN;
     bytes[at..].copy_from_slice(&tag.to_be_bytes());
@@ -116,15 +117,15 @@ pub(super) fn write_hop(bytes: &mut [u8], hop_key: &[u8; 16]) {
 
 /// True if the hop tag of a packet is that of the key. Both are compared as one word, so that how long it
 /// takes tells nothing.
-pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &[u8; 16]) -> bool {
+pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey) -> bool {
     let at = bytes.len() - HOP_LEN;
     hop_tag(bytes, hop_key).to_be_bytes() == bytes[at..]
 }
 
 /// SipHash-2-4 over the header, and of what is sealed over the tag, which stands for the payload; of what is
 /// not, over the payload too.
-fn hop_tag(bytes: &[u8], hop_key: &[u8; 16]) -> u64 {
-    let mut hasher = SipHasher24::new_with_key(hop_key);
+fn hop_tag(bytes: &[u8], hop_key: &HopKey) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(hop_key.bytes());
     let covered = &bytes[..bytes.len() - HOP_LEN];
     if bytes[VERSION_AT] == SEALED_VERSION {
         hasher.write(&covered[..usize::from(bytes[1])]);

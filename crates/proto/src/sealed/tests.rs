@@ -30,7 +30,7 @@ fn keys(cipher: Cipher, next_ms: u64) -> Keys {
         epoch,
         from_ms,
         secret: Secret::new([epoch; 32]),
-        hop: [0; 16],
+        hop: HopKey::default(),
     };
     let epochs = vec![key(7, 0), key(8, next_ms)];
     Keys { role: Role::Server, group: "test".into(), cipher, epochs }
@@ -707,4 +707,26 @@ fn a_capture_is_read_with_the_servers_keys() {
     let messages: Vec<u8> = opened.into_values().flatten().collect();
     assert_eq!(messages, [&payload[..], &payload[..]].concat(), "request and reply");
     assert!(Reader::new(net.keys.for_role(Role::Router).unwrap()).is_none());
+}
+
+/// Eight bytes of a key would be printed as numbers, by a derived Debug, or as text.
+#[test]
+fn no_key_is_printed() {
+    let keys = keys(Cipher::Aes128Gcm, u64::MAX);
+    for role in [Role::Server, Role::Router, Role::Client(17)] {
+        let own = keys.for_role(role).unwrap();
+        let sealing = Sealing::new(Arc::new(own.clone()), 0);
+        let config = Config { seal: Some(sealing.clone()), ..Config::default() };
+        let printed = format!("{own:?} {sealing:?} {config:?}");
+        assert!(printed.contains("HopKey"));
+        for key in &own.epochs {
+            let hops = key.hop.bytes().windows(4).filter(|_| matches!(role, Role::Client(_)));
+            for piece in key.secret.bytes().windows(4).chain(hops) {
+                let listed = format!("{piece:?}");
+                let listed = listed.trim_matches(['[', ']']);
+                let hex: String = piece.iter().map(|byte| format!("{byte:02x}")).collect();
+                assert!(!printed.contains(listed) && !printed.contains(&hex), "{printed}");
+            }
+        }
+    }
 }
