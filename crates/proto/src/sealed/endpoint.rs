@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, EXTENSION_VERSION, Flags, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
+    DropReason, EXTENDED_LEN, EXTENSION_VERSION, Flags, MessageType, ROUTED_LEN, RequestHeader,
+    Route, RpcId,
 };
 use zerocopy::FromBytes;
 
@@ -491,6 +492,9 @@ impl Client {
             if !is_hop_genuine(bytes, &keys.epochs[at].hop) {
                 return Err(Cause::Forged);
             }
+            if seen.kind == MessageType::Drop && !is_refusal_of_router(bytes) {
+                return Err(Cause::Forged);
+            }
             bytes[VERSION_AT] = EXTENSION_VERSION;
             return Ok(());
         }
@@ -504,6 +508,11 @@ impl Client {
         if let Some(key) = self.replies.get(&label) {
             let is_genuine = packet::open(bytes, key, nonce, false);
             return is_genuine.then_some(()).ok_or(Cause::Forged);
+        }
+        // Whoever makes up an instance has it derived, and so has to know a session at least.
+        let session = RpcId(seen.rpc_id).session().0;
+        if !self.sessions.iter().any(|own| own.session == session) {
+            return Err(Cause::UnknownKeys);
         }
         let key = self.secrets[at].reply_key(label.0);
         if !packet::open(bytes, &key, nonce, false) {
@@ -557,6 +566,24 @@ pub(super) fn open_hop(
     }
     bytes[VERSION_AT] = EXTENSION_VERSION;
     Ok(())
+}
+
+/// True if a DROP for one hop says what a router has to say: one of its reasons, and none of the words in
+/// which an application refuses.
+fn is_refusal_of_router(bytes: &[u8]) -> bool {
+    let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
+    let reason = DropReason::from_payload(&bytes[payload.clone()]);
+    payload.len() == 1
+        && matches!(
+            reason,
+            DropReason::Unspecified
+                | DropReason::Overload
+                | DropReason::TooLarge
+                | DropReason::Expired
+                | DropReason::NoServer
+                | DropReason::Uncertain
+                | DropReason::Stopping
+        )
 }
 
 /// The client that a packet says it is from, behind a router too.

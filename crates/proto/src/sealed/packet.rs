@@ -46,7 +46,8 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let is_long_enough = bytes.len() >= header_len + TRAILER_LEN;
     let is_known = matches!(header_len, EXTENDED_LEN | ROUTED_LEN)
         && matches!(header.version, SEALED_VERSION | HOP_VERSION);
-    if header.base.magic != MAGIC || !is_known || !is_long_enough {
+    let is_too_long = header.version == HOP_VERSION && bytes.len() > HOP_PACKET_LEN_MAX;
+    if header.base.magic != MAGIC || !is_known || !is_long_enough || is_too_long {
         return None;
     }
     let has_route = header_len == ROUTED_LEN;
@@ -193,5 +194,8 @@ pub(super) const CLOCK_AT: usize = 24;
 const ROUTED_AT: usize = 66;
 const TAG_LEN: usize = 16;
 const HOP_LEN: usize = 8;
+/// Most bytes of a packet that is authenticated for one hop: all of them are hashed before it is believed,
+/// and the longest, an ACK, has fewer than 150.
+const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;

@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tailcut_wire::r2p2::MessageType;
+use tailcut_wire::r2p2::{MessageType, Rejection, ReplyRepr, RequestHeader, RpcId};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::*;
 use crate::node::{Node, Path, Source, Time};
@@ -709,7 +710,57 @@ fn a_capture_is_read_with_the_servers_keys() {
     assert!(Reader::new(net.keys.for_role(Role::Router).unwrap()).is_none());
 }
 
-/// Eight bytes of a key would be printed as numbers, by a derived Debug, or as text.
+/// A DROP of a router for a call that is under way.
+fn drop_of_router(request: &Sent, net: &Net, payload: &[u8]) -> Sent {
+    let header = RequestHeader::ref_from_prefix(&request.bytes).unwrap().0;
+    let rpc_id = RpcId(header.rpc_id.get());
+    let repr = ReplyRepr::control(MessageType::Drop, header.base.rid.get(), rpc_id);
+    let mut bytes = [repr.header().as_bytes(), payload, &[0; TRAILER_LEN]].concat();
+    let key = &net.keys.for_role(Role::Client(17)).unwrap().epochs[0];
+    let trailer = packet::trailer(0, key.epoch, 1, 0);
+    packet::seal_hop(&mut bytes, &trailer, &key.hop);
+    Sent { from: request.to, to: request.from, bytes }
+}
+
+#[test]
+fn a_router_refuses_in_its_own_words_alone() {
+    let words = [&Rejection::prefix(7)[..], b"no"].concat();
+    let overload = [DropReason::Overload as u8];
+    let with_words = [&overload[..], &words[1..]].concat();
+    let application = [DropReason::Application as u8];
+    let too_long = [0; 300];
+    for payload in [&words[..], &with_words, &application, &[], &too_long] {
+        let mut net = net(false);
+        net.begin(b"request");
+        let mut sent = VecDeque::new();
+        drain(&mut net.client, CLIENT, net.now, &mut sent);
+        net.deliver(drop_of_router(&sent[0], &net, payload));
+        assert_eq!(net.ended, [], "{payload:?}");
+        let seal = net.client.metrics().seal;
+        let is_long = payload.len() > 200;
+        assert_eq!((seal.unsealed, seal.forged), (is_long.into(), (!is_long).into()));
+        net.deliver(drop_of_router(&sent[0], &net, &overload));
+        assert_eq!(net.ended, [Err(Failure::Refused(DropReason::Overload))]);
+    }
+}
+
+#[test]
+fn a_client_derives_no_key_for_a_session_of_another() {
+    let mut net = net(false);
+    net.call(b"request").unwrap();
+    let reply = net.log.iter().find(|sent| sent.to == at(CLIENT)).unwrap();
+    let mut forged = reply.clone();
+    let instance = forged.bytes.len() - 8;
+    forged.bytes[instance] ^= 1;
+    net.deliver(forged.clone());
+    assert_eq!(net.client.metrics().seal.forged, 1, "of its own");
+    forged.bytes[8] ^= 1;
+    net.deliver(forged);
+    let seal = net.client.metrics().seal;
+    assert_eq!((seal.forged, seal.unknown_keys), (1, 1));
+}
+
+/// A derived Debug would print a key as numbers.
 #[test]
 fn no_key_is_printed() {
     let keys = keys(Cipher::Aes128Gcm, u64::MAX);
