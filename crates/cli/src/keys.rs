@@ -1,7 +1,7 @@
 //! `tailcut keys`: files of keys of sealed services, and their reading for `--seal`.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
-use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
+use tailcut_instrument::text_file::CONFIG_BYTES_MAX;
 use tailcut_net::clock::Clock;
 use tailcut_net::entropy;
-use tailcut_proto::sealed::{CLIENT_MAX, Cipher, EpochKey, Keys, Role, Sealing, Secret};
+use tailcut_proto::sealed::{CLIENT_MAX, Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 
 use crate::distribution_file::parse_positive_ns;
 use crate::output;
@@ -105,18 +105,22 @@ pub(crate) fn sealing(path: &Path) -> Result<Sealing> {
 
 /// The keys in a file, which nobody else may read.
 pub(crate) fn read(path: &Path) -> Result<Keys> {
-    let text = text_file::read(path, CONFIG_BYTES_MAX)
-        .with_context(|| format!("cannot read the keys from {}", path.display()))?;
-    let mode = std::fs::metadata(path).map_or(0, |metadata| metadata.mode());
+    let unreadable = || format!("cannot read the keys from {}", path.display());
+    // What is read is what was looked at, whatever has the name by then.
+    let file = File::open(path).with_context(unreadable)?;
+    let mode = file.metadata().with_context(unreadable)?.mode();
     ensure!(
         mode & 0o077 == 0,
         "others may read the keys in {path}: chmod 600 {path}",
         path = path.display()
     );
+    let mut text = String::new();
+    file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text).with_context(unreadable)?;
+    ensure!(text.len() as u64 <= CONFIG_BYTES_MAX, "{} is too long", path.display());
     text.parse::<Keys>().with_context(|| path.display().to_string())
 }
 
-/// Adds a key that begins `after_ms` from now, and drops those before the current one's.
+/// Adds a key that begins `after_ms` from now, and drops those of which packets are no longer taken.
 fn rotate(path: &Path, after_ms: u64) -> Result<()> {
     let mut keys = read(path)?;
     if keys.role != Role::Server {
@@ -124,11 +128,28 @@ fn rotate(path: &Path, after_ms: u64) -> Result<()> {
     }
     let now_ms = now_ms();
     let last = keys.epochs.last().expect("there is a key");
-    let next = new_key(last.epoch.wrapping_add(1), (now_ms + after_ms).max(last.from_ms + 1))?;
-    let oldest = keys.current(now_ms);
+    let (from_ms, soonest_ms) = (now_ms + after_ms, last.from_ms + EPOCH_MS_MIN);
+    ensure!(
+        from_ms >= soonest_ms,
+        "the last key of {} begins in {} s, and is to be used for {} s at least: take --after {}s",
+        path.display(),
+        last.from_ms.saturating_sub(now_ms).div_ceil(1_000),
+        EPOCH_MS_MIN / 1_000,
+        (soonest_ms - now_ms).div_ceil(1_000) + 1,
+    );
+    let next = new_key(last.epoch.wrapping_add(1), from_ms)?;
+    // The one before the current is still taken.
+    let oldest = keys.current(now_ms).saturating_sub(1);
     keys.epochs.drain(..oldest);
     keys.epochs.push(next);
+    // What cannot be read again must not be written.
+    let keys: Keys = keys.to_text().parse().context("there is no room for another key")?;
     let beside = path.with_extension("new");
+    ensure!(
+        !beside.exists(),
+        "{} is in the way, perhaps of a rotation that was interrupted: delete it",
+        beside.display()
+    );
     create(&beside, &keys)?;
     std::fs::rename(&beside, path).with_context(|| format!("cannot replace {}", path.display()))
 }
@@ -138,7 +159,7 @@ fn new_key(epoch: u8, from_ms: u64) -> Result<EpochKey> {
     for half in secret.chunks_mut(16) {
         half.copy_from_slice(&entropy::secret().context("cannot draw a secret")?);
     }
-    Ok(EpochKey { epoch, from_ms, secret: Secret::new(secret), hop: [0; 16] })
+    Ok(EpochKey { epoch, from_ms, secret: Secret::new(secret), hop: HopKey::default() })
 }
 
 /// Writes a file that was not there, for its owner alone.
@@ -188,6 +209,10 @@ fn parse_cipher(text: &str) -> Result<Cipher, String> {
     let found = known.into_iter().find(|cipher| cipher.to_string() == text);
     found.ok_or_else(|| "take aes-128-gcm or chacha20-poly1305".to_owned())
 }
+
+/// The shortest use of a key before the one that a rotation adds: the files of those that use the group must
+/// come to them meanwhile.
+const EPOCH_MS_MIN: u64 = 60_000;
 
 const EXAMPLES: &str = "\
 Examples:

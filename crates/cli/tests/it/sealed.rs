@@ -111,6 +111,42 @@ fn keys_rotate_and_tell_no_secret() {
     check_refused(&[&["route", "--server", "127.0.0.1:9"], &listen[..]].concat(), "client's keys");
     fs::set_permissions(&client, Permissions::from_mode(0o644)).expect("it is ours");
     check_refused(&["keys", "show", &client], "others may read the keys");
+    // That is looked at before anything of it is read.
+    fs::write(&client, [0xff]).expect("it is ours");
+    check_refused(&["keys", "show", &client], "others may read the keys");
+}
+
+#[test]
+fn a_rotation_leaves_a_file_that_works() {
+    let files = Files::new("sealed-rotation");
+    let [full, ahead, old] = ["full.keys", "ahead.keys", "old.keys"].map(|name| files.path(name));
+    succeed(&["keys", "new", &full, "--epochs", "64", "--every", "1s"]);
+    let before = fs::read_to_string(&full).expect("the file");
+    check_refused(&["keys", "rotate", &full, "--after", "3600s"], "more than 64 keys");
+    assert_eq!(fs::read_to_string(&full).expect("the file"), before);
+
+    succeed(&["keys", "new", &ahead, "--epochs", "3"]);
+    check_refused(&["keys", "rotate", &ahead, "--after", "300s"], "to be used for 60 s at least");
+    succeed(&["keys", "rotate", &ahead, "--after", "7261s"]);
+
+    succeed(&["keys", "new", &old]);
+    let text = fs::read_to_string(&old).expect("the file");
+    let head: String = text
+        .lines()
+        .filter(|line| !line.starts_with("key "))
+        .flat_map(|line| [line, "\n"])
+        .collect();
+    let key = |at: usize| format!("key {at} {at}000 {}\n", format!("{at:02x}").repeat(32));
+    fs::write(&old, head + &key(1) + &key(2) + &key(3)).expect("it is ours");
+    let beside = files.path("old.new");
+    fs::write(&beside, "").expect("a file");
+    check_refused(&["keys", "rotate", &old], "old.new is in the way");
+    fs::remove_file(&beside).expect("it is there");
+    succeed(&["keys", "rotate", &old]);
+    let shown = succeed(&["keys", "show", &old]);
+    let epochs: Vec<&str> =
+        shown.lines().filter_map(|line| line.strip_prefix("epoch ")?.split(' ').next()).collect();
+    assert_eq!(epochs, ["2", "3", "4"], "that before the current one is still taken");
 }
 
 fn check_refused(args: &[&str], text: &str) {

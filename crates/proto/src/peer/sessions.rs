@@ -87,17 +87,14 @@ impl Session {
         now.saturating_sub(self.used_at)
     }
 
-    /// Where packets are sealed: it began after the server's start, and here.
+    /// Where packets are sealed: it began after the server's start, and here. Whose it is the seal knows.
     pub(crate) fn is_sound(&self) -> bool {
         self.id & SOUND != 0
     }
 
-    /// It does, as its seal says, which is told where that was not known.
-    pub(crate) fn note_sound(&mut self, tell: impl FnOnce()) {
-        if !self.is_sound() {
-            self.id |= SOUND;
-            tell();
-        }
+    /// It does, as its seal says.
+    pub(crate) fn note_sound(&mut self) {
+        self.id |= SOUND;
     }
 
     /// Its peer counts from the start again.

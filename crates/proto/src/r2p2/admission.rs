@@ -83,7 +83,7 @@ impl Server {
         }
         let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
         self.validate_client(client, token, sender, serving);
-        self.check_session(now, (client, rpc_id), &mut shared.seal)?;
+        self.check_session(now, path.peer, (client, rpc_id), &mut shared.seal)?;
         let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
             Ok(place) => place,
             // It has room for more once it is.
@@ -94,7 +94,8 @@ impl Server {
             }
         };
         if let Some(seal) = &mut shared.seal {
-            self.clients[session].note_sound(|| seal.note_known());
+            self.clients[session].note_sound();
+            seal.note_known(path.peer);
         }
         self.release_below(session, header.floor.get(), shared);
         let serving = &shared.config.serving;
@@ -128,18 +129,20 @@ impl Server {
         }
     }
 
-    /// Where packets are sealed: refuses a session of which some requests may have run and be forgotten.
+    /// Where packets are sealed: refuses a session of which some requests may have run and be forgotten, or
+    /// that is another client's here.
     #[inline]
     fn check_session(
         &self,
         now: Time,
+        address: SocketAddr,
         (client, rpc_id): (PeerId, RpcId),
         seal: &mut Option<Box<EndpointSeal>>,
     ) -> Result<(), Refusal> {
         let Some(seal) = seal else { return Ok(()) };
         let known = self.clients.known_session(client, rpc_id.session().0);
         let is_sound = known.is_some_and(|known| self.clients[known].is_sound());
-        if is_sound || seal.may_begin(now) {
+        if seal.may_run(now, address, is_sound) {
             Ok(())
         } else {
             Err(Refusal::Drop(DropReason::Uncertain))

@@ -133,9 +133,8 @@ impl Endpoint {
 
     /// The number of the client whose request this is, where packets are sealed.
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
-        let seal = self.shared.seal.as_ref()?;
-        let (address, rpc_id) = self.server.origin(id)?;
-        seal.client_of(address, rpc_id)
+        self.shared.seal.as_ref()?;
+        self.server.sender_of(id)
     }
 
     /// Replies of which packets have never been sent.

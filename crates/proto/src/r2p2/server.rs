@@ -102,6 +102,8 @@ pub(super) struct Slot {
     pub(super) returns: bool,
     /// The client's record.
     pub(super) client: PeerId,
+    /// The client's number, where packets are sealed; else 0. No other's packets are of this request.
+    pub(super) sender: u32,
     /// The way back to the client, from the address of this host at which the request came in.
     pub(super) path: Path,
     /// The client's clock to echo in the reply: of the packet that completed the request, or that
@@ -198,6 +200,8 @@ impl Asked {
 pub(super) struct Admission {
     /// The record of its client.
     pub(super) client: PeerId,
+    /// The client's number, where packets are sealed; else 0.
+    pub(super) sender: u32,
     /// The way back to the client.
     pub(super) path: Path,
     /// The client's own number of it.
@@ -270,7 +274,7 @@ impl Server {
             return;
         }
         if let Some(&index) = self.live.get(&rpc_id.0) {
-            if self.slots[index].path.peer == address {
+            if self.slots[index].is_of(address, shared.sender()) {
                 self.validate(index, (path.peer, datagram_len), packet, &shared.config.serving);
                 self.handle_again(now, index, packet, shared);
             } else {
@@ -293,6 +297,7 @@ impl Server {
                 Ok(client) => {
                     let index = self.take_slot(Admission {
                         client,
+                        sender: shared.sender(),
                         path: to,
                         rid: packet.rid,
                         rpc_id: Some(rpc_id),
@@ -332,7 +337,7 @@ impl Server {
         datagram_len: usize,
         shared: &mut Shared,
     ) {
-        let (Some(index), Some(sack)) = (self.find(peer, packet), packet.sack()) else {
+        let (Some(index), Some(sack)) = (self.find(peer, packet, shared), packet.sack()) else {
             shared.metrics.unknown += 1;
             return;
         };
@@ -365,9 +370,10 @@ impl Server {
             shared.metrics.unknown += 1;
             return;
         };
-        let slot = &self.slots[index];
-        if slot.path.peer != peer && !slot.via.is_some_and(|via| self.routers.is_through(via, peer))
-        {
+        let (slot, sender) = (&self.slots[index], shared.sender());
+        let is_passed_on =
+            slot.sender == sender && slot.via.is_some_and(|via| self.routers.is_through(via, peer));
+        if !slot.is_of(peer, sender) && !is_passed_on {
             shared.metrics.protocol_violation += 1;
             return;
         }
@@ -537,7 +543,7 @@ impl Server {
         let index = self.slots.take(Slot::new);
         let slot = &mut self.slots[index];
         self.clients.begin_request(admission.client, &mut self.held, &mut slot.held);
-        slot.client = admission.client;
+        (slot.client, slot.sender) = (admission.client, admission.sender);
         slot.path = admission.path;
         slot.rid = admission.rid;
         slot.rpc_id = admission.rpc_id;
@@ -679,9 +685,9 @@ impl Server {
     }
 
     /// The live request that a packet from its client speaks of.
-    fn find(&self, peer: SocketAddr, packet: &Packet) -> Option<SlotId> {
+    fn find(&self, peer: SocketAddr, packet: &Packet, shared: &Shared) -> Option<SlotId> {
         let index = *self.live.get(&packet.rpc_id()?.0)?;
-        (self.slots[index].path.peer == peer).then_some(index)
+        self.slots[index].is_of(peer, shared.sender()).then_some(index)
     }
 
     pub(super) fn waiting(&self, id: RequestId) -> Option<SlotId> {
@@ -689,10 +695,9 @@ impl Server {
         matches!(self.slots[index].phase, Phase::Waiting).then_some(index)
     }
 
-    /// The client's address and the id of a request that the application has.
-    pub(super) fn origin(&self, id: RequestId) -> Option<(SocketAddr, RpcId)> {
-        let slot = &self.slots[self.waiting(id)?];
-        Some((slot.path.peer, slot.rpc_id?))
+    /// The number of the client of a request that the application has, where packets are sealed.
+    pub(super) fn sender_of(&self, id: RequestId) -> Option<u32> {
+        Some(self.slots[self.waiting(id)?].sender)
     }
 
     /// Counts what the client paid and looks at its proof.
@@ -843,6 +848,7 @@ impl Slot {
             mark: CloneMark::Single,
             returns: false,
             client: PeerId::default(),
+            sender: 0,
             path: NOBODY.into(),
             clock_us: 0,
             latest_clock_us: 0,
@@ -857,6 +863,11 @@ impl Slot {
             is_validation_asked: false,
             is_acked: false,
         }
+    }
+
+    /// True if a packet from `address`, sealed by `sender`, is of its client.
+    fn is_of(&self, address: SocketAddr, sender: u32) -> bool {
+        (self.path.peer, self.sender) == (address, sender)
     }
 }
 

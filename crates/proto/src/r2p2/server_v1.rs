@@ -101,6 +101,7 @@ impl Server {
         let mark = CloneMark::Single;
         let admission = Admission {
             client,
+            sender: 0,
             path,
             rid,
             rpc_id,

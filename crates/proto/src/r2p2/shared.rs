@@ -44,6 +44,12 @@ impl Shared {
         }
     }
 
+    /// The number of the client whose packet is being handled; 0 where packets are open.
+    #[inline]
+    pub(super) fn sender(&self) -> u32 {
+        self.seal.as_ref().map_or(0, |seal| seal.sender())
+    }
+
     /// Bytes that each datagram leaves for the seal.
     #[inline]
     pub(super) fn trailer_len(&self) -> usize {

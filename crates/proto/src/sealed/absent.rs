@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::r2p2::RpcId;
-
 use crate::node::Time;
 
 /// Bytes that sealing adds to a packet.
@@ -58,15 +56,15 @@ impl EndpointSeal {
         match *self {}
     }
 
-    pub fn may_begin(&mut self, _now: Time) -> bool {
+    pub fn may_run(&mut self, _now: Time, _address: SocketAddr, _is_sound: bool) -> bool {
         match *self {}
     }
 
-    pub fn note_known(&mut self) {
+    pub fn note_known(&mut self, _address: SocketAddr) {
         match *self {}
     }
 
-    pub fn client_of(&self, _address: SocketAddr, _rpc_id: RpcId) -> Option<u32> {
+    pub fn sender(&self) -> u32 {
         match *self {}
     }
 }

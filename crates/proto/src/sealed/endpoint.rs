@@ -5,16 +5,18 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, EXTENSION_VERSION, Flags, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
+    DropReason, EXTENDED_LEN, EXTENSION_VERSION, Flags, MessageType, ROUTED_LEN, RequestHeader,
+    Route, RpcId,
 };
 use zerocopy::FromBytes;
 
-use super::keys::{ClientSecret, Keys, Master, Role, Sealing, TICK_MS, WallClock};
+use super::keys::{ClientSecret, HopKey, Keys, Master, Role, Sealing, TICK_MS, WallClock};
 use super::packet::{
     self, CLOCK_AT, COUNT_AT, Glance, glance, is_hop_genuine, reply_nonce, request_nonce,
 };
 use super::primitives::AeadKey;
 use super::{Cause, Latest, Peers, SealMetrics, TRAILER_LEN, Times};
+use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
 use crate::keyed::KeyedState;
 use crate::node::{Time, clock_us};
@@ -72,7 +74,7 @@ struct ClientKeys {
     /// When it began, in ticks of the epoch.
     began: u32,
     /// The client's hop key.
-    hop: [u8; 16],
+    hop: HopKey,
     /// Of its packets.
     request: AeadKey,
     /// Of this server's packets, made when the first goes to it.
@@ -96,8 +98,11 @@ struct Arrival {
 /// by address, which may be forged, and until they are evicted.
 #[derive(Debug)]
 struct Replay {
-    /// When each session began that has been known, by client and session.
-    bound: HashMap<u64, u64, KeyedState>,
+    /// Sessions that have been known, by client and session.
+    bound: HashMap<u64, Bound, KeyedState>,
+    /// The client of each of them, by its address and session: where calls are told apart by those, no
+    /// other client is believed.
+    owners: HashMap<(AddressKey, u64), u32, KeyedState>,
     /// In the order in which they were bound.
     order: VecDeque<u64>,
     /// A session that began by then, Unix ms, and is not bound may have had requests run that nobody
@@ -105,6 +110,15 @@ struct Replay {
     forgotten_ms: u64,
     /// A session that is to begin within so long is waited for.
     tolerance_ms: u64,
+}
+
+/// A session that has been known.
+#[derive(Clone, Copy, Debug)]
+struct Bound {
+    /// When it began: Unix time, ms.
+    began_ms: u64,
+    /// Where it was known.
+    address: AddressKey,
 }
 
 /// A client's half.
@@ -161,6 +175,7 @@ impl EndpointSeal {
                 arrival: Arrival::default(),
                 replay: Replay {
                     bound: HashMap::with_hasher(KeyedState::with_seed(seed)),
+                    owners: HashMap::with_hasher(KeyedState::with_seed(seed)),
                     order: VecDeque::new(),
                     forgotten_ms: clock.ms(now),
                     tolerance_ms: sealing.clock_tolerance_ms,
@@ -250,29 +265,34 @@ impl EndpointSeal {
         client.sessions.push_back(Session { session, epoch_at, began, key });
     }
 
-    /// True if the request that was opened last may be run, whose session is not known where it has come:
-    /// it began after the server's start, and has not been known here or at another address before.
-    pub fn may_begin(&mut self, now: Time) -> bool {
+    /// True if the request that was opened last may be run, which has come from `address`. Either its
+    /// session `is_sound`, which says that what ran of it is remembered there, and is this client's; or it
+    /// began after the server's start, and has not been known here or at another address before.
+    pub fn may_run(&mut self, now: Time, address: SocketAddr, is_sound: bool) -> bool {
         let wall_ms = self.clock.ms(now);
         let Side::Server(server) = &self.side else { return false };
-        let may_begin = server.replay.may_begin(wall_ms, &server.arrival);
-        self.metrics.stale_sessions += u64::from(!may_begin);
-        may_begin
+        let Server { replay, arrival, .. } = &**server;
+        let may_run = is_sound && replay.is_bound(address, arrival)
+            || !replay.is_of_another(address, arrival.client, arrival.session)
+                && replay.may_begin(wall_ms, arrival);
+        self.metrics.stale_sessions += u64::from(!may_run);
+        may_run
     }
 
-    /// The session of the request that was opened last is known from now on.
-    pub fn note_known(&mut self) {
+    /// The session of the request that was opened last, which has come from `address` and may run, is known
+    /// from now on.
+    pub fn note_known(&mut self, address: SocketAddr) {
         if let Side::Server(server) = &mut self.side {
-            server.replay.bind(&server.arrival);
+            server.replay.bind(address, &server.arrival);
         }
     }
 
-    /// The number of the client whose session of a call this is.
-    pub fn client_of(&self, address: SocketAddr, rpc_id: RpcId) -> Option<u32> {
-        let Side::Server(server) = &self.side else { return None };
-        let keys = server.clients.find(address)?;
-        let session = rpc_id.session().0;
-        keys.iter().find(|keys| keys.session == session).map(|keys| keys.client)
+    /// The number of the client whose packet was opened last.
+    pub fn sender(&self) -> u32 {
+        match &self.side {
+            Side::Server(server) => server.arrival.client,
+            Side::Client(client) => client.number,
+        }
     }
 }
 
@@ -305,11 +325,14 @@ impl Server {
         let is_genuine = match (seen.is_routed, known) {
             (true, _) => is_hop_genuine(bytes, &master.router_key),
             (false, Some(keys)) => is_hop_genuine(bytes, &keys.hop),
-            (false, None) => is_hop_genuine(bytes, &master.hop_bytes(client)),
+            (false, None) => is_hop_genuine(bytes, &master.hop_key(client)),
         };
         let nonce = request_nonce(bytes);
         if !is_genuine || known.is_some_and(|keys| !packet::open(bytes, &keys.request, nonce, true))
         {
+            return Err(Cause::Forged);
+        }
+        if self.replay.is_of_another(address, client, session) {
             return Err(Cause::Forged);
         }
         if known.is_none() {
@@ -340,7 +363,7 @@ impl Server {
         if !packet::open(bytes, &request, nonce, true) {
             return Err(Cause::Forged);
         }
-        let (hop, reply) = (master.hop_bytes(client), None);
+        let (hop, reply) = (master.hop_key(client), None);
         let keys = ClientKeys { client, epoch, session, began, hop, request, reply, secret };
         self.remember(address, keys).then_some(()).ok_or(Cause::Forged)
     }
@@ -352,11 +375,13 @@ impl Server {
         ahead_ms == 0 || ahead_ms > self.replay.tolerance_ms
     }
 
-    /// Remembers a client's keys; `false` if the session is another client's at this address.
+    /// Remembers a client's keys; `false` if the session has begun at another time. Another client's make
+    /// room: none of its requests has run, or this one's packets would not have been opened.
     fn remember(&mut self, address: SocketAddr, keys: ClientKeys) -> bool {
         let known = self.clients.entry(address, Vec::new);
+        known.retain(|known| known.session != keys.session || known.client == keys.client);
         if let Some(same) = known.iter().find(|known| known.session == keys.session) {
-            return same.client == keys.client && same.began == keys.began;
+            return same.began == keys.began;
         }
         if known.len() >= SESSIONS_PER_CLIENT_MAX {
             known.remove(0);
@@ -376,7 +401,7 @@ impl Server {
         let is_for_client =
             matches!(kind, MessageType::Response | MessageType::Ack | MessageType::Drop);
         let session = rpc_id.session().0;
-        let known = self.clients.by_address.get_mut(&crate::address::AddressKey(to));
+        let known = self.clients.by_address.get_mut(&AddressKey(to));
         let known = known
             .filter(|_| is_for_client)
             .and_then(|known| known.iter_mut().find(|keys| keys.session == session));
@@ -415,23 +440,40 @@ impl Replay {
         !is_ahead && !is_old && !self.bound.contains_key(&arrival.key())
     }
 
-    fn bind(&mut self, arrival: &Arrival) {
+    /// True if the session of a request has been known at this address, as this client's.
+    fn is_bound(&self, address: SocketAddr, arrival: &Arrival) -> bool {
+        let bound = self.bound.get(&arrival.key());
+        bound.is_some_and(|bound| (bound.address.0, bound.began_ms) == (address, arrival.began_ms))
+    }
+
+    /// True if a session at an address has been known as that of another client.
+    fn is_of_another(&self, address: SocketAddr, client: u32, session: u64) -> bool {
+        let owner = self.owners.get(&(AddressKey(address), session));
+        owner.is_some_and(|&owner| owner != client)
+    }
+
+    fn bind(&mut self, address: SocketAddr, arrival: &Arrival) {
+        if self.bound.contains_key(&arrival.key()) {
+            return;
+        }
         if self.order.len() >= BOUND_MAX
             && let Some(oldest) = self.order.pop_front()
-            && let Some(began_ms) = self.bound.remove(&oldest)
+            && let Some(bound) = self.bound.remove(&oldest)
         {
-            self.forgotten_ms = self.forgotten_ms.max(began_ms);
+            self.owners.remove(&(bound.address, oldest & SESSION_MASK));
+            self.forgotten_ms = self.forgotten_ms.max(bound.began_ms);
         }
-        if self.bound.insert(arrival.key(), arrival.began_ms).is_none() {
-            self.order.push_back(arrival.key());
-        }
+        let address = AddressKey(address);
+        self.bound.insert(arrival.key(), Bound { began_ms: arrival.began_ms, address });
+        self.owners.insert((address, arrival.session), arrival.client);
+        self.order.push_back(arrival.key());
     }
 }
 
 impl Arrival {
     /// Client and session in one word.
     fn key(&self) -> u64 {
-        u64::from(self.client) << 40 | self.session
+        u64::from(self.client) << SESSION_BITS | self.session
     }
 }
 
@@ -450,6 +492,9 @@ impl Client {
             if !is_hop_genuine(bytes, &keys.epochs[at].hop) {
                 return Err(Cause::Forged);
             }
+            if seen.kind == MessageType::Drop && !is_refusal_of_router(bytes) {
+                return Err(Cause::Forged);
+            }
             bytes[VERSION_AT] = EXTENSION_VERSION;
             return Ok(());
         }
@@ -463,6 +508,11 @@ impl Client {
         if let Some(key) = self.replies.get(&label) {
             let is_genuine = packet::open(bytes, key, nonce, false);
             return is_genuine.then_some(()).ok_or(Cause::Forged);
+        }
+        // Whoever makes up an instance has it derived, and so has to know a session at least.
+        let session = RpcId(seen.rpc_id).session().0;
+        if !self.sessions.iter().any(|own| own.session == session) {
+            return Err(Cause::UnknownKeys);
         }
         let key = self.secrets[at].reply_key(label.0);
         if !packet::open(bytes, &key, nonce, false) {
@@ -504,7 +554,7 @@ impl Client {
 /// Looks at a packet that is authenticated for this hop alone, and opens it.
 pub(super) fn open_hop(
     bytes: &mut [u8],
-    key: &[u8; 16],
+    key: &HopKey,
     (latest, peer): (&mut Latest, SocketAddr),
     seen: &Glance,
 ) -> Result<(), Cause> {
@@ -516,6 +566,24 @@ pub(super) fn open_hop(
     }
     bytes[VERSION_AT] = EXTENSION_VERSION;
     Ok(())
+}
+
+/// True if a DROP for one hop says what a router has to say: one of its reasons, and none of the words in
+/// which an application refuses.
+fn is_refusal_of_router(bytes: &[u8]) -> bool {
+    let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
+    let reason = DropReason::from_payload(&bytes[payload.clone()]);
+    payload.len() == 1
+        && matches!(
+            reason,
+            DropReason::Unspecified
+                | DropReason::Overload
+                | DropReason::TooLarge
+                | DropReason::Expired
+                | DropReason::NoServer
+                | DropReason::Uncertain
+                | DropReason::Stopping
+        )
 }
 
 /// The client that a packet says it is from, behind a router too.
@@ -543,6 +611,10 @@ const SESSIONS_MAX: usize = 64;
 
 /// The same at a server, for each address.
 const SESSIONS_PER_CLIENT_MAX: usize = 4;
+
+/// Bits of a session.
+const SESSION_BITS: u32 = 40;
+const SESSION_MASK: u64 = (1 << SESSION_BITS) - 1;
 
 /// Sessions that are remembered as known. What is forgotten is refused.
 const BOUND_MAX: usize = 1 << 17;

@@ -16,7 +16,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use zeroize::Zeroize;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::primitives::{AeadKey, Cipher, Prk};
 use crate::node::Time;
@@ -49,8 +49,12 @@ pub struct EpochKey {
     /// The role's secret.
     pub secret: Secret,
     /// A client's hop key; zero for the others, who derive it.
-    pub hop: [u8; 16],
+    pub hop: HopKey,
 }
+
+/// A key of hop tags, wiped when it is dropped and never printed.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct HopKey(Zeroizing<[u8; 16]>);
 
 /// The keys of a group as one role has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +110,24 @@ impl Secret {
     }
 }
 
+impl HopKey {
+    /// A key of these bytes.
+    pub fn new(bytes: [u8; 16]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Its bytes, to be written to a file of keys.
+    pub fn bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for HopKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HopKey")
+    }
+}
+
 impl Drop for Secret {
     fn drop(&mut self) {
         self.0.zeroize();
@@ -128,9 +150,9 @@ impl Keys {
         let derive = |key: &EpochKey| {
             let master = Master::of_server(key, &self.group);
             let (secret, hop) = match role {
-                Role::Server => (key.secret.clone(), [0; 16]),
-                Role::Router => (master.route_secret, [0; 16]),
-                Role::Client(client) => (master.client_secret(client), master.hop_bytes(client)),
+                Role::Server => (key.secret.clone(), HopKey::default()),
+                Role::Router => (master.route_secret, HopKey::default()),
+                Role::Client(client) => (master.client_secret(client), master.hop_key(client)),
             };
             EpochKey { secret, hop, ..key.clone() }
         };
@@ -160,7 +182,7 @@ pub(super) struct Master {
     /// To derive from that.
     route: Prk,
     /// Between routers and servers.
-    pub(super) router_key: [u8; 16],
+    pub(super) router_key: HopKey,
     /// The group's name.
     group: String,
 }
@@ -181,15 +203,16 @@ impl Master {
     pub(super) fn of_router(route_secret: &Secret, group: &str) -> Self {
         let route = Prk::new(&route_secret.0);
         let router_key = route.expand(&[LABEL, b"router", &[0], group.as_bytes()]);
+        let router_key = HopKey::new(router_key);
         let (route_secret, group) = (route_secret.clone(), group.to_owned());
         Self { prk: None, route_secret, route, router_key, group }
     }
 
     /// The hop key of a client.
-    pub(super) fn hop_bytes(&self, client: u32) -> [u8; 16] {
+    pub(super) fn hop_key(&self, client: u32) -> HopKey {
         let parts: &[&[u8]] =
             &[LABEL, b"hop", &[0], self.group.as_bytes(), &[0], &client.to_be_bytes()];
-        self.route.expand(parts)
+        HopKey::new(self.route.expand(parts))
     }
 
     fn client_secret(&self, client: u32) -> Secret {

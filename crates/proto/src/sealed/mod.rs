@@ -34,7 +34,9 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 pub use self::endpoint::EndpointSeal;
-pub use self::keys::{CLIENT_MAX, CLOCK_TOLERANCE_MS, EpochKey, Keys, Role, Sealing, Secret};
+pub use self::keys::{
+    CLIENT_MAX, CLOCK_TOLERANCE_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
+};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
 pub use self::router::RouterSeal;

@@ -11,6 +11,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::keys::HopKey;
 use super::primitives::AeadKey;
 
 /// A sealed datagram, split.
@@ -45,7 +46,8 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let is_long_enough = bytes.len() >= header_len + TRAILER_LEN;
     let is_known = matches!(header_len, EXTENDED_LEN | ROUTED_LEN)
         && matches!(header.version, SEALED_VERSION | HOP_VERSION);
-    if header.base.magic != MAGIC || !is_known || !is_long_enough {
+    let is_too_long = header.version == HOP_VERSION && bytes.len() > HOP_PACKET_LEN_MAX;
+    if header.base.magic != MAGIC || !is_known || !is_long_enough || is_too_long {
         return None;
     }
     let has_route = header_len == ROUTED_LEN;
@@ -73,7 +75,7 @@ pub(super) fn seal(
     bytes: &mut [u8],
     key: &AeadKey,
     nonce: [u8; 12],
-    (trailer, hop_key): (&Trailer, Option<&[u8; 16]>),
+    (trailer, hop_key): (&Trailer, Option<&HopKey>),
 ) {
     bytes[VERSION_AT] = SEALED_VERSION;
     let parts = split(bytes);
@@ -100,7 +102,7 @@ pub(super) fn open(bytes: &mut [u8], key: &AeadKey, nonce: [u8; 12], has_hop: bo
 }
 
 /// Authenticates a packet for its next hop: the trailer has yet to be written.
-pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &[u8; 16]) {
+pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &HopKey) {
     bytes[VERSION_AT] = HOP_VERSION;
     let at = bytes.len() - TRAILER_LEN;
     bytes[at..].copy_from_slice(trailer.as_bytes());
@@ -108,7 +110,7 @@ pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &[u8; 16]) 
 }
 
 /// Writes the hop tag of a packet that is otherwise ready.
-pub(super) fn write_hop(bytes: &mut [u8], hop_key: &[u8; 16]) {
+pub(super) fn write_hop(bytes: &mut [u8], hop_key: &HopKey) {
     let tag = hop_tag(bytes, hop_key);
     let at = bytes.len() - HOP_LEN;
     bytes[at..].copy_from_slice(&tag.to_be_bytes());
@@ -116,15 +118,15 @@ pub(super) fn write_hop(bytes: &mut [u8], hop_key: &[u8; 16]) {
 
 /// True if the hop tag of a packet is that of the key. Both are compared as one word, so that how long it
 /// takes tells nothing.
-pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &[u8; 16]) -> bool {
+pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey) -> bool {
     let at = bytes.len() - HOP_LEN;
     hop_tag(bytes, hop_key).to_be_bytes() == bytes[at..]
 }
 
 /// SipHash-2-4 over the header, and of what is sealed over the tag, which stands for the payload; of what is
 /// not, over the payload too.
-fn hop_tag(bytes: &[u8], hop_key: &[u8; 16]) -> u64 {
-    let mut hasher = SipHasher24::new_with_key(hop_key);
+fn hop_tag(bytes: &[u8], hop_key: &HopKey) -> u64 {
+    let mut hasher = SipHasher24::new_with_key(hop_key.bytes());
     let covered = &bytes[..bytes.len() - HOP_LEN];
     if bytes[VERSION_AT] == SEALED_VERSION {
         hasher.write(&covered[..usize::from(bytes[1])]);
@@ -192,5 +194,8 @@ pub(super) const CLOCK_AT: usize = 24;
 const ROUTED_AT: usize = 66;
 const TAG_LEN: usize = 16;
 const HOP_LEN: usize = 8;
+/// Most bytes of a packet that is authenticated for one hop: all of them are hashed before it is believed,
+/// and the longest, an ACK, has fewer than 150.
+const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;

@@ -7,7 +7,7 @@ use tailcut_wire::r2p2::sealed::{SEALED_VERSION, VERSION_AT};
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MessageType};
 
 use super::endpoint::{client_address, open_hop, written};
-use super::keys::{Keys, Master, Role, Sealing, WallClock};
+use super::keys::{HopKey, Keys, Master, Role, Sealing, WallClock};
 use super::packet::{self, Glance, glance, is_hop_genuine};
 use super::{Cause, Latest, Peers, SealMetrics, TRAILER_LEN, Times};
 use crate::node::Time;
@@ -22,7 +22,7 @@ pub struct RouterSeal {
     /// By place of the epoch.
     masters: Vec<Master>,
     /// Clients that have been heard of, and their hop keys: whoever is refused is told under it.
-    clients: Peers<HopKey>,
+    clients: Peers<ClientHop>,
     /// Servers and routers, and the latest packet of each.
     neighbours: Latest,
     /// Of its own packets.
@@ -31,14 +31,14 @@ pub struct RouterSeal {
     metrics: SealMetrics,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct HopKey {
+#[derive(Clone, Debug)]
+struct ClientHop {
     /// The client's number.
     client: u32,
     /// Of the key.
     epoch: u8,
     /// The key.
-    key: [u8; 16],
+    key: HopKey,
 }
 
 impl RouterSeal {
@@ -112,17 +112,18 @@ impl RouterSeal {
     ) -> Result<(), Cause> {
         let (client, epoch) = (seen.trailer.client(), seen.trailer.epoch);
         let address = client_address(bytes, seen, peer);
-        let known = self.clients.find(address).copied();
+        let known = self.clients.find(address).cloned();
         let known = known.filter(|known| (known.client, known.epoch) == (client, epoch));
         let master = &self.masters[at];
-        let hop = known.map_or_else(|| master.hop_bytes(client), |known| known.key);
+        let is_known = known.is_some();
+        let hop = known.map_or_else(|| master.hop_key(client), |known| known.key);
         let key = if seen.is_routed { &master.router_key } else { &hop };
         if !is_hop_genuine(bytes, key) {
             return Err(Cause::Forged);
         }
-        if known.is_none() {
-            let key = HopKey { client, epoch, key: hop };
-            *self.clients.entry(address, || key) = key;
+        if !is_known {
+            let key = ClientHop { client, epoch, key: hop };
+            *self.clients.entry(address, || key.clone()) = key.clone();
         }
         bytes[VERSION_AT] = EXTENSION_VERSION;
         Ok(())
@@ -157,14 +158,14 @@ impl RouterSeal {
         let current = self.keys.current(wall_ms);
         let (key, epoch) = match kind {
             MessageType::Ack | MessageType::Drop => match self.clients.find(to) {
-                Some(known) => (known.key, known.epoch),
+                Some(known) => (known.key.clone(), known.epoch),
                 None => return false,
             },
             MessageType::Probe
             | MessageType::Claim
             | MessageType::Feedback
             | MessageType::Claimed => {
-                (self.masters[current].router_key, self.keys.epochs[current].epoch)
+                (self.masters[current].router_key.clone(), self.keys.epochs[current].epoch)
             }
             _ => return false,
         };

@@ -4,6 +4,9 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tailcut_wire::r2p2::{MessageType, Rejection, ReplyRepr, RequestHeader, RpcId};
+use zerocopy::{FromBytes, IntoBytes};
+
 use super::*;
 use crate::node::{Node, Path, Source, Time};
 use crate::r2p2::{Config, Endpoint};
@@ -28,7 +31,7 @@ fn keys(cipher: Cipher, next_ms: u64) -> Keys {
         epoch,
         from_ms,
         secret: Secret::new([epoch; 32]),
-        hop: [0; 16],
+        hop: HopKey::default(),
     };
     let epochs = vec![key(7, 0), key(8, next_ms)];
     Keys { role: Role::Server, group: "test".into(), cipher, epochs }
@@ -346,6 +349,83 @@ fn nothing_replayed_runs_twice() {
     assert!(net.server.metrics().seal.stale_sessions > 0);
 }
 
+/// Another client of the group, which draws what the one with the same secret draws: the same ids.
+fn another_client(net: &Net, secret: u8) -> Endpoint {
+    let seal = sealing(&net.keys, Role::Client(18));
+    Endpoint::new(START, Config { secret: [secret; 16], seal, ..Config::default() })
+}
+
+/// The datagrams of a call that begins, as from an address.
+fn datagrams_of_call(client: &mut Endpoint, now: Time, from: &str, payload: Vec<u8>) -> Vec<Sent> {
+    let options = CallOptions::default();
+    let deadline = now + MS;
+    client.call(now, Call { target: at(SERVER), payload, deadline, context: 0, options }).unwrap();
+    let mut sent = VecDeque::new();
+    drain(client, from, now, &mut sent);
+    sent.into()
+}
+
+/// Packets of enough sessions of client 18 that the keys which were known at an address are not any more.
+fn push_out_keys(net: &mut Net, from: &str) {
+    for secret in 40..44 {
+        let mut other = another_client(net, secret);
+        for sent in datagrams_of_call(&mut other, net.now, from, b"other".to_vec()) {
+            net.deliver(sent);
+        }
+    }
+}
+
+#[test]
+fn a_client_cannot_run_again_what_another_has_sent() {
+    let mut net = net(false);
+    net.call(b"the first").unwrap();
+    let recorded: Vec<Sent> =
+        net.log.iter().filter(|sent| sent.from == at(CLIENT)).cloned().collect();
+    net.call(b"releases it").unwrap();
+    // The other one makes the session known at its own address, by a call of another sequence.
+    let mut other = another_client(&net, 1);
+    let mut calls =
+        (0..3).map(|_| datagrams_of_call(&mut other, net.now, STRANGER, b"of client 18".to_vec()));
+    let third = calls.nth(2).unwrap();
+    assert_eq!(third[0].bytes[8..13], recorded[0].bytes[8..13], "one session");
+    third.into_iter().for_each(|sent| net.deliver(sent));
+    push_out_keys(&mut net, STRANGER);
+    let (runs, refused) = (net.runs, net.server.metrics().seal.forged);
+    assert!(runs > 2 && net.clients[2..].iter().all(|&client| client == Some(18)));
+    for sent in recorded {
+        net.deliver(Sent { from: at(STRANGER), ..sent });
+    }
+    assert_eq!(net.runs, runs, "{:?}", net.clients);
+    assert!(net.server.metrics().seal.forged > refused);
+}
+
+#[test]
+fn a_client_cannot_cancel_a_call_of_another_from_its_address() {
+    let mut net = net(false);
+    // Its second packet has yet to come.
+    let payload = message(1_400);
+    net.begin(&payload);
+    let mut sent = VecDeque::new();
+    drain(&mut net.client, CLIENT, net.now, &mut sent);
+    let first = sent[0].clone();
+    sent.into_iter().for_each(|sent| net.deliver(sent));
+    let mut other = another_client(&net, 1);
+    let same = datagrams_of_call(&mut other, net.now, CLIENT, b"same id".to_vec());
+    assert_eq!(same[0].bytes[8..16], first.bytes[8..16], "one id");
+    push_out_keys(&mut net, CLIENT);
+    other.handle_timeout(net.now + 2 * MS);
+    let mut cancel = VecDeque::new();
+    drain(&mut other, CLIENT, net.now + 2 * MS, &mut cancel);
+    assert!(cancel.iter().any(|sent| sent.bytes[2] >> 4 == MessageType::Cancel as u8));
+    cancel.into_iter().for_each(|sent| net.deliver(sent));
+    for _ in 0..1_000 {
+        net.now += MS / 10;
+        net.turn();
+    }
+    assert!(net.ended == [Ok(payload)], "{:?}", net.ended.first().map(|end| end.as_ref().err()));
+    assert_eq!(net.clients.last(), Some(&Some(17)));
+}
+
 #[test]
 fn a_client_begins_a_session_for_a_server_that_is_younger() {
     let mut net = net(false);
@@ -628,4 +708,76 @@ fn a_capture_is_read_with_the_servers_keys() {
     let messages: Vec<u8> = opened.into_values().flatten().collect();
     assert_eq!(messages, [&payload[..], &payload[..]].concat(), "request and reply");
     assert!(Reader::new(net.keys.for_role(Role::Router).unwrap()).is_none());
+}
+
+/// A DROP of a router for a call that is under way.
+fn drop_of_router(request: &Sent, net: &Net, payload: &[u8]) -> Sent {
+    let header = RequestHeader::ref_from_prefix(&request.bytes).unwrap().0;
+    let rpc_id = RpcId(header.rpc_id.get());
+    let repr = ReplyRepr::control(MessageType::Drop, header.base.rid.get(), rpc_id);
+    let mut bytes = [repr.header().as_bytes(), payload, &[0; TRAILER_LEN]].concat();
+    let key = &net.keys.for_role(Role::Client(17)).unwrap().epochs[0];
+    let trailer = packet::trailer(0, key.epoch, 1, 0);
+    packet::seal_hop(&mut bytes, &trailer, &key.hop);
+    Sent { from: request.to, to: request.from, bytes }
+}
+
+#[test]
+fn a_router_refuses_in_its_own_words_alone() {
+    let words = [&Rejection::prefix(7)[..], b"no"].concat();
+    let overload = [DropReason::Overload as u8];
+    let with_words = [&overload[..], &words[1..]].concat();
+    let application = [DropReason::Application as u8];
+    let too_long = [0; 300];
+    for payload in [&words[..], &with_words, &application, &[], &too_long] {
+        let mut net = net(false);
+        net.begin(b"request");
+        let mut sent = VecDeque::new();
+        drain(&mut net.client, CLIENT, net.now, &mut sent);
+        net.deliver(drop_of_router(&sent[0], &net, payload));
+        assert_eq!(net.ended, [], "{payload:?}");
+        let seal = net.client.metrics().seal;
+        let is_long = payload.len() > 200;
+        assert_eq!((seal.unsealed, seal.forged), (is_long.into(), (!is_long).into()));
+        net.deliver(drop_of_router(&sent[0], &net, &overload));
+        assert_eq!(net.ended, [Err(Failure::Refused(DropReason::Overload))]);
+    }
+}
+
+#[test]
+fn a_client_derives_no_key_for_a_session_of_another() {
+    let mut net = net(false);
+    net.call(b"request").unwrap();
+    let reply = net.log.iter().find(|sent| sent.to == at(CLIENT)).unwrap();
+    let mut forged = reply.clone();
+    let instance = forged.bytes.len() - 8;
+    forged.bytes[instance] ^= 1;
+    net.deliver(forged.clone());
+    assert_eq!(net.client.metrics().seal.forged, 1, "of its own");
+    forged.bytes[8] ^= 1;
+    net.deliver(forged);
+    let seal = net.client.metrics().seal;
+    assert_eq!((seal.forged, seal.unknown_keys), (1, 1));
+}
+
+/// A derived Debug would print a key as numbers.
+#[test]
+fn no_key_is_printed() {
+    let keys = keys(Cipher::Aes128Gcm, u64::MAX);
+    for role in [Role::Server, Role::Router, Role::Client(17)] {
+        let own = keys.for_role(role).unwrap();
+        let sealing = Sealing::new(Arc::new(own.clone()), 0);
+        let config = Config { seal: Some(sealing.clone()), ..Config::default() };
+        let printed = format!("{own:?} {sealing:?} {config:?}");
+        assert!(printed.contains("HopKey"));
+        for key in &own.epochs {
+            let hops = key.hop.bytes().windows(4).filter(|_| matches!(role, Role::Client(_)));
+            for piece in key.secret.bytes().windows(4).chain(hops) {
+                let listed = format!("{piece:?}");
+                let listed = listed.trim_matches(['[', ']']);
+                let hex: String = piece.iter().map(|byte| format!("{byte:02x}")).collect();
+                assert!(!printed.contains(listed) && !printed.contains(&hex), "{printed}");
+            }
+        }
+    }
 }

@@ -14,7 +14,7 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use super::keys::{CLIENT_MAX, EpochKey, Keys, Role, Secret};
+use super::keys::{CLIENT_MAX, EpochKey, HopKey, Keys, Role, Secret};
 use super::primitives::Cipher;
 
 /// A text that is not a file of keys. It never quotes what may be a secret.
@@ -92,9 +92,9 @@ impl Reading {
         let secret = Secret::new(unhex(secret).ok_or("a secret is 64 hexadecimal digits")?);
         let hop = match (hop, self.role) {
             (Some(hop), Some(Role::Client(_))) => {
-                unhex(hop).ok_or("a hop key is 32 hexadecimal digits")?
+                HopKey::new(unhex(hop).ok_or("a hop key is 32 hexadecimal digits")?)
             }
-            (None, Some(Role::Server | Role::Router)) => [0; 16],
+            (None, Some(Role::Server | Role::Router)) => HopKey::default(),
             (_, None) => return Err("a key comes after the role"),
             _ => return Err("a client's keys have a hop key, and no others"),
         };
@@ -137,7 +137,7 @@ impl Keys {
         for EpochKey { epoch, from_ms, secret, hop } in &self.epochs {
             let _ = write!(text, "key {epoch} {from_ms} {}", hex(secret.bytes()));
             if let Role::Client(_) = self.role {
-                let _ = write!(text, " {}", hex(hop));
+                let _ = write!(text, " {}", hex(hop.bytes()));
             }
             text.push('\n');
         }

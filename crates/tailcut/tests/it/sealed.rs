@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use tailcut::sealed::{Cipher, EpochKey, Keys, Role, Secret};
+use tailcut::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
 use tailcut::{ClientBuilder, DatapathKind, Error, Failure, Protocol, ServerBuilder};
 
 use crate::library::{OnDrop, patient};
 
 fn group() -> Keys {
     let secret = Secret::new([7; 32]);
-    let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop: [0; 16] }];
+    let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop: HopKey::default() }];
     Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
 }
 
