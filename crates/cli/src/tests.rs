@@ -82,7 +82,8 @@ fn check_parse(lines: &[String]) {
                 Cli::try_parse_from(["tailcut".to_owned()].into_iter().chain(words)).err()?;
             // What the reader has in a file, a distribution or a request's body, is read at once.
             let error = error.to_string();
-            (!error.contains(": No such file or directory"))
+            let is_body = line.contains("=@") && error.contains(": No such file or directory");
+            (!is_body && !error.contains("nor a file: No such file"))
                 .then(|| format!("tailcut {line}: {error}"))
         })
         .collect();

@@ -207,7 +207,8 @@ fn many_peers_are_answered_each() {
         clients.add(pinger, udp(&hosts.near, &format!("10.77.0.{last}")), None);
     }
     let deadline = Clock.now() + PATIENCE_NS;
-    // Until the kernel has asked who a neighbour is, it carries that one's replies.
+    // In some runs most of the first replies go by the kernel, since its answers are heard later; so the
+    // share of these is not asserted, but that it ends.
     while (0..100).any(|index| clients.node(index).completed < 50)
         || metrics(&server).direct_out <= 4_000
     {
@@ -217,14 +218,14 @@ fn many_peers_are_answered_each() {
     }
     let found = metrics(&server);
     assert!(found.lookups >= 100, "{found:?}");
-    // What goes by the kernel is what came before the answers, and these have come.
+    // All have been heard by now: at most one reply of each peer may still be on its old way.
     let unresolved = found.kernel_unresolved;
     while metrics(&server).direct_out <= 8_000 {
         server.turn().expect("a turn");
         clients.turn().expect("a turn");
         assert!(Clock.now() < deadline, "all is direct: {:?}", metrics(&server));
     }
-    assert!(metrics(&server).kernel_unresolved - unresolved < 2_000, "{:?}", metrics(&server));
+    assert!(metrics(&server).kernel_unresolved - unresolved < 100, "{:?}", metrics(&server));
 }
 
 #[test]
