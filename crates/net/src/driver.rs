@@ -7,9 +7,9 @@
 //! | the owner's work | the closure: drain events, call, reply |
 //! | send one burst | [`Node::poll_transmit`] until `None`, or until the burst is full |
 //!
-//! One turn reads the clock once, after the first datagram has been received and before it is
-//! handled, so that a latency measured in a node's time never lacks a part of the way. Between
-//! turns, [`Driver::wait`] spins or sleeps.
+//! A turn reads the clock once for each burst, after its first datagram has been received and before
+//! it is handled, so that a latency measured in a node's time never lacks a part of the way. What
+//! comes after the bursts has the time of the last. Between turns, [`Driver::wait`] spins or sleeps.
 //!
 //! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver
 //! allocates nothing; one driver lives on one thread, and other threads reach it by a [`Waker`].
@@ -147,7 +147,7 @@ pub struct DriverMetrics {
 pub struct Driver<N, D = AnyDatapath> {
     /// By number, in the order added.
     stations: Vec<Station<N, D>>,
-    /// Read once a turn.
+    /// Read once for each burst of a turn.
     clock: Clock,
     /// As configured.
     wait: Wait,
@@ -296,7 +296,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     ) -> io::Result<Turn> {
         let mut reading = Reading { clock: self.clock, now: None };
         let mut received = self.receive(&mut reading, observer)?;
-        let now = reading.now();
+        let mut now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
             while let Some(peer) = station.port.take_refused() {
@@ -311,6 +311,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
                         more => received += more,
                     }
                 }
+                now = reading.now();
                 station.node.handle_timeout(now);
                 timeouts += 1;
             }
@@ -486,6 +487,7 @@ impl<N: Node, D: Datapath> Station<N, D> {
         observer: &mut O,
     ) -> io::Result<usize> {
         let node = &mut self.node;
+        reading.renew();
         if !O::IS_BLIND {
             self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
             return self.port.recv_burst_stamped(|path, bytes, stamps| {
@@ -558,7 +560,8 @@ struct Burst {
     lacks_room: bool,
 }
 
-/// The turn's one reading of the clock, made when it is first asked for.
+/// The turn's latest reading of the clock: one for each burst, made at its first datagram. An older
+/// one would lie before the arrival of what came to a port while another was read.
 struct Reading {
     /// The clock to read.
     clock: Clock,
@@ -570,6 +573,12 @@ impl Reading {
     #[inline]
     fn now(&mut self) -> Time {
         *self.now.get_or_insert_with(|| self.clock.now())
+    }
+
+    /// What comes next is to have a reading of its own.
+    #[inline]
+    fn renew(&mut self) {
+        self.now = None;
     }
 }
 
