@@ -165,6 +165,12 @@ fn lose(load: &[&str], when: &str) -> (Service, Child) {
 /// Reads standard error up to a line with `text`.
 fn wait_for(measure: &mut Child, text: &str) {
     let stderr = measure.stderr.as_mut().expect("it is piped");
-    let mut lines = BufReader::with_capacity(1, stderr).lines();
-    assert!(lines.any(|line| line.expect("it is text").contains(text)), "it never says {text:?}");
+    let mut said = Vec::new();
+    for line in BufReader::with_capacity(1, stderr).lines() {
+        said.push(line.expect("it is text"));
+        if said.last().is_some_and(|line| line.contains(text)) {
+            return;
+        }
+    }
+    panic!("it never says {text:?}: {said:#?}");
 }

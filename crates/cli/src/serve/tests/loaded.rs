@@ -52,7 +52,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         threads: 1,
         connections: 4,
         pipeline: 16,
-        timeout_ns: 2_000 * MS,
+        timeout_ns: 20_000 * MS,
         seed: 1,
         first_stream: 0,
         slice_ns: 20 * MS,
@@ -93,7 +93,7 @@ fn load_and_meddle(
     agent.prepare(job).expect("it prepares");
     let mut outcome = Outcome::default();
     let mut is_stopped = false;
-    let deadline = Clock.now() + 20_000 * MS;
+    let deadline = Clock.now() + 60_000 * MS;
     loop {
         assert!(Clock.now() < deadline, "it does not end: {outcome:?}");
         match agent.poll(10 * MS) {
