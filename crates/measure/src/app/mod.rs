@@ -59,7 +59,7 @@ mod synthetic;
 
 pub use self::codec::{
     Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Session,
-    Setting, Write, WriteKey,
+    Setting, TlsUpgrade, Write, WriteKey,
 };
 pub use self::conversation::Conversation;
 pub use self::entry::{AppOption, Entry, Parse, Serves};
