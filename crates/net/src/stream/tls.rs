@@ -34,6 +34,7 @@ pub struct TlsClient {
 /// A question in clear whether a server speaks TLS.
 #[derive(Clone, Copy, Debug)]
 struct Upgrade {
+    /// What the client sends, and nothing before it.
     request: &'static [u8],
     /// The byte by which the server agrees, and says no more.
     agreed: u8,
