@@ -3,4 +3,5 @@
 pub(crate) mod bench;
 mod hostile;
 mod packets;
+mod restart;
 mod traces;
