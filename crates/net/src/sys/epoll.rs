@@ -28,9 +28,10 @@ pub(crate) fn wait<'a>(
         other => other,
     };
     match count {
-        // SAFETY: the kernel has written as many.
         Ok(count) => {
-            Ok(unsafe { std::slice::from_raw_parts(events[..count].as_ptr().cast(), count) })
+            let found = &events[..count];
+            // SAFETY: the kernel has written as many.
+            Ok(unsafe { std::slice::from_raw_parts(found.as_ptr().cast(), found.len()) })
         }
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(&[]),
         Err(error) => Err(error),
