@@ -386,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_longest_time_without_replies_is_found() {
-        let found = |slices, due| Some(Silence { length_ns: slices * 100_000_000, due });
+        let found = |slices: u64, due| Some(Silence { length_ns: slices * 100_000_000, due });
         let (answered, silent) = ((50, 50), (50, 0));
         assert_eq!(silence(&[answered, silent, silent, answered]), found(2, 100));
         let slices = [silent, silent, answered, silent, silent, silent, (50, 350)];

@@ -116,10 +116,10 @@ impl Turn {
     }
 }
 
-/// What there is to look at after [`Driver::wait_for`].
+/// What there is to look at after a wait for a driver's ports and other descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken {
-    /// The owner's descriptor is ready.
+    /// The others are ready.
     pub extra: bool,
     /// A port is, a deadline has passed, or another thread has called.
     pub own: bool,
@@ -362,29 +362,39 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         if self.keeps_turning() { Ok(()) } else { self.sleep(extra, until) }
     }
 
-    /// As [`Driver::wait`], and tells what there is to look at: so that who waits for two things asks the kernel
-    /// about neither in vain.
+    /// As [`Driver::wait`], asleep by the owner's call of the kernel, which is given this driver's descriptors
+    /// and the time that it may take, nanoseconds; it says which of them are ready, and returns whether
+    /// something of the owner's is.
     ///
     /// # Errors
     ///
-    /// As [`Driver::wait`].
+    /// What the kernel says of the descriptors, and when it lacks memory.
     #[inline]
-    pub fn wait_for(&mut self, extra: BorrowedFd<'_>, until: Option<Time>) -> io::Result<Woken> {
+    #[cfg(feature = "tcp")]
+    pub(crate) fn wait_by(
+        &mut self,
+        until: Option<Time>,
+        sleep: impl FnOnce(&mut [libc::pollfd], Option<u64>) -> io::Result<bool>,
+    ) -> io::Result<Woken> {
         if self.keeps_turning() {
             return Ok(Woken::ALL);
         }
-        let sleeps = self.metrics.sleeps;
-        self.sleep(Some(extra), until)?;
-        if self.metrics.sleeps == sleeps {
+        let until = self.deadline().into_iter().chain(until).min();
+        self.fds[EXTRA].fd = NO_FD;
+        let Self { sleeper, fds, .. } = self;
+        let Some(is_extra) = sleeper.sleep_by(until, |timeout_ns| sleep(fds, timeout_ns))? else {
             return Ok(Woken::ALL);
+        };
+        if self.fds[WAKER].revents != 0 {
+            self.sleeper.take_event();
         }
-        let is_extra = self.fds[EXTRA].revents != 0;
-        let is_alone =
-            self.fds.iter().enumerate().all(|(index, fd)| index == EXTRA || fd.revents == 0);
-        let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
-        let is_due = || deadlines.min().is_some_and(|deadline| deadline <= self.clock.now());
+        self.metrics.sleeps += 1;
+        let is_ready = self.fds.iter().any(|fd| fd.revents != 0);
+        self.is_poll_fresh = is_ready;
+        self.take_errors();
+        let is_due = || self.deadline().is_some_and(|deadline| deadline <= self.clock.now());
         // Where nothing is ready, a deadline or a waker has ended the sleep.
-        Ok(Woken { extra: is_extra, own: !is_extra || !is_alone || is_due() })
+        Ok(Woken { extra: is_extra, own: is_ready || !is_extra || is_due() })
     }
 
     /// Whether [`Driver::wait`] would return at once, for an owner who has something to announce
@@ -400,8 +410,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     }
 
     fn sleep(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
-        let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
-        let until = deadlines.chain(until).min();
+        let until = self.deadline().into_iter().chain(until).min();
         self.fds[EXTRA].fd = extra.map_or(NO_FD, |fd| fd.as_raw_fd());
         if let Some(ready) = self.sleeper.sleep(&mut self.fds, until)? {
             self.metrics.sleeps += 1;
@@ -409,6 +418,12 @@ impl<N: Node, D: Datapath> Driver<N, D> {
             self.take_errors();
         }
         Ok(())
+    }
+
+    /// The first deadline of a node.
+    #[inline]
+    fn deadline(&self) -> Option<Time> {
+        self.stations.iter().filter_map(|station| station.node.poll_timeout()).min()
     }
 
     /// Receives one burst of each port that has something. A single port is simply asked.
@@ -582,7 +597,9 @@ impl Reading {
     }
 }
 
-/// Places in [`Driver::fds`], behind the sleeper's.
+/// Places in [`Driver::fds`].
+#[cfg(feature = "tcp")]
+const WAKER: usize = 0;
 const EXTRA: usize = 1;
 const STATIONS: usize = 2;
 

@@ -21,6 +21,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
+use tailcut_net::clock::Clock;
 
 use super::http::{Ends, Http, TlsFiles};
 use super::{Answer, LookedUp, Watch, split_options};
@@ -133,7 +134,7 @@ impl Etcd {
             "" => key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/'),
             value => value,
         });
-        Answer::of_lines(lines, looked_up, servers::parse_line)
+        Answer::of_lines(lines, (Clock.now(), looked_up), servers::parse_line)
     }
 }
 
