@@ -1,18 +1,25 @@
 //! A router whose requests a program in the kernel places: a client, a switch, a router and four servers, each in a
 //! network namespace of its own.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use tailcut_net::ebpf::{Attached, Mode, Object, PASS, interface_index};
 
 use crate::harness::{Service, counts, finish, succeed};
 
 /// Namespaces at one switch; gone with this.
 pub(crate) struct Network {
     pub(crate) id: String,
+    /// A veth is woken for what XDP sends back only where a program waits at its far end. Without one, requests
+    /// lie there until something else goes that way.
+    passing: Option<Attached>,
 }
 
 impl Network {
@@ -24,7 +31,7 @@ impl Network {
         };
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let network = Self { id: format!("tx{}x{count}", std::process::id()) };
+        let mut network = Self { id: format!("tx{}x{count}", std::process::id()), passing: None };
         if Command::new("ethtool").arg("--version").output().is_err() {
             return skip("ethtool is missing (Debian: ethtool)");
         }
@@ -50,7 +57,17 @@ impl Network {
         }
         let forwarding = format!("net.ipv4.conf.{}.forwarding=1", network.interface("r"));
         network.run("r", "sysctl", &["-qw", &forwarding]);
+        network.passing = Some(network.pass());
         Some(network)
+    }
+
+    /// A program before the switch that passes what the router's sends back.
+    fn pass(&self) -> Attached {
+        within(&self.name("sw"), || {
+            let interface = interface_index(&self.interface("r")).expect("the interface");
+            let pass = Object::load(PASS).expect("the kernel takes it");
+            pass.attach("pass", interface, Mode::Native).expect("it is attached")
+        })
     }
 
     pub(crate) fn name(&self, host: &str) -> String {
@@ -112,6 +129,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
+        self.passing = None;
         for host in HOSTS.iter().chain(&["sw"]) {
             let _ = ip(&format!("netns del {}", self.name(host)));
         }
@@ -265,6 +283,17 @@ pub(crate) fn counter(control: &Path, name: &str) -> u64 {
 pub(crate) fn status(control: &Path) -> Value {
     let text = succeed(&["control", control.to_str().expect("a text"), "status", "--json", "-"]);
     serde_json::from_str(&text).expect("JSON")
+}
+
+/// Runs in a namespace, on a thread of its own, since that does not come back.
+pub(crate) fn within<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> T {
+    let enter = || {
+        let file = File::open(Path::new("/run/netns").join(namespace)).expect("the namespace");
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(file.as_fd(), kind).expect("to enter it");
+        f()
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join().expect("no failure in the namespace"))
 }
 
 fn must(arguments: &str) {

@@ -1,37 +1,26 @@
 //! NetClone's switch whose requests a program in the kernel places and clones: a client, the switch and four servers, each
 //! in a network namespace of its own.
 
-use std::fs::File;
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Stdio;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
-use tailcut_net::ebpf::{Attached, Mode, Object, PASS, interface_index};
 
 use crate::harness::{Admin, Service, finish, succeed};
-use crate::route_xdp::{Network, counter, status, wait};
+use crate::route_xdp::{Network, counter, status, wait, within};
 
 /// A switch between a client and servers.
 struct Bench {
     network: Network,
     control: PathBuf,
-    /// A veth takes what XDP sends back where a program waits for it.
-    _passing: Attached,
 }
 
 impl Bench {
     fn new() -> Option<Self> {
         let network = Network::create()?;
-        let passing = within(&network.name("sw"), || {
-            let interface = interface_index(&network.interface("r")).expect("the interface");
-            let pass = Object::load(PASS).expect("the kernel takes it");
-            pass.attach("pass", interface, Mode::Native).expect("it is attached")
-        });
         network.run("r", "ip", &["link", "set", "lo", "up"]);
         let control = std::env::temp_dir().join(format!("{}.sock", network.id));
-        Some(Self { network, control, _passing: passing })
+        Some(Self { network, control })
     }
 
     /// A server of an id.
@@ -162,17 +151,6 @@ fn what_the_cloner_cannot_do_is_named() {
     assert!(refusal(&everywhere).contains("one address of IPv4"));
     let absent = ["--listen", SWITCH, "--interface", "no-such"];
     assert!(refusal(&absent).contains("no interface is named no-such"));
-}
-
-/// Runs in a namespace, on a thread of its own, since that does not come back.
-fn within<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> T {
-    let enter = || {
-        let file = File::open(Path::new("/run/netns").join(namespace)).expect("the namespace");
-        let kind = Some(LinkNameSpaceType::Network);
-        move_into_link_name_space(file.as_fd(), kind).expect("to enter it");
-        f()
-    };
-    std::thread::scope(|scope| scope.spawn(enter).join().expect("no failure in the namespace"))
 }
 
 fn address(id: usize) -> String {
