@@ -1,5 +1,6 @@
 //! `tailcut route`: a router between clients and servers.
 
+mod cloner_plane;
 pub(crate) mod config;
 mod data_plane;
 mod discover;
