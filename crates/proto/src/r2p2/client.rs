@@ -352,6 +352,9 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
+        if packet.flags().has(Flags::HELD) && sack.granted.get() == 0 {
+            return self.name_router(index, path.peer, shared);
+        }
         if packet.flags().has(Flags::HELD) {
             return self.note_held(now, index, (path, header), shared);
         }
