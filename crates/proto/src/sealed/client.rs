@@ -150,6 +150,9 @@ impl Client {
             self.replies.insert(label, Replies { key, next: count + 1 });
             self.targets.hear(now, peer, (instance, true));
         }
+        if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
+            self.targets.learn(now, seen.rpc_id, instance);
+        }
         self.restore_clock(own, bytes);
         Ok(())
     }
@@ -242,7 +245,7 @@ fn secrets_of(keys: &Keys) -> Vec<ClientSecret> {
     keys.epochs.iter().map(|key| ClientSecret::new(&key.secret, keys.cipher)).collect()
 }
 
-/// True if an ACK with HELD gives no credit: its router has been named by nobody, and tells its name.
+/// True if an ACK gives no credit: who sends it has been named by nobody, and tells its name.
 fn is_asking_for_name(bytes: &[u8]) -> bool {
     let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
     let sack = SackBody::ref_from_bytes(&bytes[payload]);

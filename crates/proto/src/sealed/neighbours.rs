@@ -220,11 +220,12 @@ impl Servers {
                     server.unheard = 0;
                     return Heard::Now;
                 }
-                known if known == name => {
-                    // Its times begin anew.
+                known if known == name && time > server.contact_at => {
+                    // It has been shown the alias. Its times begin anew.
                     server.pair = server.contact.take();
                     server.latest = server.contact_at;
                 }
+                known if known == name => return Heard::Before,
                 _ => return Heard::Misdirected,
             }
         }
@@ -264,7 +265,7 @@ pub(super) struct Targets {
 /// One of them.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    /// Of the node there.
+    /// Of the node there; 0 where that is in doubt.
     name: u64,
     /// When it was last heard.
     heard_at: Time,
@@ -304,14 +305,18 @@ impl Targets {
         }
     }
 
-    /// A server has been heard at its address; `is_news` says that it has sent nothing as late before.
+    /// A server has been heard at an address; `is_news` says that it has sent nothing as late before. Where
+    /// another one was known, who is there is asked.
     #[inline]
     pub(super) fn hear(&mut self, now: Time, from: SocketAddr, (instance, is_news): (u64, bool)) {
         let name = name_of(instance);
         match self.by_address.find_mut(from) {
+            // What was recorded says nothing of who is there now.
+            _ if !is_news => {}
             Some(target) if target.name == name => target.heard_at = now,
-            _ if is_news => self.set(now, from, instance),
-            _ => {}
+            // Either another one is there, or it comes from elsewhere: the next packet asks.
+            Some(target) => target.name = 0,
+            None => self.set(now, from, instance),
         }
     }
 
@@ -364,6 +369,7 @@ mod tests {
         assert_eq!(first.receiver, 0);
         let reply = Names { receiver: first.sender, sender: name };
         assert_eq!(servers.hear(to, reply, time), Heard::Now);
+        assert_eq!(servers.hear(to, reply, time), Heard::Before, "the same again");
         assert_eq!(servers.names(to), None, "the server has yet to hear of the alias");
         assert_eq!(servers.probe(to), Names { receiver: name, sender: first.sender });
         assert_eq!(servers.hear(to, reply, time + 1), Heard::Now);
@@ -436,10 +442,17 @@ mod tests {
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "nothing has come for long");
         assert_eq!(targets.name(DOUBT_NS, at(1), false), 0x500);
         targets.hear(DOUBT_NS, at(1), (0x502, false));
+        assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "a reply that was recorded says nothing");
+        targets.hear(DOUBT_NS, at(1), (0x502, true));
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0x500);
         targets.hear(DOUBT_NS, at(1), (0x600, false));
         assert_eq!(targets.name(0, at(1), false), 0x500, "a reply that was recorded tells no name");
         targets.hear(DOUBT_NS, at(1), (0x600, true));
+        assert_eq!(targets.name(DOUBT_NS, at(1), false), 0, "it may have come from elsewhere");
+        targets.hear(DOUBT_NS, at(1), (0x600, true));
+        assert_eq!(targets.name(DOUBT_NS, at(1), false), 0);
+        targets.ask(79, at(1));
+        targets.learn(DOUBT_NS, 79, 0x600);
         assert_eq!(targets.name(0, at(1), false), 0x600);
     }
 }

@@ -75,10 +75,8 @@ impl Net {
         let client = Config { secret: [1; 16], ..Config::default() };
         let client = Config { seal: sealing(&keys, Role::Client(17)), ..client };
         let router = is_routed.then(|| router(START, &keys, 0));
-        Self {
-            // What goes again within the time that the network may hold it, from when a router
-            // starts, may be older than that.
-            now: START + 12 * MS,
+        let mut net = Self {
+            now: START,
             client: Endpoint::new(START, client),
             router,
             server: server(START, &keys, 2),
@@ -89,7 +87,14 @@ impl Net {
             ended: Vec::new(),
             clients: Vec::new(),
             loss: 0,
+        };
+        // What goes again within the time that the network may hold it, from when a router starts, may
+        // be older than that.
+        for _ in 0..12 {
+            net.turn();
+            net.now += MS;
         }
+        net
     }
 
     fn target(&self) -> SocketAddr {
