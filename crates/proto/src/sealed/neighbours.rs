@@ -442,7 +442,11 @@ mod tests {
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "nothing has come for long");
         assert_eq!(targets.name(DOUBT_NS, at(1), false), 0x500);
         targets.hear(DOUBT_NS, at(1), (0x502, false));
-        assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "a reply that was recorded says nothing");
+        assert_eq!(
+            targets.name(DOUBT_NS, at(1), true),
+            0,
+            "a reply that was recorded says nothing"
+        );
         targets.hear(DOUBT_NS, at(1), (0x502, true));
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0x500);
         targets.hear(DOUBT_NS, at(1), (0x600, false));

@@ -286,6 +286,15 @@ fn a_router_hears_of_its_servers() {
     assert_eq!(dropped(metrics.seal), SealMetrics::default());
 }
 
+/// A request that has named nobody is nowhere, so that no earlier run of the router can have placed it.
+#[test]
+fn a_router_that_has_just_started_places_the_first_call_of_a_client() {
+    let mut net = net(true);
+    net.router = Some(router(net.now, &net.keys, 3));
+    assert_eq!(net.call(b"request"), Ok(b"request".to_vec()));
+    assert_eq!(net.router.as_ref().unwrap().metrics().seal.unnamed, 1);
+}
+
 /// Every datagram of calls that were answered, changed in one bit of each byte, is nothing to anybody.
 #[test]
 fn nothing_forged_is_acted_on() {

@@ -121,9 +121,14 @@ fn what_is_recorded_of_one_server_does_not_run_at_another() {
                 })
             });
         }
-        let guard = OnDrop(Some(|| stops.iter().for_each(|stop| stop.stop())));
         let tap = Tap::before(addresses[0]);
         let tapped = tap.socket.local_addr().expect("it is bound");
+        let attacker = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let guard = OnDrop(Some(|| {
+            stops.iter().for_each(|stop| stop.stop());
+            // Where an assertion has failed, the tap still listens.
+            let _ = attacker.send_to(&[], tapped);
+        }));
         let heard = scope.spawn(move || tap.run());
         let transport = (Protocol::R2p2, DatapathKind::Udp);
         let caller = || patient(transport).seal(of(&keys, 3));
@@ -131,7 +136,6 @@ fn what_is_recorded_of_one_server_does_not_run_at_another() {
         for _ in 0..20 {
             client.call(b"once").expect("an answer");
         }
-        let attacker = UdpSocket::bind("127.0.0.1:0").expect("a port");
         attacker.send_to(&[], tapped).expect("it listens");
         let heard = heard.join().expect("it does not panic");
         assert!(heard.len() > 20);
