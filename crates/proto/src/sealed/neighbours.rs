@@ -189,6 +189,11 @@ impl Servers {
         let server = self.by_address.entry(to, Server::default);
         server.unheard = server.unheard.saturating_add(1);
         let is_lost = server.unheard > UNHEARD_MAX;
+        if is_lost && server.contact.is_some_and(|contact| contact.receiver != 0) {
+            // It has been shown that alias, unless it is gone. It keeps two, of which the next is one.
+            server.pair = server.contact.take();
+            server.latest = server.contact_at;
+        }
         match (server.contact, server.pair) {
             (Some(contact), _) if contact.receiver != 0 && !is_lost => contact,
             (_, Some(pair)) if !is_lost => pair,
@@ -405,6 +410,24 @@ mod tests {
         assert_eq!(servers.probe(at(1)).receiver, 0x4000);
         assert_eq!(servers.hear(at(1), new, 6), Heard::Now);
         assert_eq!(servers.names(at(1)).unwrap().receiver, 0x4000);
+    }
+
+    #[test]
+    fn a_server_that_pauses_again_keeps_the_alias_that_requests_are_under() {
+        let mut servers = servers();
+        acquainted(&mut servers, at(1), 0x1000, 10);
+        let ask = |servers: &mut Servers| {
+            let names = (0..4).map(|_| servers.probe(at(1))).last().unwrap();
+            assert_eq!(names.receiver, 0);
+            names.sender
+        };
+        let second = ask(&mut servers);
+        let answer = Names { receiver: second, sender: 0x1000 };
+        assert_eq!(servers.hear(at(1), answer, 1_000), Heard::Now);
+        let third = ask(&mut servers);
+        assert_ne!(third, second);
+        assert_eq!(servers.names(at(1)), Some(Names { receiver: 0x1000, sender: second }));
+        assert_eq!(servers.hear(at(1), answer, 1_001), Heard::Now, "the answer to a probe");
     }
 
     #[test]
