@@ -412,7 +412,7 @@ fn nothing_recorded_is_placed_again() {
     let recorded: Vec<Sent> =
         net.log.iter().filter(|sent| sent.to == at(ROUTER)).cloned().collect();
     let replay = |net: &mut Net, router: Router| {
-        let before = std::mem::replace(&mut net.router, Some(router));
+        let before = net.router.replace(router);
         // It knows its server, and would place.
         for _ in 0..4 {
             net.turn();
