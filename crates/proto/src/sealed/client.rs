@@ -7,12 +7,12 @@ use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, SackBody};
 use zerocopy::FromBytes;
 
-use super::endpoint::{FLAGS_AT, written};
 use super::keys::{ClientSecret, Keys, TICK_MS};
-use super::neighbours::{Names, Targets};
+use super::names::Names;
+use super::neighbours::Targets;
 use super::packet::{
-    self, CLOCK_AT, COUNT_AT, ECHO_AT, Glance, hop_names, is_hop_genuine, reply_nonce,
-    request_nonce,
+    self, CLOCK_AT, COUNT_AT, ECHO_AT, FLAGS_AT, Glance, hop_names, is_hop_genuine, reply_nonce,
+    request_nonce, written,
 };
 use super::primitives::AeadKey;
 use super::server::COUNT_BITS;

@@ -3,12 +3,11 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId};
-use zerocopy::FromBytes;
+use tailcut_wire::r2p2::MessageType;
 
 use super::client::Client;
 use super::keys::{Keys, Role, Sealing, WallClock};
-use super::packet::{Glance, glance};
+use super::packet::glance;
 use super::server::{Server, Start};
 use super::{Cause, SealMetrics, TRAILER_LEN};
 use crate::call::numbering::Numbers;
@@ -168,34 +167,3 @@ impl EndpointSeal {
         }
     }
 }
-
-/// The client that a packet says it is from, behind a router too.
-pub(super) fn client_address(bytes: &[u8], seen: &Glance, peer: SocketAddr) -> SocketAddr {
-    match route_of(bytes, seen) {
-        Some(route) if route.client_port.get() != 0 => route.client(),
-        _ => peer,
-    }
-}
-
-/// True if a router has written the client's address into a packet, which then comes from the router's own.
-pub(super) fn is_annotated(bytes: &[u8], seen: &Glance) -> bool {
-    route_of(bytes, seen).is_some_and(|route| route.client_port.get() != 0)
-}
-
-fn route_of<'a>(bytes: &'a [u8], seen: &Glance) -> Option<&'a Route> {
-    if !seen.is_routed {
-        return None;
-    }
-    Route::ref_from_bytes(&bytes[EXTENDED_LEN..ROUTED_LEN]).ok()
-}
-
-/// Type and id of a packet of the extension that this node has written.
-pub(super) fn written(bytes: &[u8]) -> Option<(MessageType, RpcId)> {
-    let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
-    let is_extended = usize::from(header.base.header_size) >= EXTENDED_LEN;
-    let kind = MessageType::from_byte(header.base.type_policy)?;
-    is_extended.then(|| (kind, RpcId(header.rpc_id.get())))
-}
-
-/// Place of the flags.
-pub(super) const FLAGS_AT: usize = 20;

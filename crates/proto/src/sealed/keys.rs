@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use zeroize::{Zeroize, Zeroizing};
 
-use super::neighbours::{OwnName, name_of};
+use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
 use crate::node::Time;
 

@@ -28,6 +28,7 @@ mod client;
 mod endpoint;
 mod keys;
 mod known;
+mod names;
 mod neighbours;
 mod packet;
 mod primitives;

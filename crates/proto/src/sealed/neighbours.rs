@@ -27,43 +27,13 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::MessageType;
 use tailcut_wire::r2p2::sealed::Trailer;
 
+use super::names::{Names, OwnName, name_of};
 use super::packet::hop_names;
 use super::{Cause, Peers};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
 use crate::keyed::KeyedState;
 use crate::node::Time;
-
-/// Sender and receiver of a packet; 0 where a packet names none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Names {
-    /// Whom it is for.
-    pub(super) receiver: u64,
-    /// Whom it is from.
-    pub(super) sender: u64,
-}
-
-/// The name of a server or router: that of its address without the low byte, in which each of the threads
-/// that share the address has its number.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OwnName {
-    /// By which others name it.
-    pub(super) name: u64,
-    /// Which of those who share it.
-    pub(super) member: u8,
-}
-
-impl OwnName {
-    /// The name with the number of the member.
-    pub(super) fn instance(self) -> u64 {
-        self.name | u64::from(self.member)
-    }
-}
-
-/// A name without the number of a member.
-pub(super) fn name_of(instance: u64) -> u64 {
-    instance & !0xff
-}
 
 /// Routers, as a server knows them, or a router that is a server to others.
 #[derive(Debug)]
@@ -158,6 +128,7 @@ impl Routers {
 /// Servers, as a router knows them, by address.
 #[derive(Debug)]
 pub(super) struct Servers {
+    /// Each with its name and its alias for this router; the oldest make room.
     by_address: Peers<Server>,
     /// Draws aliases.
     numbers: Numbers,
@@ -262,6 +233,7 @@ pub(super) enum Heard {
 /// The names of whom a client sends to, by address.
 #[derive(Debug)]
 pub(super) struct Targets {
+    /// Each with its name; the oldest make room.
     by_address: Peers<Target>,
     /// Calls whose packets have named nobody, and where they went.
     asking: VecDeque<(u64, SocketAddr)>,

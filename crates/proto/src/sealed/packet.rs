@@ -1,19 +1,20 @@
 //! One packet, sealed and opened in place, given the keys. No state.
 
 use std::hash::Hasher;
+use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 use tailcut_wire::r2p2::sealed::{
     HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT, blank_route,
 };
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader, RpcId,
+    EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::keys::HopKey;
 use super::known::SessionKey;
-use super::neighbours::Names;
+use super::names::Names;
 use super::primitives::AeadKey;
 
 /// A sealed datagram, split.
@@ -220,6 +221,34 @@ impl Aad {
     }
 }
 
+/// The client that a packet says it is from, behind a router too.
+pub(super) fn client_address(bytes: &[u8], seen: &Glance, peer: SocketAddr) -> SocketAddr {
+    match route_of(bytes, seen) {
+        Some(route) if route.client_port.get() != 0 => route.client(),
+        _ => peer,
+    }
+}
+
+/// True if a router has written the client's address into a packet, which then comes from the router's own.
+pub(super) fn is_annotated(bytes: &[u8], seen: &Glance) -> bool {
+    route_of(bytes, seen).is_some_and(|route| route.client_port.get() != 0)
+}
+
+fn route_of<'a>(bytes: &'a [u8], seen: &Glance) -> Option<&'a Route> {
+    if !seen.is_routed {
+        return None;
+    }
+    Route::ref_from_bytes(&bytes[EXTENDED_LEN..ROUTED_LEN]).ok()
+}
+
+/// Type and id of a packet of the extension that this node has written.
+pub(super) fn written(bytes: &[u8]) -> Option<(MessageType, RpcId)> {
+    let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
+    let is_extended = usize::from(header.base.header_size) >= EXTENDED_LEN;
+    let kind = MessageType::from_byte(header.base.type_policy)?;
+    is_extended.then(|| (kind, RpcId(header.rpc_id.get())))
+}
+
 /// Place of the count within a microsecond, towards a server: reserved in open packets.
 pub(super) const COUNT_AT: usize = 22;
 /// Place of the client's clock: in sealed packets the microseconds since the session began.
@@ -235,3 +264,5 @@ const HOP_LEN: usize = 8;
 const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
+/// Place of the flags.
+pub(super) const FLAGS_AT: usize = 20;

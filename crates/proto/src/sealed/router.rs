@@ -18,11 +18,11 @@ use tailcut_wire::r2p2::sealed::{SEALED_VERSION, VERSION_AT};
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MessageType, RequestHeader, RpcId};
 use zerocopy::FromBytes;
 
-use super::endpoint::written;
 use super::keys::{HopKey, Keys, Master, Role, Sealing, WallClock};
 use super::known::{ByClient, Known};
-use super::neighbours::{Heard, Names, OwnName, Routers, Servers};
-use super::packet::{self, Glance, glance, hop_names, is_hop_genuine};
+use super::names::{Names, OwnName};
+use super::neighbours::{Heard, Routers, Servers};
+use super::packet::{self, Glance, glance, hop_names, is_hop_genuine, written};
 use super::{CLIENT_BITS, Cause, SealMetrics, TRAILER_LEN, Times, client_of, sender};
 use crate::call::numbering::Numbers;
 use crate::node::Time;

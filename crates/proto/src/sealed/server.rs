@@ -10,11 +10,14 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, MessageType};
 
-use super::endpoint::{client_address, is_annotated, written};
 use super::keys::{ClientSecret, HopKey, Keys, Master, Sealing, WallClock};
 use super::known::{ByClient, Known, SessionKey};
-use super::neighbours::{Names, OwnName, Routers};
-use super::packet::{self, Glance, addressee, is_hop_genuine, reply_nonce, request_nonce};
+use super::names::{Names, OwnName};
+use super::neighbours::Routers;
+use super::packet::{
+    self, Glance, addressee, client_address, is_annotated, is_hop_genuine, reply_nonce,
+    request_nonce, written,
+};
 use super::primitives::{AeadKey, Cipher};
 use super::{Cause, Times, addressed, client_of, sender};
 use crate::address::AddressKey;
