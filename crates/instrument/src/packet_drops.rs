@@ -41,9 +41,9 @@ impl DropCounts {
         self.sockets += other.sockets;
     }
 
-    /// All of them.
+    /// All of them. The kernel counts a packet that its backlog drops at the interface too.
     pub fn sum(&self) -> u64 {
-        self.interfaces + self.backlog + self.sockets
+        self.interfaces.max(self.backlog) + self.sockets
     }
 
     /// These counts, if any packet was dropped.

@@ -446,9 +446,9 @@ fn kind(state: &str) -> ErrorKind {
 }
 
 const NAME: &str = "postgres";
-/// The prepared statement's name.
 /// Four bytes of length, and the number that stands in the place of a version.
 const SSL_REQUEST: &[u8] = &[0, 0, 0, 8, 4, 210, 22, 47];
+/// The prepared statement's name.
 const STATEMENT: &str = "tailcut";
 const NOT_POSTGRES: Malformed = Malformed::Syntax("a message of PostgreSQL that may come here");
 const TOO_LONG: Malformed = Malformed::TooLong("messages");

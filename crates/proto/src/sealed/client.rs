@@ -7,7 +7,7 @@ use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, SackBody};
 use zerocopy::FromBytes;
 
-use super::keys::{ClientSecret, Keys, TICK_MS};
+use super::keys::{ClientSecret, HopKey, Keys, TICK_MS};
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
@@ -120,7 +120,7 @@ impl Client {
         };
         if !seen.is_sealed && may_be_hop {
             own.ok_or(Cause::UnknownKeys)?;
-            return self.open_hop(now, (keys, at), (seen, bytes));
+            return self.open_hop((now, peer), &keys.epochs[at].hop, (seen, bytes));
         }
         let is_for_client =
             matches!(seen.kind, MessageType::Response | MessageType::Ack | MessageType::Drop);
@@ -151,7 +151,7 @@ impl Client {
             self.targets.hear(now, peer, (instance, true));
         }
         if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
-            self.targets.learn(now, seen.rpc_id, instance);
+            self.targets.learn(now, peer, seen.rpc_id, instance);
         }
         self.restore_clock(own, bytes);
         Ok(())
@@ -160,17 +160,17 @@ impl Client {
     /// Opens what a router says itself.
     fn open_hop(
         &mut self,
-        now: Time,
-        (keys, at): (&Keys, usize),
+        (now, peer): (Time, SocketAddr),
+        key: &HopKey,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
         let names = hop_names(&seen.trailer);
-        let is_genuine = is_hop_genuine(bytes, &keys.epochs[at].hop, Names::default());
+        let is_genuine = is_hop_genuine(bytes, key, Names::default());
         if !is_genuine || seen.kind == MessageType::Drop && !is_refusal_of_router(bytes) {
             return Err(Cause::Forged);
         }
         if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
-            self.targets.learn(now, seen.rpc_id, names.sender);
+            self.targets.learn(now, peer, seen.rpc_id, names.sender);
         }
         bytes[VERSION_AT] = EXTENSION_VERSION;
         Ok(())
@@ -224,7 +224,7 @@ impl Client {
             _ => self.targets.name(now, to, is_again),
         };
         if is_request && receiver == 0 {
-            self.targets.ask(rpc_id.0, to);
+            self.targets.ask(now, rpc_id.0, to);
         }
         let trailer = packet::trailer(self.number, epoch.epoch, own.began, 0);
         let nonce = request_nonce(bytes);

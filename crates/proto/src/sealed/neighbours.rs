@@ -235,8 +235,19 @@ pub(super) enum Heard {
 pub(super) struct Targets {
     /// Each with its name; the oldest make room.
     by_address: Peers<Target>,
-    /// Calls whose packets have named nobody, and where they went.
-    asking: VecDeque<(u64, SocketAddr)>,
+    /// Calls whose packets have named nobody: the first few to each address, since one answer is enough.
+    asking: VecDeque<Asking>,
+}
+
+/// A call whose packet has named nobody.
+#[derive(Clone, Copy, Debug)]
+struct Asking {
+    /// The call.
+    rpc_id: u64,
+    /// Where the packet went.
+    to: SocketAddr,
+    /// When it last went there.
+    at: Time,
 }
 
 /// One of them.
@@ -264,21 +275,26 @@ impl Targets {
     }
 
     /// A packet of a call goes to an address and names nobody.
-    pub(super) fn ask(&mut self, rpc_id: u64, to: SocketAddr) {
-        if self.asking.iter().any(|&asked| asked == (rpc_id, to)) {
+    ///
+    /// The first calls stay until they are answered, or nobody can be expected to answer them any more: were
+    /// they to make room, none of many that begin at once would be there when its answer comes.
+    pub(super) fn ask(&mut self, now: Time, rpc_id: u64, to: SocketAddr) {
+        if let Some(asking) = self.asking.iter_mut().find(|of| (of.rpc_id, of.to) == (rpc_id, to)) {
+            asking.at = now;
             return;
         }
-        if self.asking.len() >= ASKING_MAX {
-            self.asking.pop_front();
+        self.asking.retain(|of| now.saturating_sub(of.at) < ASKING_NS);
+        let of_address = self.asking.iter().filter(|of| of.to == to).count();
+        if of_address < ASKING_EACH_MAX && self.asking.len() < ASKING_MAX {
+            self.asking.push_back(Asking { rpc_id, to, at: now });
         }
-        self.asking.push_back((rpc_id, to));
     }
 
-    /// Somebody tells its name in answer to a packet of a call, if that has named nobody.
-    pub(super) fn learn(&mut self, now: Time, rpc_id: u64, instance: u64) {
-        let at = self.asking.iter().position(|&(asked, _)| asked == rpc_id);
-        if let Some((_, to)) = at.and_then(|at| self.asking.remove(at)) {
-            self.set(now, to, instance);
+    /// Somebody at an address tells its name in answer to a packet of a call, if that has named nobody.
+    pub(super) fn learn(&mut self, now: Time, from: SocketAddr, rpc_id: u64, instance: u64) {
+        if self.asking.iter().any(|of| (of.rpc_id, of.to) == (rpc_id, from)) {
+            self.asking.retain(|of| of.to != from);
+            self.set(now, from, instance);
         }
     }
 
@@ -319,7 +335,13 @@ const SERVERS_MAX: usize = 4_096;
 const ASKED_MAX: usize = 64;
 
 /// Calls that have named nobody, of which an answer may tell a name.
-const ASKING_MAX: usize = 64;
+const ASKING_MAX: usize = 512;
+
+/// Of these, those to one address.
+const ASKING_EACH_MAX: usize = 8;
+
+/// Time after which no answer to a packet is expected any more: ten times [`DOUBT_NS`].
+const ASKING_NS: u64 = 10 * DOUBT_NS;
 
 /// Time without a packet of it after which a target may be another one by now: ten times the shortest after
 /// which a request is sent again, and more.
@@ -352,6 +374,35 @@ mod tests {
         assert_eq!(servers.hear(to, reply, time + 1), Heard::Now);
         assert_eq!(servers.names(to), Some(Names { receiver: name, sender: first.sender }));
         reply
+    }
+
+    #[test]
+    fn one_of_many_calls_that_begin_at_once_tells_a_name() {
+        let mut targets = Targets::new(1);
+        for call in 0..1_000 {
+            targets.ask(call, call, at(1));
+        }
+        assert_eq!(targets.name(1_000, at(1), false), 0);
+        targets.learn(1_000, at(1), 0, 7 << 8);
+        assert_eq!(targets.name(1_000, at(1), false), 7 << 8);
+        // Where none of the first is answered, others take their places.
+        for call in 0..8 {
+            targets.ask(0, call, at(2));
+        }
+        targets.ask(ASKING_NS, 8, at(2));
+        targets.learn(ASKING_NS, at(2), 0, 8 << 8);
+        assert_eq!(targets.name(ASKING_NS, at(2), false), 0, "that was too long ago");
+        targets.learn(ASKING_NS, at(2), 8, 8 << 8);
+        assert_eq!(targets.name(ASKING_NS, at(2), false), 8 << 8);
+    }
+
+    #[test]
+    fn a_name_is_that_of_the_address_that_tells_it() {
+        let mut targets = Targets::new(1);
+        targets.ask(0, 5, at(1));
+        targets.ask(0, 5, at(2));
+        targets.learn(0, at(2), 5, 7 << 8);
+        assert_eq!([1, 2].map(|port| targets.name(0, at(port), false)), [0, 7 << 8]);
     }
 
     #[test]
@@ -427,11 +478,11 @@ mod tests {
     fn a_client_names_whom_it_has_heard_and_asks_again_where_nothing_comes() {
         let mut targets = Targets::new(1);
         assert_eq!(targets.name(0, at(1), false), 0);
-        targets.ask(77, at(1));
-        targets.learn(0, 78, 0x500);
+        targets.ask(0, 77, at(1));
+        targets.learn(0, at(1), 78, 0x500);
         assert_eq!(targets.name(0, at(1), false), 0, "of a call that has named somebody");
-        targets.learn(0, 77, 0x501);
-        targets.learn(0, 77, 0x900);
+        targets.learn(0, at(1), 77, 0x501);
+        targets.learn(0, at(1), 77, 0x900);
         assert_eq!(targets.name(0, at(1), false), 0x500, "once, and not the member's number");
         assert_eq!(targets.name(DOUBT_NS - 1, at(1), true), 0x500);
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "nothing has come for long");
@@ -450,8 +501,8 @@ mod tests {
         assert_eq!(targets.name(DOUBT_NS, at(1), false), 0, "it may have come from elsewhere");
         targets.hear(DOUBT_NS, at(1), (0x600, true));
         assert_eq!(targets.name(DOUBT_NS, at(1), false), 0);
-        targets.ask(79, at(1));
-        targets.learn(DOUBT_NS, 79, 0x600);
+        targets.ask(DOUBT_NS, 79, at(1));
+        targets.learn(DOUBT_NS, at(1), 79, 0x600);
         assert_eq!(targets.name(0, at(1), false), 0x600);
     }
 }

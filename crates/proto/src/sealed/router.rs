@@ -22,7 +22,7 @@ use super::keys::{HopKey, Keys, Master, Role, Sealing, WallClock};
 use super::known::{ByClient, Known};
 use super::names::{Names, OwnName};
 use super::neighbours::{Heard, Routers, Servers};
-use super::packet::{self, Glance, glance, hop_names, is_hop_genuine, written};
+use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
 use super::{CLIENT_BITS, Cause, SealMetrics, TRAILER_LEN, Times, client_of, sender};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
@@ -65,6 +65,8 @@ struct Session {
     began_ms: u64,
     /// Calls below this sequence have ended.
     floor: u32,
+    /// The address that the session is bound to: what was recorded comes from elsewhere.
+    client: SocketAddr,
 }
 
 /// Of a packet, what only its seal tells.
@@ -181,7 +183,7 @@ impl RouterSeal {
         match (seen.kind, seen.is_sealed) {
             (MessageType::Request, true) => {
                 self.check_client(at, peer, (&seen, bytes))?;
-                self.check_request((at, wall_ms), (&seen, bytes))
+                self.check_request((at, wall_ms), peer, (&seen, bytes))
             }
             (MessageType::Cancel, true) => {
                 self.check_client(at, peer, (&seen, bytes))?;
@@ -248,6 +250,7 @@ impl RouterSeal {
     fn check_request(
         &mut self,
         (at, wall_ms): (usize, u64),
+        peer: SocketAddr,
         (seen, bytes): (&Glance, &[u8]),
     ) -> Result<(), Cause> {
         let (header, _) = RequestHeader::ref_from_prefix(bytes).map_err(|_| Cause::Unsealed)?;
@@ -256,7 +259,10 @@ impl RouterSeal {
         // Routers before this one make the deadline shorter by what they have held it for.
         let left_ms = match seen.is_routed {
             true => self.lifetime_ms,
-            false => (u64::from(header.deadline_us.get()) / 1_000).min(self.lifetime_ms),
+            false => match u64::from(header.deadline_us.get()) / 1_000 {
+                0 if header.deadline_us.get() == 0 => self.lifetime_ms,
+                deadline_ms => deadline_ms.min(self.lifetime_ms),
+            },
         };
         if wall_ms > sent_ms.saturating_add(left_ms + self.tolerance_ms) {
             return Err(Cause::Outdated);
@@ -265,22 +271,26 @@ impl RouterSeal {
         if sent_ms > wall_ms + self.tolerance_ms {
             self.arrival.verdict = SealVerdict::Forgotten;
         }
-        if self.arrival.verdict != SealVerdict::Fit {
-            return Ok(());
-        }
         let (key, floor) = (seen.session(), header.floor.get());
+        let client = client_address(bytes, seen, peer);
         let may_be_lost = self.sessions.may_be_lost(key.client, began_ms);
+        let is_fit = self.arrival.verdict == SealVerdict::Fit;
         match self.sessions.find_mut(key) {
             Some(session) if session.began_ms != began_ms => return Err(Cause::Forged),
-            Some(session) if RpcId(seen.rpc_id).sequence() < session.floor => {
+            Some(session) if session.client != client => {
+                self.arrival.verdict = SealVerdict::Forgotten;
+            }
+            Some(session) if is_fit && RpcId(seen.rpc_id).sequence() < session.floor => {
                 return Err(Cause::Replayed);
             }
+            // Of one that names nobody too: the router's table ends what is below.
             Some(session) => session.floor = session.floor.max(floor),
+            None if !is_fit => {}
             None if may_be_lost => {
                 self.arrival.verdict = SealVerdict::Forgotten;
             }
             None => {
-                self.sessions.add(key, began_ms, Session { began_ms, floor });
+                self.sessions.add(key, began_ms, Session { began_ms, floor, client });
             }
         }
         Ok(())

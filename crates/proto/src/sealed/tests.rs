@@ -399,6 +399,27 @@ fn nothing_recorded_runs_at_another_server() {
     }
 }
 
+/// Nor does a router that has placed it place it once more for somebody elsewhere.
+#[test]
+fn nothing_recorded_is_placed_for_another_address() {
+    let mut net = net(true);
+    net.turn();
+    net.now += 10 * MS;
+    for len in [10, 20, 30] {
+        net.call(&message(len)).unwrap();
+    }
+    let is_request = |sent: &&Sent| sent.to == at(ROUTER) && sent.bytes[2] >> 4 == 0;
+    let recorded: Vec<Sent> = net.log.iter().filter(is_request).cloned().collect();
+    let forwarded = |net: &Net| net.router.as_ref().unwrap().metrics().forwarded;
+    let (before, runs) = (forwarded(&net), net.runs);
+    for sent in recorded {
+        net.deliver(Sent { from: at(STRANGER), ..sent });
+        net.turn();
+    }
+    assert_eq!((forwarded(&net), net.runs), (before, runs));
+    assert!(net.router.as_ref().unwrap().metrics().seal.stale_sessions >= 3);
+}
+
 /// The same at another router, at the same one when it has started again, and at the same one once all is
 /// forgotten of the calls: nothing is placed.
 #[test]

@@ -5,7 +5,7 @@
 //! | answers with servers | these are its servers |
 //! | answers with nobody, and had none | nothing |
 //! | answers with nobody, and had some | its servers stay until it has said so, and nothing else, for `--discover-empty-after` |
-//! | names names | each is looked up once in 30 s, however often the source tells something |
+//! | names names | at an event each is looked up that was not within 30 s, or that has registered anew |
 //! | ends a watch within a second | it is asked again after a pause, as if it were away |
 //! | is away, or answers nonsense or more than 1,024 servers | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
 //!
@@ -94,8 +94,8 @@ type LookedUp = BTreeMap<String, Known>;
 #[derive(Clone, Debug)]
 struct Known {
     servers: Vec<ServerSpec>,
-    /// When its name was looked up.
-    looked_up_at: Time,
+    /// When its name was looked up; `None` where it is to be looked up again.
+    looked_up_at: Option<Time>,
 }
 
 /// What a source is watched with.
@@ -178,13 +178,14 @@ impl Answer {
         for line in lines {
             let old = before.get(line);
             let is_fresh = |old: &&Known| {
-                now.saturating_sub(old.looked_up_at) < LOOK_UP_AGAIN_AFTER.as_nanos() as u64
+                let again_after = LOOK_UP_AGAIN_AFTER.as_nanos() as u64;
+                old.looked_up_at.is_some_and(|at| now.saturating_sub(at) < again_after)
             };
             let found = match old.filter(is_fresh) {
                 Some(old) => Ok(old.clone()),
                 // Of one that was servers before, nothing but a name can fail.
                 None => parse(line)
-                    .map(|servers| Known { servers, looked_up_at: now })
+                    .map(|servers| Known { servers, looked_up_at: Some(now) })
                     .or_else(|error| old.cloned().ok_or(error)),
             };
             match found {
@@ -347,6 +348,8 @@ mod tests {
         assert_eq!(answer(29, &["b:1", "c:1"]), [""; 0]);
         assert_eq!(answer(30, &["a:1", "b:1", "c:1"]), ["a:1", "b:1"]);
         assert_eq!(answer(50, &["a:1", "b:1", "c:1"]), ["c:1"]);
+        looked_up.borrow_mut().get_mut("b:1").expect("it is known").looked_up_at = None;
+        assert_eq!(answer(51, &["a:1", "b:1", "c:1"]), ["b:1"], "it has registered anew");
     }
 
     type Session = fn(&Watch<'_>) -> Result<()>;
