@@ -10,16 +10,15 @@ use tailcut_measure::quantity::duration;
 use tailcut_measure::statistics::autocorrelation::autocorrelation;
 use tailcut_measure::verdict;
 
+use super::causes;
 use super::coordinator::{AgentSession, Measured};
 use super::hdr;
-use super::host_load::CpuCounts;
 use super::job::{ClientCounts, StampKind};
-use super::packet_drops::DropCounts;
 use super::percentile;
-use super::record::{Kept, MOMENTS_MAX, Record, Silence};
+use super::record::{Kept, MOMENTS_MAX, Record};
 use super::result::{
-    Agent, ArrivalTest, Client, Counts, Cpu, Histograms, Interval, Latencies, Latency, Moment,
-    Point, Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
+    Agent, ArrivalTest, Client, Counts, Histograms, Interval, Latencies, Latency, Moment, Point,
+    Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
 };
 
 /// The point of a load.
@@ -29,7 +28,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     sessions.iter().for_each(|session| client.add(&session.client));
     let rates = record.rates();
     Point {
-        verdict: verdict_of(measured, cpu(sessions), client.host_drops),
+        verdict: verdict_of(measured),
         rate_per_s: Rates {
             offered: rates.offered_per_s,
             sent: rates.sent_per_s,
@@ -55,7 +54,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
             sleeps: client.sleeps,
             icmp_errors: client.icmp_errors,
             kernel_drops: client.kernel_drops,
-            cpu: cpu(sessions),
+            cpu: causes::cpu(sessions),
             host_drops: client.host_drops.any(),
             clones: client.clones.any(),
         },
@@ -78,79 +77,9 @@ fn reason(reason: &verdict::Reason) -> Reason {
     Reason { name: reason.as_ref().to_owned(), what: reason.to_string(), advice: reason.advice() }
 }
 
-/// How busy the hosts were, where their kernels say.
-fn cpu(sessions: &[AgentSession]) -> Option<Cpu> {
-    let mut counts = CpuCounts::default();
-    sessions.iter().for_each(|session| counts.add(&session.cpu));
-    Some(Cpu {
-        waited_share: counts.waited_share()?,
-        stolen_share: counts.stolen_share().unwrap_or(0.0),
-        pressed_share: counts.pressed_share().filter(|&share| share > 0.0),
-    })
-}
-
-/// That a host was busy, where it was and something may come of it.
-fn busy(report: &Report, cpu: Option<Cpu>) -> Option<verdict::Reason> {
-    use verdict::Reason as R;
-    let Cpu { waited_share, stolen_share, .. } = cpu?;
-    let is_busy = waited_share >= WAITED_SHARE_MAX || stolen_share >= STOLEN_SHARE_MAX;
-    (is_busy && report.verdict.reasons().iter().any(may_come_of_pauses))
-        .then_some(R::HostBusy { waited_share, stolen_share })
-}
-
-/// Whether a reason may be due to pauses, this host's or the server's.
-fn may_come_of_pauses(reason: &verdict::Reason) -> bool {
-    use verdict::Reason as R;
-    matches!(
-        reason,
-        R::RateNotReached { .. }
-            | R::Overloaded { .. }
-            | R::ClientLate { .. }
-            | R::ArrivalsWrong { .. }
-            | R::NotStationary { .. }
-            | R::FewEpisodes { .. }
-            | R::IntervalWide { .. }
-    )
-}
-
-/// That no reply came for a while, where something may come of it.
-fn silent(report: &Report, record: &Record) -> Option<verdict::Reason> {
-    use verdict::Reason as R;
-    let silence = record.longest_silence()?;
-    let may_come_of_it =
-        |reason: &R| may_come_of_pauses(reason) || matches!(reason, R::Unanswered { .. });
-    let Silence { length_ns: silent_ns, due } = silence;
+fn verdict_of(Measured { report, record, .. }: &Measured) -> Verdict {
     let reasons = report.verdict.reasons();
-    reasons.iter().any(may_come_of_it).then_some(R::ServerSilent { silent_ns, due })
-}
-
-/// That hosts that loaded dropped packets, where requests went without a reply for which it may be why.
-fn dropped(report: &Report, record: &Record, drops: DropCounts) -> Option<verdict::Reason> {
-    use verdict::Reason as R;
-    let tailcut_measure::outcome::Counts { lost, timeout, .. } = record.counts;
-    let may_come_of_it = |reason: &R| matches!(reason, R::Unanswered { .. } | R::Overloaded { .. });
-    if drops.sum() * DROPS_FACTOR < (lost + timeout).max(1)
-        || !report.verdict.reasons().iter().any(may_come_of_it)
-    {
-        return None;
-    }
-    let named = [
-        ("at interfaces", drops.interfaces),
-        ("in the backlogs of CPUs", drops.backlog),
-        ("at UDP sockets without room", drops.sockets),
-    ];
-    let places = named.into_iter().filter(|&(_, count)| count > 0).collect();
-    Some(R::PacketsDropped { places })
-}
-
-fn verdict_of(measured: &Measured, cpu: Option<Cpu>, drops: DropCounts) -> Verdict {
-    let (report, record) = (&measured.report, &measured.record);
-    let busy = busy(report, cpu);
-    let is_busy = busy.is_some();
-    let causes = busy.into_iter().chain(silent(report, record));
-    let causes = causes.chain(dropped(report, record, drops));
-    let all = report.verdict.reasons().iter().cloned().chain(causes).collect();
-    let verdict = verdict::Verdict::from_reasons(all);
+    let is_busy = reasons.iter().any(|found| matches!(found, verdict::Reason::HostBusy { .. }));
     // More threads would not help where there is no CPU for those that there are.
     let reason = |found: &verdict::Reason| match found {
         verdict::Reason::RateNotReached { .. }
@@ -163,22 +92,22 @@ fn verdict_of(measured: &Measured, cpu: Option<Cpu>, drops: DropCounts) -> Verdi
         found => reason(found),
     };
     Verdict {
-        trustworthy: verdict.is_ok(),
-        in_short: in_short(measured, &verdict),
-        reasons: verdict.reasons().iter().map(reason).collect(),
+        trustworthy: report.verdict.is_ok(),
+        in_short: in_short(report, record),
+        reasons: reasons.iter().map(reason).collect(),
         tried: report.tried.iter().map(ToString::to_string).collect(),
     }
 }
 
 /// What was found, in a sentence.
-fn in_short(measured: &Measured, verdict: &verdict::Verdict) -> String {
-    let rate = measured.record.rates().replied_per_s;
-    let known = measured.report.intended.map(|known| {
+fn in_short(report: &Report, record: &Record) -> String {
+    let rate = record.rates().replied_per_s;
+    let known = report.intended.map(|known| {
         let [value, low, high] = [known.value_ns, known.low_ns, known.high_ns].map(duration);
         let name = percentile_name(known.p);
         format!("{name} is {value} ({low} to {high}) at {rate:.0} replies/s")
     });
-    match (verdict.reasons().first(), known) {
+    match (report.verdict.reasons().first(), known) {
         (None, Some(known)) => format!("{known}."),
         (None, None) => "nothing speaks against it.".to_owned(),
         (Some(reason), _) => format!("the figures cannot be relied on: {}.", reason.in_short()),
@@ -351,13 +280,6 @@ fn agent(session: &AgentSession) -> Agent {
         lost: session.lost().map(str::to_owned),
     }
 }
-
-/// Of the time that load threads wanted to run: from here on their wait is a part of what is measured.
-const WAITED_SHARE_MAX: f64 = 0.1;
-/// Of the CPUs' time.
-const STOLEN_SHARE_MAX: f64 = 0.05;
-/// Packets dropped may be why requests have no reply where they are a tenth as many.
-const DROPS_FACTOR: u64 = 10;
 
 /// Correlations up to so many requests apart.
 const LAG_MAX: usize = 1_000;

@@ -38,6 +38,7 @@
 pub mod agent;
 pub mod apps;
 mod assemble;
+mod causes;
 mod clocks;
 pub mod clones;
 mod coordinator;

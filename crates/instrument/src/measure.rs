@@ -161,18 +161,19 @@ fn advance(
     measured: &Measured,
     slo: Option<&Objective>,
 ) -> bool {
+    let report = &measured.report;
     match (schedule, slo) {
         (RateSchedule::Find(search), Some(slo)) => {
-            let outcome = Outcome::of(&measured.report, slo);
+            let outcome = Outcome::of(&report.verdict, report.intended.as_ref(), slo);
             search.handle_outcome(rate_per_s, outcome);
             outcome == Outcome::Met
         }
         (RateSchedule::Sweep(sweep), _) => {
-            let known = measured.report.intended.filter(|_| measured.report.verdict.is_ok());
+            let known = report.intended.filter(|_| report.verdict.is_ok());
             sweep.handle_latency(rate_per_s, known.map(|estimate| estimate.value_ns));
-            measured.report.verdict.is_ok()
+            report.verdict.is_ok()
         }
-        _ => measured.report.verdict.is_ok(),
+        _ => report.verdict.is_ok(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | interfaces | `drop` and `fifo` of both directions in `/proc/net/dev` |
 //! | the backlog of a CPU, before any protocol | the second column of `/proc/net/softnet_stat` |
-//! | sockets without room | `RcvbufErrors` and `SndbufErrors` of UDP in `/proc/net/snmp` |
+//! | sockets without room | `RcvbufErrors` and `SndbufErrors` of UDP in `/proc/net/snmp`, and over IPv6 in `/proc/net/snmp6` |
 //!
 //! Invariant: what a kernel does not tell counts as nothing, and no load thread does anything for it.
 
@@ -56,7 +56,7 @@ impl DropCounts {
         Self {
             interfaces: of_interfaces(&read("/proc/net/dev")),
             backlog: of_backlog(&read("/proc/net/softnet_stat")),
-            sockets: of_sockets(&read("/proc/net/snmp")),
+            sockets: of_sockets(&read("/proc/net/snmp")) + of_sockets_6(&read("/proc/net/snmp6")),
         }
     }
 }
@@ -75,10 +75,11 @@ impl DropWatch {
         Self { read_ns: Clock.now(), last: DropCounts::read() }
     }
 
-    /// What was counted since the last time; nothing where that was a moment ago.
-    pub(crate) fn take(&mut self) -> DropCounts {
+    /// What was counted since the last time; nothing where that was a moment ago, unless it
+    /// `is_last`.
+    pub(crate) fn take(&mut self, is_last: bool) -> DropCounts {
         let now = Clock.now();
-        if now < self.read_ns + READ_EVERY_NS {
+        if !is_last && now < self.read_ns + READ_EVERY_NS {
             return DropCounts::default();
         }
         self.read_ns = now;
@@ -118,6 +119,16 @@ fn of_sockets(snmp: &str) -> u64 {
         .sum()
 }
 
+/// A line for each count, its name before it.
+fn of_sockets_6(snmp6: &str) -> u64 {
+    let count = |line: &str| {
+        let (name, count) = line.split_once(char::is_whitespace)?;
+        matches!(name, "Udp6RcvbufErrors" | "Udp6SndbufErrors")
+            .then(|| count.trim().parse::<u64>().ok())?
+    };
+    snmp6.lines().filter_map(count).sum::<u64>()
+}
+
 /// How often it is read.
 const READ_EVERY_NS: u64 = 200_000_000;
 
@@ -136,10 +147,11 @@ mod tests {
         let snmp = "Ip: Forwarding\nIp: 1\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors SndbufErrors InCsumErrors\n\
                     Udp: 2623819 3036 438 2640765 438 7 0\nUdpLite: InDatagrams\nUdpLite: 0\n";
         assert_eq!(of_sockets(snmp), 445);
-        assert_eq!(
-            (of_interfaces(""), of_backlog(""), of_sockets("Udp: InDatagrams\n")),
-            (0, 0, 0)
-        );
+        let snmp6 = "Udp6InErrors                    \t9\nUdp6RcvbufErrors                \t3\n\
+                     Udp6SndbufErrors                \t4\nUdpLite6RcvbufErrors            \t8\n";
+        assert_eq!(of_sockets_6(snmp6), 7);
+        let empty = (of_interfaces(""), of_backlog(""), of_sockets("Udp: InDatagrams\n"));
+        assert_eq!((empty, of_sockets_6("")), ((0, 0, 0), 0));
     }
 
     #[test]

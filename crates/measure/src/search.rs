@@ -6,9 +6,9 @@
 //! Invariant: a load counts as met only if its whole interval is within the limit and its verdict
 //! is ok. The search ends after a bounded number of loads.
 
-use crate::control::Report;
 use crate::objective::{Answer, Objective};
-use crate::verdict::Reason;
+use crate::statistics::quantile::Estimate;
+use crate::verdict::{Reason, Verdict};
 
 /// What a load turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What `report`, of a run that was to decide on `objective`, says.
-    pub fn of(report: &Report, objective: &Objective) -> Self {
+    /// What a run's verdict and its estimate of the objective's percentile say.
+    pub fn of(verdict: &Verdict, estimate: Option<&Estimate>, objective: &Objective) -> Self {
         let of_the_client = |reason: &Reason| {
             matches!(
                 reason,
@@ -46,18 +46,17 @@ impl Outcome {
                     | Reason::NotStationary { .. }
             )
         };
-        let reasons = report.verdict.reasons();
+        let reasons = verdict.reasons();
         if reasons.iter().any(of_the_client) {
             return Self::Unjudged;
         }
-        let answer =
-            report.intended.map_or(Answer::Undecided, |estimate| objective.judge(&estimate));
+        let answer = estimate.map_or(Answer::Undecided, |estimate| objective.judge(estimate));
         match answer {
             Answer::Missed => Self::Missed,
             // Late sends make a percentile worse, so that what is met in spite of them is met; but
             // what is not may be their fault.
             _ if reasons.iter().any(of_the_server) => Self::Missed,
-            Answer::Met if report.verdict.is_ok() => Self::Met,
+            Answer::Met if verdict.is_ok() => Self::Met,
             _ if reasons.iter().any(|reason| matches!(reason, Reason::ClientLate { .. })) => {
                 Self::Unjudged
             }
@@ -212,6 +211,35 @@ mod tests {
         assert_eq!(outcome, Outcome::Missed);
         // Seven doublings are met and one is not; four halvings of a factor of two leave 4.4 %.
         assert_eq!(probes, 12);
+    }
+
+    #[test]
+    fn a_load_is_missed_only_where_the_server_and_not_the_client_was_at_its_end() {
+        let objective: Objective = "p99<1ms".parse().unwrap();
+        let outcome = |reasons: &[Reason], value_ns: f64| {
+            let estimate = Estimate {
+                p: 0.99,
+                value_ns,
+                low_ns: value_ns * 0.9,
+                high_ns: value_ns * 1.1,
+                confidence: 0.95,
+                samples: 10_000,
+                inflation: 1.0,
+            };
+            let verdict = Verdict::from_reasons(reasons.to_vec());
+            Outcome::of(&verdict, Some(&estimate), &objective)
+        };
+        let overloaded = Reason::Overloaded { sent_per_s: 2e3, replied_per_s: 1e3 };
+        let silent = Reason::ServerSilent { silent_ns: 1_000_000_000, due: 1_000 };
+        let busy = Reason::HostBusy { waited_share: 0.5, stolen_share: 0.0 };
+        let few = Reason::FewEpisodes { p: 0.99, beyond: 3.0 };
+        assert_eq!(outcome(&[], 0.5e6), Outcome::Met);
+        assert_eq!(outcome(&[], 1e6), Outcome::Close);
+        assert_eq!(outcome(&[], 2e6), Outcome::Missed);
+        assert_eq!(outcome(&[few.clone()], 0.5e6), Outcome::Close);
+        assert_eq!(outcome(&[overloaded.clone()], 0.5e6), Outcome::Missed);
+        assert_eq!(outcome(&[silent, few], 0.5e6), Outcome::Missed);
+        assert_eq!(outcome(&[overloaded, busy], 2e6), Outcome::Unjudged);
     }
 
     #[test]

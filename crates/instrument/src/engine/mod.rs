@@ -90,7 +90,7 @@ impl LocalAgent {
         }
     }
 
-    /// ReadyQueue what threads tell into what an agent tells.
+    /// Gathers what threads tell into what an agent tells.
     fn gather(&mut self, told: AgentEvent) -> Option<AgentEvent> {
         match told {
             AgentEvent::Ready { stamps, .. } => {
@@ -108,7 +108,9 @@ impl LocalAgent {
             }
             AgentEvent::Client { mut client, stamps, stamped } => {
                 client.cpu = self.cpu.as_mut().map(CpuWatch::take).unwrap_or_default();
-                client.host_drops = self.drops.as_mut().map(DropWatch::take).unwrap_or_default();
+                let is_last = self.controls.is_stopped.load(Ordering::Relaxed);
+                client.host_drops =
+                    self.drops.as_mut().map(|drops| drops.take(is_last)).unwrap_or_default();
                 Some(AgentEvent::Client { client, stamps, stamped })
             }
             told => Some(told),
