@@ -141,10 +141,13 @@ impl Client {
         let target = &self.servers[slot.target.record].state;
         let timeout_ns = target.reply.timeout_ns(shared.config.timeouts(), 0);
         let told_ns = u64::from(header.detail.get()).min(HELD_NS_MAX);
+        // What a router expects is wrong while its servers stand still: then nobody knows better than that what
+        // has lasted for so long goes on as long.
+        let waited_ns = now.saturating_sub(slot.recovery.first_sent_at).min(HELD_AGAIN_NS_MAX);
+        let patience_ns = told_ns.max(waited_ns) + timeout_ns;
         // Its target is to show that it is still there, where the call may leave it.
         let is_free = shared.config.alternates.len() > 1;
-        let wait_ns =
-            if is_free { (told_ns + timeout_ns).min(ASK_NS) } else { told_ns + timeout_ns };
+        let wait_ns = if is_free { patience_ns.min(ASK_NS) } else { patience_ns };
         slot.recovery.attempt = 0;
         slot.recovery.retry_at = now.saturating_add(wait_ns);
         self.arm(index);
@@ -177,6 +180,8 @@ impl Client {
 /// Longest that a held call waits, besides the time for an answer, before it asks again: who held it
 /// may have gone, and what it was placed by may be lost.
 const HELD_NS_MAX: u64 = 30_000_000;
+/// A call that is held asks again at least so often, in case that its reply was lost.
+const HELD_AGAIN_NS_MAX: u64 = 100_000_000;
 
 /// Calls that are tried again, in thousandths: the budget of gRPC, Envoy and Finagle, within a
 /// factor of two.

@@ -68,10 +68,14 @@ fn refusal((rid, id): (u16, RpcId)) -> Vec<u8> {
 }
 
 /// An ACK of a router that holds a call for 20 ms.
-fn held((rid, id): (u16, RpcId)) -> Vec<u8> {
+fn held(call: (u16, RpcId)) -> Vec<u8> {
+    held_for(call, 20 * MS)
+}
+
+fn held_for((rid, id): (u16, RpcId), expected_ns: u64) -> Vec<u8> {
     let repr = ReplyRepr {
         flags: Flags::HELD,
-        detail: 20_000_000,
+        detail: u32::try_from(expected_ns).unwrap(),
         ..ReplyRepr::control(MessageType::Ack, rid, id)
     };
     let sack = SackBody { base: 0.into(), granted: 1.into(), bitmap: [0; SackBody::BITMAP_LEN] };
@@ -146,6 +150,25 @@ fn a_router_behind_the_target_may_hold_a_call() {
             assert!(client.now >= told_at + 20 * MS, "{from}: after {}", client.now - told_at);
         }
     }
+}
+
+/// As while all servers stand still, of which the router that says how long it may take knows nothing.
+#[test]
+fn a_call_that_is_held_for_long_asks_ever_less_often() {
+    let mut client = Client::new();
+    client.call(false);
+    let mut sent = client.sent();
+    let (called_at, call) = (client.now, sent[0]);
+    let mut asked = 0;
+    while client.now < called_at + 500 * MS {
+        if sent.contains(&call) {
+            asked += 1;
+            client.give(target(), &held_for(call, MS));
+        }
+        client.wait();
+        sent = client.sent();
+    }
+    assert!((6..=14).contains(&asked), "{asked}");
 }
 
 /// A server has the call, and nobody else may hold it.
