@@ -183,7 +183,12 @@ impl Servers {
     }
 
     /// Takes a packet of a server, with the names and the time on it.
-    pub(super) fn hear(&mut self, from: SocketAddr, names: Names, time: u64) -> Heard {
+    pub(super) fn hear(
+        &mut self,
+        from: SocketAddr,
+        kind: MessageType,
+        (names, time): (Names, u64),
+    ) -> Heard {
         let Some(server) = self.by_address.find_mut(from) else { return Heard::Misdirected };
         let name = name_of(names.sender);
         if let Some(contact) = &mut server.contact
@@ -196,12 +201,18 @@ impl Servers {
                     server.unheard = 0;
                     return Heard::Now;
                 }
-                known if known == name && time > server.contact_at => {
+                known if known == name && time <= server.contact_at => return Heard::Before,
+                // One that was stopped answers each of the probes that have asked for its name, and
+                // has been shown the alias by none of them.
+                known if known == name && kind == MessageType::Ack => {
+                    server.contact_at = time;
+                    return Heard::Now;
+                }
+                known if known == name => {
                     // It has been shown the alias. Its times begin anew.
                     server.pair = server.contact.take();
                     server.latest = server.contact_at;
                 }
-                known if known == name => return Heard::Before,
                 _ => return Heard::Misdirected,
             }
         }
@@ -367,11 +378,14 @@ mod tests {
         let first = servers.probe(to);
         assert_eq!(first.receiver, 0);
         let reply = Names { receiver: first.sender, sender: name };
-        assert_eq!(servers.hear(to, reply, time), Heard::Now);
-        assert_eq!(servers.hear(to, reply, time), Heard::Before, "the same again");
+        let (ack, feedback) = (MessageType::Ack, MessageType::Feedback);
+        assert_eq!(servers.hear(to, ack, (reply, time)), Heard::Now);
+        assert_eq!(servers.hear(to, ack, (reply, time)), Heard::Before, "the same again");
         assert_eq!(servers.names(to), None, "the server has yet to hear of the alias");
         assert_eq!(servers.probe(to), Names { receiver: name, sender: first.sender });
-        assert_eq!(servers.hear(to, reply, time + 1), Heard::Now);
+        assert_eq!(servers.hear(to, ack, (reply, time + 1)), Heard::Now, "another probe's answer");
+        assert_eq!(servers.names(to), None, "which shows no more than the first");
+        assert_eq!(servers.hear(to, feedback, (reply, time + 2)), Heard::Now);
         assert_eq!(servers.names(to), Some(Names { receiver: name, sender: first.sender }));
         reply
     }
@@ -410,12 +424,12 @@ mod tests {
         let mut servers = servers();
         let one = acquainted(&mut servers, at(1), 0x1000, 10);
         let other = acquainted(&mut servers, at(2), 0x2000, 10);
-        assert_eq!(servers.hear(at(1), other, 100), Heard::Misdirected);
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (other, 100)), Heard::Misdirected);
         let mixed = Names { receiver: one.receiver, sender: other.sender };
-        assert_eq!(servers.hear(at(1), mixed, 100), Heard::Misdirected);
-        assert_eq!(servers.hear(at(3), one, 100), Heard::Misdirected);
-        assert_eq!(servers.hear(at(1), one, 11), Heard::Before);
-        assert_eq!(servers.hear(at(1), one, 12), Heard::Now);
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (mixed, 100)), Heard::Misdirected);
+        assert_eq!(servers.hear(at(3), MessageType::Feedback, (one, 100)), Heard::Misdirected);
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (one, 12)), Heard::Before);
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (one, 13)), Heard::Now);
     }
 
     #[test]
@@ -426,12 +440,15 @@ mod tests {
         assert!(probes[..3].iter().all(|names| names.receiver == 0x1000));
         assert!(probes[3].receiver == 0 && probes[3] == probes[4], "one alias while it asks");
         assert_ne!(probes[3].sender, old.receiver);
-        assert_eq!(servers.hear(at(1), Names { sender: 0x3000, ..old }, 2_000), Heard::Misdirected);
+        assert_eq!(
+            servers.hear(at(1), MessageType::Feedback, (Names { sender: 0x3000, ..old }, 2_000)),
+            Heard::Misdirected
+        );
         // Its clock may be behind that of the one before.
         let new = Names { receiver: probes[3].sender, sender: 0x4000 };
-        assert_eq!(servers.hear(at(1), new, 5), Heard::Now);
+        assert_eq!(servers.hear(at(1), MessageType::Ack, (new, 5)), Heard::Now);
         assert_eq!(servers.probe(at(1)).receiver, 0x4000);
-        assert_eq!(servers.hear(at(1), new, 6), Heard::Now);
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (new, 6)), Heard::Now);
         assert_eq!(servers.names(at(1)).unwrap().receiver, 0x4000);
     }
 
@@ -446,11 +463,15 @@ mod tests {
         };
         let second = ask(&mut servers);
         let answer = Names { receiver: second, sender: 0x1000 };
-        assert_eq!(servers.hear(at(1), answer, 1_000), Heard::Now);
+        assert_eq!(servers.hear(at(1), MessageType::Ack, (answer, 1_000)), Heard::Now);
         let third = ask(&mut servers);
         assert_ne!(third, second);
         assert_eq!(servers.names(at(1)), Some(Names { receiver: 0x1000, sender: second }));
-        assert_eq!(servers.hear(at(1), answer, 1_001), Heard::Now, "the answer to a probe");
+        assert_eq!(
+            servers.hear(at(1), MessageType::Feedback, (answer, 1_001)),
+            Heard::Now,
+            "the answer to a probe"
+        );
     }
 
     #[test]

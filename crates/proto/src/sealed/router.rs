@@ -192,8 +192,8 @@ impl RouterSeal {
             }
             (MessageType::Feedback | MessageType::Claimed | MessageType::Ack, false) => {
                 self.check_tag(at, bytes)?;
-                let (names, time) = (hop_names(&seen.trailer), seen.trailer.count());
-                match self.servers.hear(peer, names, time) {
+                let said = (hop_names(&seen.trailer), seen.trailer.count());
+                match self.servers.hear(peer, seen.kind, said) {
                     Heard::Now => Ok(()),
                     Heard::Before => Err(Cause::Replayed),
                     Heard::Misdirected => Err(Cause::Misdirected),
