@@ -5,6 +5,7 @@ use std::num::NonZeroU32;
 use tailcut_proto::scheduler::typed::TYPES_MAX;
 
 use super::hand_off::BOUND_MAX;
+use super::in_place::IN_PLACE_NS_MAX;
 use crate::driver::Wait;
 use crate::spin::SpinTime;
 
@@ -30,6 +31,23 @@ pub struct Config {
     pub spin_ns_max: u64,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
+    /// The jobs that the dispatcher's owner may run on its own thread. Default [`InPlace::Auto`].
+    pub in_place: InPlace,
+}
+
+/// The jobs that are run where they arrive, because a hand-off would cost more than they do. An owner of a
+/// dispatcher has to ask for them ([`Dispatcher::in_place_room`](super::Dispatcher::in_place_room)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InPlace {
+    /// Those of types whose mean service is at most half of the measured hand-off RTT, but 200 ns in any case
+    /// and 2.5 us at most, and of which hardly one in a thousand is long.
+    #[default]
+    Auto,
+    /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most.
+    Below(u64),
+    /// None: workers run all jobs. For handlers that must run on the workers' threads, or of which no more
+    /// than there are workers may run at once.
+    Never,
 }
 
 /// A job's way from the queue to its worker.
@@ -68,6 +86,8 @@ pub enum ConfigError {
     Types(usize),
     /// There are several types, and workers pull.
     TypesPulled,
+    /// Services of so many nanoseconds, more than 50,000, are to be run in place.
+    InPlace(u64),
 }
 
 impl Config {
@@ -81,6 +101,7 @@ impl Config {
             delivery: Delivery::Push,
             spin_ns_max: Wait::SPIN_NS,
             cores: Vec::new(),
+            in_place: InPlace::Auto,
         }
     }
 
@@ -102,6 +123,12 @@ impl Config {
         Self { delivery, ..self }
     }
 
+    /// The same with other jobs run in place.
+    #[must_use]
+    pub fn in_place(self, in_place: InPlace) -> Self {
+        Self { in_place, ..self }
+    }
+
     /// Checks it; every dispatcher does so first.
     ///
     /// # Errors
@@ -115,7 +142,14 @@ impl Config {
             _ if !(1..=TYPES_MAX).contains(&self.types) => Err(ConfigError::Types(self.types)),
             _ if self.types > 1 && self.delivery == Delivery::Pull => Err(ConfigError::TypesPulled),
             Bound::Fixed(bound) if bound.get() > BOUND_MAX => Err(ConfigError::Bound(bound.get())),
-            Bound::Fixed(_) | Bound::Auto => Ok(()),
+            Bound::Fixed(_) | Bound::Auto => self.check_in_place(),
+        }
+    }
+
+    fn check_in_place(&self) -> Result<(), ConfigError> {
+        match self.in_place {
+            InPlace::Below(ns) if ns > IN_PLACE_NS_MAX => Err(ConfigError::InPlace(ns)),
+            InPlace::Below(_) | InPlace::Auto | InPlace::Never => Ok(()),
         }
     }
 
@@ -149,6 +183,9 @@ impl std::fmt::Display for ConfigError {
             Self::Types(count) => write!(formatter, "{count} types; take 1 to {TYPES_MAX}"),
             Self::TypesPulled => {
                 write!(formatter, "workers that pull take what comes first; let types be pushed")
+            }
+            Self::InPlace(ns) => {
+                write!(formatter, "services of {ns} ns in place; take {IN_PLACE_NS_MAX} at most")
             }
             Self::Bound(bound) => {
                 write!(formatter, "a bound of {bound} jobs at a worker; take 1 to {BOUND_MAX}")

@@ -26,6 +26,7 @@
 
 mod config;
 mod hand_off;
+mod in_place;
 mod levels;
 mod metrics;
 mod pull;
@@ -42,13 +43,15 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::{TypeId, Types};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
-pub use self::config::{Bound, Config, ConfigError, Delivery, QUEUE_LEN_MAX, WORKERS_MAX};
+pub use self::config::{Bound, Config, ConfigError, Delivery, InPlace, QUEUE_LEN_MAX, WORKERS_MAX};
 pub use self::hand_off::BOUND_MAX;
+pub use self::in_place::LONG_NS;
 pub use self::levels::Levels;
-pub use self::metrics::{ByWorker, Counts, Metrics, TypeMetrics};
+pub use self::metrics::{ByWorker, Counts, InPlaceCounts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
 
 use self::hand_off::{HandOff, Sample};
+use self::in_place::Rule;
 use self::pull::Pulled;
 use self::worker::{Shared, Source};
 use crate::clock::Clock;
@@ -82,6 +85,8 @@ pub struct Dispatcher<J, P = Levels> {
     hand_off: HandOff,
     /// As configured.
     bound: Bound,
+    /// The jobs that the owner's thread may run itself.
+    in_place: Rule,
     /// Events so far.
     counts: Counts,
     /// Time of the last poll.
@@ -162,6 +167,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             pushed: 0,
             hand_off: HandOff::new(),
             bound: config.bound,
+            in_place: Rule::new(in_place_mode(config)),
             counts: Counts::default(),
             now: 0,
         };
@@ -329,6 +335,33 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.scheduler.types()
     }
 
+    /// How many jobs of a type the owner may run on its own thread before it polls again, in place of
+    /// offering them; none of a type that was not found to be short
+    /// ([`InPlace`]). It says what came of it by
+    /// [`Dispatcher::note_run`] and [`Dispatcher::note_long`], and has another thread take over where it
+    /// does not return from one: such a job is not known before.
+    #[inline]
+    pub fn in_place_room(&self, kind: TypeId) -> usize {
+        self.in_place.room(kind)
+    }
+
+    /// The owner has run so many jobs of a type in `took_ns`, none of them longer than [`LONG_NS`].
+    #[inline]
+    pub fn note_run(&mut self, kind: TypeId, jobs: u32, took_ns: u64) {
+        let known = (self.hand_off.round_trip_ns(), self.now);
+        self.in_place.note_run(kind, (jobs, took_ns), known);
+    }
+
+    /// A job of a type that the owner ran was longer than [`LONG_NS`]: others go to the workers.
+    pub fn note_long(&mut self, kind: TypeId) {
+        self.in_place.note_long(kind, self.now);
+    }
+
+    /// Another thread has taken over from one that has not returned from a job.
+    pub fn note_taken_over(&mut self) {
+        self.in_place.counts.taken_over += 1;
+    }
+
     /// What it has counted and measured.
     pub fn metrics(&self) -> Metrics {
         let outstanding = (0..self.lanes.len()).map(|index| self.outstanding(index));
@@ -347,6 +380,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             panics: self.shared.panics(),
             types: TypeMetrics::of(&self.scheduler),
             counts: self.counts,
+            in_place: self.in_place.counts,
         }
     }
 
@@ -364,18 +398,18 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         } else {
             self.committed |= bit;
         }
-        let mut note = 0;
-        let samples_next = if self.scheduler.types().is_none() {
-            self.hand_off.samples_next()
+        let (kind, samples_next) = if self.scheduler.types().is_none() {
+            (TypeId(0), self.hand_off.samples_next())
         } else {
             let kind = self.scheduler.placed_type();
             lane.kinds.push_back(kind);
-            self.scheduler.samples_next(kind)
+            (kind, self.scheduler.samples_next(kind))
         };
+        let mut note = if self.in_place.is_timed(kind, self.now) { TIMED } else { 0 };
         if lane.sample.is_none() && samples_next {
             let is_hand_off = is_idle && !self.shared.is_asleep(index);
             lane.sample = Some(Sample { pushed_at: Clock.now(), is_hand_off });
-            note = 1;
+            note = SAMPLE;
         }
         let is_pushed = lane.sender.push(job, note).is_ok();
         assert!(is_pushed, "the bound is a lane's length at most");
@@ -406,9 +440,14 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         if note == 0 {
             return;
         }
-        self.scheduler.note_service(kind.unwrap_or_default(), u64::from(note));
+        let (kind, service_ns) = (kind.unwrap_or_default(), u64::from(note));
+        self.in_place.note_at_worker(kind, service_ns, (self.hand_off.round_trip_ns(), self.now));
+        if note & SAMPLE == 0 {
+            return;
+        }
+        self.scheduler.note_service(kind, service_ns);
         if let Some(sample) = self.lanes[index].sample.take() {
-            self.hand_off.record(sample, u64::from(note), Clock.now());
+            self.hand_off.record(sample, service_ns, Clock.now());
             if self.bound == Bound::Auto {
                 self.scheduler.set_bound(self.hand_off.bound());
             }
@@ -440,7 +479,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
                 candidates &= !(1 << index);
                 continue;
             };
-            if note != 0 {
+            if note & SAMPLE != 0 {
                 self.lanes[index].sample = None;
             }
             self.release(index);
@@ -468,6 +507,11 @@ impl<J, P> Drop for Dispatcher<J, P> {
     }
 }
 
+/// Which jobs may run in place: none where workers pull, which is there to be compared with.
+fn in_place_mode(config: &Config) -> InPlace {
+    if config.delivery == Delivery::Pull { InPlace::Never } else { config.in_place }
+}
+
 /// A scheduler of so many types of jobs.
 fn typed<J, P: Policy>(scheduler: Scheduler<J, P>, types: usize) -> Scheduler<J, P> {
     if types > 1 { scheduler.with_types(types) } else { scheduler }
@@ -481,6 +525,13 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
         Some(index as usize)
     })
 }
+
+/// The note of a job whose service and hand-off are measured. As the last bit it comes back beside the
+/// service.
+const SAMPLE: u32 = 1;
+
+/// The note of one whose service alone is.
+const TIMED: u32 = 2;
 
 /// JBSQ breaks ties by rotation and needs no random word.
 const NO_RANDOM: u64 = 0;

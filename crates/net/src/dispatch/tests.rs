@@ -387,6 +387,7 @@ fn a_configuration_that_cannot_be_is_refused() {
     check(Config::new(65), "65 workers; take 1 to 64");
     check(Config::new(1).types(2).delivery(Delivery::Pull), "let types be pushed");
     check(Config::new(1).bound(Bound::Fixed(NonZeroU32::new(17).unwrap())), "a bound of 17");
+    check(Config::new(1).in_place(InPlace::Below(50_001)), "50001 ns in place; take 50000");
 }
 
 /// A policy that clones whatever it is asked for.
@@ -425,4 +426,50 @@ fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
             assert_eq!(dispatcher.outstanding(worker), 0);
         }
     });
+}
+
+/// Jobs of two types, of which workers are quick at one: that alone may run in place, until one of it is long.
+#[test]
+fn what_workers_are_quick_at_may_run_in_place_until_one_is_long() {
+    let (quick, slow) = (TypeId(0), TypeId(1));
+    let config = Config::new(2).types(2).in_place(InPlace::Below(50_000));
+    let (mut dispatcher, mut workers) =
+        Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
+    let mut rounds = 0;
+    while dispatcher.in_place_room(quick) == 0 {
+        rounds += 1;
+        assert!(rounds < 1_000_000, "{:?}", dispatcher.metrics());
+        for kind in [quick, slow] {
+            dispatcher.offer((0, None), Wait::from(Time::MAX).of_type(kind)).unwrap();
+            for worker in &mut workers {
+                worker.turn(|_| {
+                    let began_at = Clock.now();
+                    while kind == slow && Clock.now() < began_at + 3 * LONG_NS {}
+                });
+            }
+            assert_eq!(done(&mut dispatcher, rounds * 100_000_000).len(), 1);
+        }
+    }
+    assert_eq!(dispatcher.in_place_room(slow), 0);
+    dispatcher.note_run(quick, 8, 800);
+    dispatcher.note_taken_over();
+    dispatcher.note_long(quick);
+    assert_eq!(dispatcher.in_place_room(quick), 0);
+    let expected = InPlaceCounts { run: 8, begun: 1, ended: 1, taken_over: 1 };
+    assert_eq!(dispatcher.metrics().in_place, expected);
+}
+
+#[test]
+fn nothing_runs_in_place_where_that_is_not_wanted() {
+    for config in [Config::new(1).in_place(InPlace::Never), Config::new(1).delivery(Delivery::Pull)]
+    {
+        let (mut dispatcher, mut workers) =
+            Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
+        for number in 0..10_000 {
+            dispatcher.offer((number, None), Time::MAX).unwrap();
+            assert!(turn(&mut workers[0]).is_some());
+            assert_eq!(done(&mut dispatcher, number).len(), 1);
+        }
+        assert_eq!(dispatcher.in_place_room(TypeId(0)), 0);
+    }
 }
