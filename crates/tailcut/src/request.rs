@@ -440,7 +440,7 @@ impl Outbox {
     }
 
     /// Gives an answer to the server's thread. Where that has ended, the answer goes nowhere.
-    fn push(&self, job: Parcel<Job>) {
+    pub(crate) fn push(&self, job: Parcel<Job>) {
         if self.answers.push(job).is_ok() {
             self.waker.wake();
         }

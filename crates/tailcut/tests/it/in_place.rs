@@ -1,0 +1,156 @@
+//! Requests that the server's thread runs itself because workers were quick at thousands of them, and what
+//! becomes of everybody else when one of them takes long after all.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use tailcut::{
+    Client, DispatchConfig, DropReason, Error, Failure, InPlace, InPlaceCounts, Pending, Request,
+    ServerHandle,
+};
+
+use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, server};
+
+/// A server whose requests run in place where they are short, as `client` sees it.
+fn in_place(
+    transport: Transport,
+    odd_in_place: &AtomicU64,
+    client: impl FnOnce(&Client, &ServerHandle, &Sender<()>),
+) {
+    let mut server = server(transport);
+    let (address, handle) = (server.local_address(), server.stop_handle());
+    let (sender, receiver) = channel();
+    let receiver = Mutex::new(receiver);
+    std::thread::scope(|scope| {
+        let config = DispatchConfig::new(2).in_place(InPlace::Below(50_000));
+        let thread = scope.spawn(|| {
+            server.run_workers(config, |request| moody(request, &receiver, odd_in_place))
+        });
+        // Dropped after the guard: a request that waits for a word ends by it, too.
+        let sender = sender;
+        let guard = OnDrop(Some(|| handle.stop()));
+        client(&patient(transport).connect(address).unwrap(), &handle, &sender);
+        drop((guard, sender));
+        thread.join().expect("the server does not panic").expect("the socket holds");
+    });
+}
+
+fn moody(request: Request<'_>, word: &Mutex<Receiver<()>>, odd_in_place: &AtomicU64) {
+    let is_in_place =
+        std::thread::current().name().is_none_or(|name| !name.starts_with("tailcut-worker"));
+    let is_odd = matches!(request.bytes(), b"panic" | b"drop" | b"reject" | b"defer" | b"reply");
+    if is_in_place && is_odd {
+        odd_in_place.fetch_add(1, Ordering::SeqCst);
+    }
+    let answered = match request.bytes() {
+        b"wait" => {
+            let _ = word.lock().unwrap().recv();
+            request.reply(b"at last")
+        }
+        b"panic" => panic!("on purpose"),
+        b"drop" => return,
+        b"reject" => request.reject(404, "none"),
+        b"defer" => {
+            let responder = request.defer();
+            std::thread::spawn(move || responder.reply(b"later"));
+            return;
+        }
+        b"reply" => request.reply(b"answer"),
+        _ => request.reply_in_place(|_| ()),
+    };
+    // A client that has gone needs no answer.
+    let _ = answered;
+}
+
+fn counts(handle: &ServerHandle) -> InPlaceCounts {
+    handle.dispatch_metrics().unwrap_or_default().in_place
+}
+
+/// Calls until some more have run in place.
+fn warm_up(client: &Client, handle: &ServerHandle) {
+    let before = counts(handle).run;
+    while counts(handle).run < before + 100 {
+        let calls: Vec<_> = (0..32u32).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
+        for (n, call) in (0..32u32).zip(calls) {
+            assert_eq!(&call.wait().unwrap()[..], n.to_be_bytes());
+        }
+    }
+}
+
+/// A call whose request waits for a word on a thread that was relieved for it, while others are answered.
+fn relieved<'a>(client: &'a Client, handle: &ServerHandle, word: &Sender<()>) -> Pending<'a> {
+    loop {
+        warm_up(client, handle);
+        let before = counts(handle).taken_over;
+        let call = client.start(b"wait").unwrap();
+        for n in 0..200u32 {
+            assert_eq!(&client.call(&n.to_be_bytes()).unwrap()[..], n.to_be_bytes());
+        }
+        if counts(handle).taken_over > before {
+            return call;
+        }
+        // A worker had it, or the counters are old.
+        word.send(()).unwrap();
+        assert_eq!(&call.wait().unwrap()[..], b"at last");
+    }
+}
+
+#[test]
+fn one_that_takes_long_after_thousands_that_did_not_holds_nobody_up() {
+    for transport in [R2P2, HOMA] {
+        in_place(transport, &AtomicU64::new(0), |client, handle, word| {
+            let call = relieved(client, handle, word);
+            let ended = counts(handle).ended;
+            word.send(()).unwrap();
+            assert_eq!(&call.wait().unwrap()[..], b"at last", "{transport:?}");
+            // Its type is the workers' from here on, and then learned anew.
+            let begun = counts(handle).begun;
+            warm_up(client, handle);
+            let after = counts(handle);
+            assert!(after.ended > ended && after.begun > begun, "{transport:?}: {after:?}");
+        });
+    }
+}
+
+#[test]
+fn a_stop_at_its_limit_says_that_one_on_a_relieved_thread_is_uncertain() {
+    in_place(R2P2, &AtomicU64::new(0), |client, handle, word| {
+        let call = relieved(client, handle, word);
+        handle.stop_within(std::time::Duration::ZERO);
+        let error = call.wait().unwrap_err();
+        assert!(
+            matches!(error, Error::Failed { source: Failure::Refused(DropReason::Uncertain), .. }),
+            "{error}"
+        );
+    });
+}
+
+#[test]
+fn whatever_a_handler_does_in_place_ends_its_own_request_alone() {
+    let odd_in_place = AtomicU64::new(0);
+    in_place(R2P2, &odd_in_place, |client, handle, _| {
+        // Some calls may be a worker's: as many as it takes until one ran in place.
+        let check = |request: &str, reply: Option<&str>| {
+            let (before, mut calls) = (odd_in_place.load(Ordering::SeqCst), 0);
+            while odd_in_place.load(Ordering::SeqCst) == before {
+                warm_up(client, handle);
+                let others: Vec<_> = (0..20).map(|_| client.start(b"echo").unwrap()).collect();
+                let result = client.call(request.as_bytes());
+                match reply {
+                    Some(reply) => assert_eq!(&result.unwrap()[..], reply.as_bytes()),
+                    None => assert!(result.unwrap_err().is_refused(), "{request}"),
+                }
+                others.into_iter().for_each(|call| assert_eq!(&call.wait().unwrap()[..], b"echo"));
+                calls += 1;
+            }
+            calls
+        };
+        check("reply", Some("answer"));
+        check("defer", Some("later"));
+        check("reject", None);
+        check("drop", None);
+        let panics = check("panic", None);
+        assert_eq!(handle.panics(), panics);
+    });
+}
