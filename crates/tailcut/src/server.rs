@@ -343,9 +343,9 @@ impl Server {
     /// that runs is not interrupted, but can ask ([`Request::is_cancelled`]). This returns when the
     /// handlers that run have returned.
     ///
-    /// Requests of types that are shorter than a hand-off, as measured over thousands of them, run on the
-    /// thread that receives them. Where one of them takes long after all, another thread takes over from
-    /// that one within about 2 ms ([`DispatchConfig::in_place`]).
+    /// With [`InPlace::Auto`], requests of types that are shorter than a hand-off, as measured over thousands
+    /// of them, run on the thread that receives them. Where one of them takes long after all, another thread
+    /// takes over from that one within about 2 ms ([`DispatchConfig::in_place`]).
     ///
     /// # Errors
     ///

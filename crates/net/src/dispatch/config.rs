@@ -31,7 +31,7 @@ pub struct Config {
     pub spin_ns_max: u64,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
-    /// The jobs that the dispatcher's owner may run on its own thread. Default [`InPlace::Auto`].
+    /// The jobs that the dispatcher's owner may run on its own thread. Default [`InPlace::Never`].
     pub in_place: InPlace,
 }
 
@@ -41,12 +41,12 @@ pub struct Config {
 pub enum InPlace {
     /// Those of types whose mean service is at most half of the measured hand-off RTT, but 200 ns in any case
     /// and 2.5 us at most, and of which hardly one in a thousand is long.
-    #[default]
     Auto,
     /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most.
     Below(u64),
     /// None: workers run all jobs. For handlers that must run on the workers' threads, or of which no more
     /// than there are workers may run at once.
+    #[default]
     Never,
 }
 
@@ -101,7 +101,7 @@ impl Config {
             delivery: Delivery::Push,
             spin_ns_max: Wait::SPIN_NS,
             cores: Vec::new(),
-            in_place: InPlace::Auto,
+            in_place: InPlace::Never,
         }
     }
 

@@ -461,8 +461,8 @@ fn what_workers_are_quick_at_may_run_in_place_until_one_is_long() {
 
 #[test]
 fn nothing_runs_in_place_where_that_is_not_wanted() {
-    for config in [Config::new(1).in_place(InPlace::Never), Config::new(1).delivery(Delivery::Pull)]
-    {
+    let pulled = Config::new(1).delivery(Delivery::Pull).in_place(InPlace::Auto);
+    for config in [Config::new(1), pulled] {
         let (mut dispatcher, mut workers) =
             Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
         for number in 0..10_000 {
