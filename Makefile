@@ -54,6 +54,7 @@ redis:
 	scripts/setup redis
 	cargo build --release --locked -p tailcut-cli
 	cargo build --release --manifest-path apps/workers/Cargo.toml --target-dir apps/workers/target
+	scripts/redis-module build
 	scripts/redis --binary $(abspath $(or $(CARGO_TARGET_DIR),target))/release/tailcut
 
 # Outside CI. The survivors are in target/mutants.out/missed.txt, and those of past runs in docs/mutants.md.

@@ -3,22 +3,9 @@
  *
  * A request for two goes out by a broadcast over `copies`, whose two entries are the interface. Of the two frames the
  * program `mark` at its egress makes the second the clone: they are alike, and follow one another on one CPU. */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
 #include "cloner.h"
+#include "packet.h"
 #include "wire.h"
-
-#define INLINE static __attribute__((always_inline)) inline
-
-struct map {
-    __u32 kind, key_bytes, value_bytes, len, flags;
-};
 
 struct cloner cloner;
 
@@ -28,15 +15,6 @@ struct map filter SEC("maps") = { BPF_MAP_TYPE_ARRAY, 4, 4, 2 * FILTER_LEN, 0 };
 struct map copies SEC("maps") = { BPF_MAP_TYPE_DEVMAP, 4, sizeof(struct bpf_devmap_val), 2, 0 };
 /* The id of the original that this CPU has sent last. */
 struct map sent SEC("maps") = { BPF_MAP_TYPE_PERCPU_ARRAY, 4, 4, 1, 0 };
-
-/* A packet with NetClone's header. The pointers are into it. */
-struct frame {
-    struct ethhdr *eth;
-    struct iphdr *ip;
-    struct udphdr *udp;
-    struct netclone_header *header;
-    void *end;
-};
 
 /* What of a packet changes, for its checksum. */
 struct changed {
@@ -51,47 +29,43 @@ INLINE int count(enum cloner_count what, int verdict)
     return verdict;
 }
 
-INLINE struct changed read(const struct frame *f)
+INLINE struct netclone_header *header_of(const struct frame *f)
 {
-    struct changed now = { f->ip->saddr, f->ip->daddr, { f->udp->source, f->udp->dest }, *f->header };
-    return now;
+    return (void *)(f->udp + 1);
 }
 
-INLINE __u16 fold(__u64 sum)
+INLINE struct changed read(const struct frame *f)
 {
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum;
+    struct changed now = { f->ip4->saddr, f->ip4->daddr, { f->udp->source, f->udp->dest }, *header_of(f) };
+    return now;
 }
 
 /* Makes the checksums those of what the packet is now. */
 INLINE void correct(struct frame *f, struct changed *before)
 {
     struct changed now = read(f);
-    __s64 addresses = bpf_csum_diff((__be32 *)before, 8, (__be32 *)&now, 8, (__u16)~f->ip->check);
-    f->ip->check = fold(addresses);
+    f->ip4->check = fold(bpf_csum_diff((__be32 *)before, 8, (__be32 *)&now, 8, (__u16)~f->ip4->check));
     /* Over IPv4, 0 says that there is none. */
-    if (f->udp->check) {
-        __s64 sum = bpf_csum_diff((__be32 *)before, sizeof(now), (__be32 *)&now, sizeof(now), (__u16)~f->udp->check);
-        __u16 check = fold(sum);
-        f->udp->check = check ? check : 0xffff;
-    }
+    if (f->udp->check)
+        f->udp->check = fold_udp(bpf_csum_diff((__be32 *)before, sizeof(now), (__be32 *)&now, sizeof(now),
+                                               (__u16)~f->udp->check));
 }
 
 /* The frame leaves as the switch's, to somebody. */
 INLINE void address(struct frame *f, __u64 mac, __be32 ip, __be16 port)
 {
-    f->ip->saddr = cloner.ip;
+    f->ip4->saddr = cloner.ip;
     f->udp->source = cloner.port;
     __builtin_memcpy(f->eth->h_source, f->eth->h_dest, ETH_ALEN);
     __builtin_memcpy(f->eth->h_dest, &mac, ETH_ALEN);
-    f->ip->daddr = ip;
+    f->ip4->daddr = ip;
     f->udp->dest = port;
 }
 
-INLINE void address_server(struct frame *f, const struct clone_server *server)
+/* It is to answer this, unless it is the clone. */
+INLINE void ask(struct frame *f, struct clone_server *server)
 {
+    __sync_fetch_and_add(&server->asked, 1);
     address(f, server->mac, server->ip, server->port);
 }
 
@@ -102,15 +76,14 @@ INLINE struct clone_server *server(__u32 index)
 
 INLINE int request(struct xdp_md *context, struct frame *f)
 {
-    struct netclone_header *header = f->header;
+    struct netclone_header *header = header_of(f);
     __u32 group = bpf_ntohl(header->grp), interface = context->ingress_ifindex;
     int is_known = group && group < GROUPS_MAX && group <= cloner.groups_len;
     struct pair pair = cloner.pairs[is_known ? group & (GROUPS_MAX - 1) : 0];
     struct clone_server *first = server(pair.first), *second = server(pair.second);
-    /* Nobody that an answer can go to. */
-    if (!f->udp->source || !f->ip->saddr || *(__u8 *)&f->ip->saddr == 127 || *(__u8 *)&f->ip->saddr >= 224)
+    if (!is_answerable(f))
         return count(CLONER_DROP_STRANGER, XDP_DROP);
-    if (first->interface != interface || second->interface != interface)
+    if (first->interface != interface || second->interface != interface || first->is_out || second->is_out)
         return count(CLONER_UP_UNRESOLVED, XDP_PASS);
     if (!is_known)
         count(CLONER_UNKNOWN_GROUP, 0);
@@ -121,7 +94,7 @@ INLINE int request(struct xdp_md *context, struct frame *f)
     /* Another's response finds nothing rather than half of this. */
     *(volatile __u32 *)&flight->seq = 0;
     flight->tidx = header->tidx;
-    flight->ip = f->ip->saddr;
+    flight->ip = f->ip4->saddr;
     flight->port = f->udp->source;
     __builtin_memcpy(flight->mac, f->eth->h_source, ETH_ALEN);
     *(volatile __u32 *)&flight->seq = seq;
@@ -134,12 +107,12 @@ INLINE int request(struct xdp_md *context, struct frame *f)
     if (first != second && !(loads[0] | loads[1])) {
         header->sid = bpf_htonl(pair.second);
         header->clo = bpf_htonl(NETCLONE_CLONE_MARK_ORIGINAL);
-        address_server(f, first);
+        ask(f, first);
         correct(f, &before);
         return count(CLONER_CLONED, bpf_redirect_map(&copies, 0, BPF_F_BROADCAST));
     }
     header->clo = NETCLONE_CLONE_MARK_SINGLE;
-    address_server(f, cloner.is_shorter && loads[0] > loads[1] ? second : first);
+    ask(f, cloner.is_shorter && loads[0] > loads[1] ? second : first);
     correct(f, &before);
     return XDP_TX;
 }
@@ -166,10 +139,10 @@ INLINE int is_slower(__u32 tidx, __u32 seq)
 
 INLINE int response(struct xdp_md *context, struct frame *f)
 {
-    struct netclone_header *header = f->header;
+    struct netclone_header *header = header_of(f);
     __u32 sid = bpf_ntohl(header->sid), seq = bpf_ntohl(header->seq), tidx = bpf_ntohl(header->tidx);
     struct clone_server *from = server(sid);
-    if (sid >= CLONER_SERVERS_MAX || sid >= cloner.servers_len || from->ip != f->ip->saddr ||
+    if (sid >= CLONER_SERVERS_MAX || sid >= cloner.servers_len || from->ip != f->ip4->saddr ||
         from->port != f->udp->source)
         return count(CLONER_DROP_STRANGER, XDP_DROP);
     /* Also of a response that is dropped below. */
@@ -180,6 +153,7 @@ INLINE int response(struct xdp_md *context, struct frame *f)
     from->interface = context->ingress_ifindex;
     if ((tidx & ~1u) != cloner.epoch)
         return count(CLONER_UP_UNKNOWN, XDP_PASS);
+    __sync_fetch_and_add(&from->answered, 1);
     __u32 place = seq & (FLIGHTS_LEN - 1);
     struct flight *flight = bpf_map_lookup_elem(&flights, &place);
     if (!seq || !flight || *(volatile __u32 *)&flight->seq != seq)
@@ -198,65 +172,55 @@ INLINE int response(struct xdp_md *context, struct frame *f)
     return count(CLONER_REPLIES_FORWARDED, XDP_TX);
 }
 
-/* Finds the headers, behind one VLAN tag or none; false for what is no whole IPv4 with UDP. */
+/* Finds the headers; false for what is no IPv4 or ends before that of UDP does. */
 INLINE int find(struct xdp_md *context, struct frame *f)
 {
-    f->eth = (void *)(long)context->data;
-    f->end = (void *)(long)context->data_end;
-    void *network = f->eth + 1;
-    if (network + 4 > f->end)
-        return 0;
-    __be16 protocol = f->eth->h_proto;
-    if (protocol == bpf_htons(ETH_P_8021Q)) {
-        protocol = ((__be16 *)network)[1];
-        network += 4;
-    }
-    f->ip = network;
-    f->udp = (void *)(f->ip + 1);
-    f->header = (void *)(f->udp + 1);
+    __be16 protocol = find_network(context, f);
+    f->ip4 = f->network;
+    f->udp = (void *)(f->ip4 + 1);
     return protocol == bpf_htons(ETH_P_IP) && (void *)(f->udp + 1) <= f->end;
 }
 
 SEC("xdp")
 int clone(struct xdp_md *context)
 {
-    struct frame f;
-    if (!find(context, &f) || f.ip->daddr != cloner.ip || f.ip->protocol != IPPROTO_UDP)
+    struct frame f = {};
+    if (!find(context, &f) || f.ip4->daddr != cloner.ip || f.ip4->protocol != IPPROTO_UDP)
         return count(CLONER_OTHERS, XDP_PASS);
-    if (f.ip->ihl != 5 || f.ip->frag_off & bpf_htons(0x3fff))
+    if (!is_plain(f.ip4))
         return count(CLONER_UP_IP, XDP_PASS);
     if (f.udp->dest != cloner.port)
         return count(CLONER_OTHERS, XDP_PASS);
-    __u32 len = bpf_ntohs(f.udp->len);
-    if (len < sizeof(*f.udp) + sizeof(*f.header) || len != bpf_ntohs(f.ip->tot_len) - sizeof(*f.ip) ||
-        len > (__u64)(f.end - (void *)f.udp) || (void *)(f.header + 1) > f.end)
+    struct netclone_header *header = header_of(&f);
+    if (!is_whole(&f, bpf_ntohs(f.ip4->tot_len) - sizeof(*f.ip4)) || f.len < sizeof(*header) ||
+        (void *)(header + 1) > f.end)
         return count(CLONER_DROP_LENGTH, XDP_DROP);
-    __u32 op = bpf_ntohl(f.header->op);
+    __u32 op = bpf_ntohl(header->op);
     if (op > NETCLONE_OP_RESPONSE)
         return count(CLONER_DROP_OP, XDP_DROP);
-    if (bpf_ntohl(f.header->clo) > NETCLONE_CLONE_MARK_CLONE)
+    if (bpf_ntohl(header->clo) > NETCLONE_CLONE_MARK_CLONE)
         return count(CLONER_DROP_MARK, XDP_DROP);
     return op == NETCLONE_OP_REQUEST ? request(context, &f) : response(context, &f);
 }
 
 INLINE int mark_second(struct xdp_md *context)
 {
-    struct frame f;
+    struct frame f = {};
     __u32 zero = 0, *last = bpf_map_lookup_elem(&sent, &zero);
-    if (!last || !find(context, &f) || (void *)(f.header + 1) > f.end)
+    if (!last || !find(context, &f) || (void *)(header_of(&f) + 1) > f.end)
         return XDP_DROP;
-    __u32 seq = f.header->seq;
-    if (*last != seq) {
-        *last = seq;
+    struct netclone_header *header = header_of(&f);
+    if (*last != header->seq) {
+        *last = header->seq;
         return XDP_PASS;
     }
     *last = 0;
     struct changed before = read(&f);
-    const struct clone_server *second = server(bpf_ntohl(f.header->sid));
+    const struct clone_server *second = server(bpf_ntohl(header->sid));
     __u64 mac = second->mac;
-    f.header->clo = bpf_htonl(NETCLONE_CLONE_MARK_CLONE);
+    header->clo = bpf_htonl(NETCLONE_CLONE_MARK_CLONE);
     __builtin_memcpy(f.eth->h_dest, &mac, ETH_ALEN);
-    f.ip->daddr = second->ip;
+    f.ip4->daddr = second->ip;
     f.udp->dest = second->port;
     correct(&f, &before);
     return XDP_PASS;

@@ -21,7 +21,7 @@ enum cloner_count {
     CLONER_CLONES_WON,
     CLONER_FILTER_EVICTED, /* ids whose cell another has taken */
     /* Up: */
-    CLONER_UP_UNRESOLVED, /* no response of a server of the pair has come yet, or by another interface */
+    CLONER_UP_UNRESOLVED, /* a server of the pair is out, or has not answered by this interface yet */
     CLONER_UP_IP,         /* a fragment, or IP options */
     CLONER_UP_UNKNOWN,    /* a response to what an earlier run, or user space, has sent */
     /* Dropped: */
@@ -40,12 +40,14 @@ enum cloner_count {
 struct clone_server {
     __be32 ip;
     __be16 port;
-    __u16 padding;
+    __u16 is_out; /* user space deals with its pairs */
     __u32 load; /* what waits there, as it has reported last */
-    __u32 interface; /* where its responses come in; 0 until one has */
+    __u32 interface; /* where its responses come in; 0 until one has, and where user space waits for one */
     __u64 mac;  /* of the next hop on the way to it, in the low 48 bits */
+    __u32 asked; /* requests placed there, without clones. Wraps */
+    __u32 answered; /* responses of this run from there. Wraps */
 };
-_Static_assert(sizeof(struct clone_server) == 24, "as in layout.rs");
+_Static_assert(sizeof(struct clone_server) == 32, "as in layout.rs");
 
 struct pair {
     __u8 first, second;
@@ -64,7 +66,7 @@ struct cloner {
     struct pair pairs[GROUPS_MAX];
     __u64 counts[256][CLONER_COUNTS_MAX];
 };
-_Static_assert(__builtin_offsetof(struct cloner, counts) == 928, "as in layout.rs");
+_Static_assert(__builtin_offsetof(struct cloner, counts) == 1056, "as in layout.rs");
 
 /* A request whose responses may come. */
 struct flight {

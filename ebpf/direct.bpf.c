@@ -1,12 +1,7 @@
 /* Directs packets for ports of ours to AF_XDP sockets, past the kernel's stack: UDP, and Homa directly over IP.
  * Everything else goes on to the kernel: other protocols, other ports, addresses that are not this host's,
  * fragments, IP options, extension headers, two tags, and what comes at a queue without a socket. */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
+#include "packet.h"
 
 /* As in crates/net/src/datapath/xdp/directory.rs. */
 enum {
@@ -15,19 +10,11 @@ enum {
     ADDRESSES_MAX = 64,
 };
 
-struct map {
-    __u32 kind, key_bytes, value_bytes, len, flags;
-};
-
 /* An address of this host, those of IPv4 as ::ffff:a.b.c.d, with a port and a protocol of IP. */
 struct key {
     __u32 ip[4];
     __be16 port;
     __u16 protocol;
-};
-
-struct vlan {
-    __be16 tci, protocol;
 };
 
 /* The first place in `sockets`, of one for each queue. */

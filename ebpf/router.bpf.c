@@ -4,19 +4,10 @@
  * The client stays the source, so the server answers it directly. The policies are those of
  * crates/proto/src/policy, to the bit for one random word and one CPU. A place is taken by one atomic operation,
  * so no server ever has more than the bound. Packets are read as in crates/wire/src/r2p2/packet.rs. */
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
-
+#include "packet.h"
 #include "router.h"
 #include "wire.h"
 
-#define INLINE static __attribute__((always_inline)) inline
 #define LOOP _Pragma("clang loop unroll(disable)")
 #define OUT_OF_SERVICE (~0u)
 #define NOBODY (~0u)
@@ -24,7 +15,6 @@
 #define AF_INET6 10
 /* In next_hop: the way is known; frames there are tagged. */
 #define NEXT_HOP_KNOWN (1ull << 63)
-#define VLAN_TAGGED 0x1000
 #define MAC_MASK 0xffffffffffffull
 /* Between two questions for a way that is known. */
 #define RESOLVE_NS 100000000ull
@@ -35,23 +25,6 @@ struct router router;
 
 /* Servers, and whoever else only user space deals with, by address: the index, or NOBODY. */
 struct map peers SEC("maps") = { BPF_MAP_TYPE_HASH, sizeof(struct peer), 4, 2 * SERVERS_MAX, 0 };
-
-struct vlan {
-    __be16 tci, protocol;
-};
-
-/* A packet to the router. The pointers are into it. */
-struct frame {
-    struct ethhdr *eth;
-    struct iphdr *ip4; /* or, if is_ipv6 */
-    struct ipv6hdr *ip6;
-    __u32 is_ipv6;
-    struct udphdr *udp;
-    void *end;
-    __u32 len; /* of the UDP payload */
-    __u32 tag; /* VLAN_TAGGED and the VLAN, or 0 */
-    __u32 interface;
-};
 
 INLINE int count(enum count what, int verdict)
 {
@@ -217,16 +190,6 @@ INLINE __u64 swap(__u64 sum, __u32 old, __u32 new)
     return sum + (__u32)~old + new;
 }
 
-INLINE __u16 checksum(__u16 old, __u64 sum)
-{
-    sum += (__u16)~old;
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return ~sum;
-}
-
 /* Writes server and placement into the packet. */
 INLINE void rewrite(struct frame *f, struct r2p2_route *route, const struct server *server, __u32 placement)
 {
@@ -236,7 +199,7 @@ INLINE void rewrite(struct frame *f, struct r2p2_route *route, const struct serv
 
     if (!f->is_ipv6) {
         sum = swap(0, f->ip4->daddr, to[3]);
-        f->ip4->check = checksum(f->ip4->check, sum);
+        f->ip4->check = fold(sum + (__u16)~f->ip4->check);
         f->ip4->daddr = to[3];
     } else {
         for (int i = 0; i < 4; i++) {
@@ -251,10 +214,8 @@ INLINE void rewrite(struct frame *f, struct r2p2_route *route, const struct serv
     f->udp->dest = server->port;
     route->placement = bpf_htonl(placement);
     /* Over IPv4, 0 says that there is none. */
-    if (f->udp->check || f->is_ipv6) {
-        __u16 check = checksum(f->udp->check, sum);
-        f->udp->check = check ? check : 0xffff;
-    }
+    if (f->udp->check || f->is_ipv6)
+        f->udp->check = fold_udp(sum + (__u16)~f->udp->check);
     __u64 next_hop = server->next_hop, source = server->source;
     __builtin_memcpy(f->eth->h_dest, &next_hop, ETH_ALEN);
     __builtin_memcpy(f->eth->h_source, &source, ETH_ALEN);
@@ -269,6 +230,8 @@ INLINE int is_held(void)
 INLINE int place(struct frame *f, struct r2p2_route *route)
 {
     __u32 policy = router.policy, index, placement;
+    if (!is_answerable(f))
+        return DROP(DROP_STRANGER);
     __u32 bound = forget(policy == POLICY_JBSQ ? router.bound : OUT_OF_SERVICE);
     if (policy == POLICY_NONE)
         return UP(UP_OFF);
@@ -452,26 +415,14 @@ INLINE int packet(struct xdp_md *context, struct frame *f)
         return feedback(context, f, (void *)header);
     case R2P2_MESSAGE_TYPE_ACK:
     case R2P2_MESSAGE_TYPE_CLAIMED:
-        return find_peer(f) ? UP(UP_CONTROL) : DROP(DROP_STRANGER);
-    case R2P2_MESSAGE_TYPE_CANCEL:
     case R2P2_MESSAGE_TYPE_PROBE:
     case R2P2_MESSAGE_TYPE_CLAIM:
+        return find_peer(f) ? UP(UP_CONTROL) : DROP(DROP_STRANGER);
+    case R2P2_MESSAGE_TYPE_CANCEL:
         return UP(UP_CONTROL);
     default:
         return DROP(DROP_UNEXPECTED);
     }
-}
-
-/* The UDP header, where the packet is for the router. */
-INLINE int datagram(struct xdp_md *context, struct frame *f, __u32 ip_payload)
-{
-    if ((void *)(f->udp + 1) > f->end || f->udp->dest != router.port)
-        return UP(OTHERS);
-    __u32 len = bpf_ntohs(f->udp->len);
-    if (len < sizeof(*f->udp) || len != ip_payload || len > (__u64)(f->end - (void *)f->udp))
-        return DROP(DROP_TRUNCATED);
-    f->len = len - sizeof(*f->udp);
-    return packet(context, f);
 }
 
 INLINE int is_router(const void *ip)
@@ -483,32 +434,19 @@ INLINE int is_router(const void *ip)
 SEC("xdp")
 int route(struct xdp_md *context)
 {
-    void *data = (void *)(long)context->data;
-    struct frame f = { .eth = data, .end = (void *)(long)context->data_end };
-    void *network = f.eth + 1;
-    if (network > f.end)
-        return UP(OTHERS);
-    f.interface = context->ingress_ifindex;
-    __be16 protocol = f.eth->h_proto;
-    if (protocol == bpf_htons(ETH_P_8021Q)) {
-        struct vlan *vlan = network;
-        network = vlan + 1;
-        if (network > f.end)
-            return UP(OTHERS);
-        protocol = vlan->protocol;
-        f.tag = VLAN_TAGGED | (bpf_ntohs(vlan->tci) & 0xfff);
-    }
+    struct frame f = { .interface = context->ingress_ifindex };
+    __be16 protocol = find_network(context, &f);
     __u32 ip_payload, is_ipv6 = 0;
     if (protocol == bpf_htons(ETH_P_IP) && router.is_ipv4) {
-        struct iphdr *ip = f.ip4 = network;
+        struct iphdr *ip = f.ip4 = f.network;
         if ((void *)(ip + 1) > f.end || ip->daddr != ((__be32 *)router.ip)[3] || ip->protocol != IPPROTO_UDP)
             return UP(OTHERS);
-        if (ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff))
+        if (!is_plain(ip))
             return UP(UP_IP);
         ip_payload = bpf_ntohs(ip->tot_len) - sizeof(*ip);
         f.udp = (void *)(ip + 1);
     } else if (protocol == bpf_htons(ETH_P_IPV6) && !router.is_ipv4) {
-        struct ipv6hdr *ip = f.ip6 = network;
+        struct ipv6hdr *ip = f.ip6 = f.network;
         if ((void *)(ip + 1) > f.end || !is_router(&ip->daddr))
             return UP(OTHERS);
         if (ip->nexthdr != IPPROTO_UDP)
@@ -522,7 +460,9 @@ int route(struct xdp_md *context)
     /* Hides where it is from, so that clang asks for it and not for that. */
     HIDE(is_ipv6);
     f.is_ipv6 = is_ipv6;
-    return datagram(context, &f, ip_payload);
+    if ((void *)(f.udp + 1) > f.end || f.udp->dest != router.port)
+        return UP(OTHERS);
+    return is_whole(&f, ip_payload) ? packet(context, &f) : DROP(DROP_TRUNCATED);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -32,7 +32,7 @@ enum count {
     UP_SEVERAL,    /* of several packets, or longer than allowed */
     UP_OPTIONS,    /* version 1, the fixed policy, a clone mark, MOVED, or a route block in use */
     UP_IP,         /* a fragment, IP options or extension headers */
-    UP_CONTROL,    /* CANCEL, PROBE and CLAIM; ACK and CLAIMED of servers */
+    UP_CONTROL,    /* CANCEL; ACK, CLAIMED, PROBE and CLAIM of servers */
     UP_FEEDBACK,   /* user space wants it, or it is not the next of what is known */
     /* Dropped: */
     DROP_TRUNCATED,
@@ -46,7 +46,7 @@ enum count {
     DROP_LENGTH,
     DROP_NOT_FIRST,
     DROP_UNEXPECTED, /* replies, DROPs and REPLY_ACKs */
-    DROP_STRANGER,   /* what only servers send, of somebody else */
+    DROP_STRANGER,   /* what only servers send, of somebody else; a request of whom no answer reaches */
     /* Besides: */
     OTHERS, /* packets for somebody else, which go on */
     COUNTS_LEN,
@@ -94,11 +94,6 @@ struct router {
     __u64 counts[CPUS_MAX][COUNTS_MAX];
 };
 _Static_assert(__builtin_offsetof(struct router, servers) == 80, "as in layout.rs");
-
-/* A map as crates/net/src/ebpf/elf.rs reads it. */
-struct map {
-    __u32 kind, key_bytes, value_bytes, len, flags;
-};
 
 /* An address and port: who is at the other end. */
 struct peer {

@@ -14,9 +14,10 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 LABEL = b"tailcut sealed 1 "
-REQUEST, RESPONSE, ACK, DROP, REPLY_ACK, CANCEL = 0, 1, 3, 4, 12, 13
+REQUEST, RESPONSE, ACK, DROP, REPLY_ACK, CANCEL, PROBE, CLAIM = 0, 1, 3, 4, 12, 13, 14, 15
 CLIENT_TO_SERVER = (REQUEST, REPLY_ACK, CANCEL)
 HELD = 0x80
+NOBODY = bytes(8)
 
 
 def expand(secret, length, *parts):
@@ -104,38 +105,81 @@ def blanked(header):
     return bytes(header)
 
 
-def check_hop(packet, hop_key):
+def check_hop(packet, hop_key, receiver=NOBODY, sender=NOBODY):
     header_len = packet[1]
-    covered = packet[:header_len] + packet[-32:-8] if packet[21] == 2 else packet[:-8]
+    if packet[21] == 2:
+        covered = packet[:header_len] + packet[-32:-8] + receiver + sender
+    else:
+        covered = packet[:-8]
     return number(siphash24(hop_key, covered), 8) == packet[-8:]
 
 
-def check(keys, clients, source, to, packet):
+class Nodes:
+    """What a reader of the packets has learned of who sends them."""
+
+    def __init__(self):
+        self.clients = {}  # Numbers of clients, by address.
+        self.names = {}  # Names of servers and routers, by address.
+        self.aliases = {}  # By which a server names a router, by both addresses.
+        self.asked = {}  # Aliases of probes that name nobody, by both addresses.
+
+    def check_names(self, source, to, kind, names):
+        """Whether a packet between a router and a server names both as they are to be named."""
+        sender, receiver = names[:8], names[8:]
+        if kind == PROBE and receiver == NOBODY:
+            self.asked[source, to] = sender
+            return True
+        if kind in (PROBE, CLAIM):
+            self.aliases[source, to] = sender
+            return receiver == self.names[to]
+        known = (self.asked.get((to, source)), self.aliases.get((to, source)))
+        self.names[source] = name(sender)
+        return receiver in known
+
+    def is_named(self, packet, key, source, to, is_routed):
+        """Whether a client's packet is for whom it has been sent to, or for nobody where it may be."""
+        if is_routed:
+            return check_hop(packet, key, self.names[to], self.aliases[source, to])
+        known = self.names.get(to)
+        return known is not None and check_hop(packet, key, known) or check_hop(packet, key)
+
+
+def name(instance):
+    """Without the number of the member."""
+    return instance[:7] + bytes(1)
+
+
+def check(keys, nodes, source, to, packet):
     """The number of the client that the packet is from or for; None where it is forged."""
     header_len, kind = packet[1], packet[2] >> 4
     header, sealed, rest = packet[:header_len], packet[header_len:-16], packet[-16:]
     high, epoch, low, hop = rest[:3], rest[3], rest[4:8], rest[8:]
     if packet[21] == 3:
-        if sealed[-16:] != bytes(16):
-            return None
         # A router's word to a client is under that client's key, all others under the routers'.
         to_client = kind == DROP or kind == ACK and packet[20] & HELD
-        client = clients.get(to, 0) if to_client else 0
+        client = nodes.clients.get(to, 0) if to_client else 0
         key = keys.hop(epoch, client) if to_client else keys.router(epoch)
-        return client if check_hop(packet, key) else None
+        if not check_hop(packet, key):
+            return None
+        if to_client:
+            nodes.names[source] = name(sealed[-16:-8])
+            return client if sealed[-8:] == NOBODY else None
+        return client if nodes.check_names(source, to, kind, sealed[-16:]) else None
     if kind in CLIENT_TO_SERVER:
         client = int.from_bytes(high, "big")
         is_routed = header_len == 72 and header[66] != 0
-        if not check_hop(packet, keys.router(epoch) if is_routed else keys.hop(epoch, client)):
+        key = keys.router(epoch) if is_routed else keys.hop(epoch, client)
+        if not nodes.is_named(packet, key, source, to, is_routed):
             return None
         if not is_routed:
-            clients[source] = client
+            nodes.clients[source] = client
         session = int.from_bytes(header[8:13], "big")
         key = keys.request(epoch, client, session, low)
         nonce = b"\0" + header[13:16] + header[24:28] + header[22:24] + bytes(2)
         aad = blanked(header) + rest[:8]
     else:
-        client = clients[to]
+        client = nodes.clients[to]
+        nodes.names[source] = name(hop)
         key = keys.reply(epoch, client, hop)
         nonce = bytes(5) + high + low
         aad = header + rest
@@ -148,14 +192,14 @@ def main():
     # The paper's own vector, Appendix A.
     assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
     path = pathlib.Path(__file__).with_name("packets.txt")
-    keys, clients, count = None, {}, 0
+    keys, nodes, count = None, Nodes(), 0
     for at, line in enumerate(path.read_text().splitlines(), 1):
         words = line.split(" ", 1)
         if words[0] == "keys":
-            keys, clients = Keys(words[1]), {}
+            keys, nodes = Keys(words[1]), Nodes()
             continue
         source, to, packet = line.split()
-        if check(keys, clients, source, to, bytes.fromhex(packet)) is None:
+        if check(keys, nodes, source, to, bytes.fromhex(packet)) is None:
             sys.exit(f"{path}:{at}: the packet is not what it should be")
         count += 1
     print(f"{count} sealed packets are what they should be")

@@ -8,6 +8,7 @@
 //! escaped.
 
 mod axis;
+mod hover;
 
 use std::fmt::Write as _;
 
@@ -36,7 +37,7 @@ pub(crate) struct LineChart<'a> {
     pub(crate) series: &'a [Series],
     pub(crate) x: Axis,
     pub(crate) y: Axis,
-    /// The text of a marker when it is pointed at.
+    /// The text of a place, a marker's or one of a curve without markers, when it is pointed at.
     pub(crate) marker_title: &'a MarkerTitle<'a>,
 }
 
@@ -64,8 +65,8 @@ impl LineChart<'_> {
                 .iter()
                 .filter(|(x, low, high)| x.is_finite() && low.is_finite() && high.is_finite())
             {
-                let (x, low, high) =
-                    (frame.x(x), frame.y(low.min(self.y.to())), frame.y(high.min(self.y.to())));
+                let inside = |y: f64| frame.y(y.min(self.y.to()).max(self.y.from()));
+                let (x, low, high) = (frame.x(x), inside(low), inside(high));
                 let (left, right) = (x - 4.0, x + 4.0);
                 let path = format!(
                     "M{left:.1} {low:.1}H{right:.1}M{x:.1} {low:.1}V{high:.1}M{left:.1} {high:.1}H{right:.1}"
@@ -87,7 +88,8 @@ impl LineChart<'_> {
                 }
             }
         }
-        Chart::new((width, frame.bottom + AXIS_HEIGHT), alternative, svg)
+        let hover = hover::places(self, &frame);
+        Chart { hover, ..Chart::new((width, frame.bottom + AXIS_HEIGHT), alternative, svg) }
     }
 }
 
@@ -100,12 +102,14 @@ pub(crate) struct Chart {
     alternative: String,
     /// Elements.
     body: String,
+    /// Elements that only a pointer finds, above the others.
+    hover: String,
 }
 
 impl Chart {
     /// A picture of elements that carry the classes of [`style`].
     pub(crate) fn new((width, height): (u32, u32), alternative: String, body: String) -> Self {
-        Self { width, height, alternative, body }
+        Self { width, height, alternative, body, hover: String::new() }
     }
 
     /// Charts below each other, each under its title.
@@ -132,7 +136,7 @@ impl Chart {
 
     /// For a page that holds [`style`].
     pub(crate) fn inline(&self) -> String {
-        self.element(0, "", "")
+        self.element(0, "", ("", &self.hover))
     }
 
     /// A file of its own, on a light panel that stands on any background.
@@ -142,17 +146,17 @@ impl Chart {
         self.element(
             PANEL_MARGIN,
             &style,
-            "<rect class=\"panel\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n",
+            ("<rect class=\"panel\" width=\"100%\" height=\"100%\" rx=\"8\"/>\n", ""),
         )
     }
 
-    fn element(&self, margin: u32, style: &str, panel: &str) -> String {
+    fn element(&self, margin: u32, style: &str, (panel, hover): (&str, &str)) -> String {
         let (width, height, label) =
             (self.width + 2 * margin, self.height + 2 * margin, escape(&self.alternative));
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"chart\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" \
              height=\"{height}\" role=\"img\" aria-label=\"{label}\">\n{style}{panel}\
-             <g transform=\"translate({margin} {margin})\">\n{}</g>\n</svg>\n",
+             <g transform=\"translate({margin} {margin})\">\n{}{hover}</g>\n</svg>\n",
             self.body
         )
     }
@@ -180,7 +184,8 @@ pub(crate) fn style(theme: Theme) -> String {
          .chart .line {{ fill: none; stroke-width: 2; }}\n\
          .chart .tick {{ stroke: {text}; stroke-width: 2; }}\n\
          .chart .hollow {{ fill: none; stroke-width: 1; }}\n\
-         .chart .range {{ fill: none; stroke-width: 2; }}\n"
+         .chart .range {{ fill: none; stroke-width: 2; }}\n\
+         .chart .hit {{ fill: transparent; stroke-width: 2; }}\n"
     );
     for (look, (colour, dash)) in colours.iter().zip(DASHES).enumerate() {
         let _ =
@@ -188,6 +193,7 @@ pub(crate) fn style(theme: Theme) -> String {
         let _ = writeln!(css, ".chart .mark.s{look}, .chart .bar.s{look} {{ fill: {colour}; }}");
         let _ =
             writeln!(css, ".chart .hollow.s{look}, .chart .range.s{look} {{ stroke: {colour}; }}");
+        let _ = writeln!(css, ".chart .hit.s{look}:hover {{ stroke: {colour}; }}");
     }
     css
 }

@@ -59,7 +59,8 @@ fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
 fn of_seal(metrics: &SealMetrics) -> Counters {
     #[rustfmt::skip]
     let own = listed!(*metrics, SealMetrics {
-        unsealed, unknown_keys, forged, replayed, stale_sessions, ahead, unsealable,
+        unsealed, unknown_keys, forged, replayed, misdirected, outdated, unnamed, stale_sessions, ahead,
+        unsealable,
     });
     prefixed("seal", own)
 }

@@ -14,8 +14,9 @@ use super::coordinator::{AgentSession, Measured};
 use super::hdr;
 use super::host_load::CpuCounts;
 use super::job::{ClientCounts, StampKind};
+use super::packet_drops::DropCounts;
 use super::percentile;
-use super::record::{Kept, MOMENTS_MAX, Record};
+use super::record::{Kept, MOMENTS_MAX, Record, Silence};
 use super::result::{
     Agent, ArrivalTest, Client, Counts, Cpu, Histograms, Interval, Latencies, Latency, Moment,
     Point, Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
@@ -28,7 +29,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
     sessions.iter().for_each(|session| client.add(&session.client));
     let rates = record.rates();
     Point {
-        verdict: verdict_of(measured, cpu(sessions)),
+        verdict: verdict_of(measured, cpu(sessions), client.host_drops),
         rate_per_s: Rates {
             offered: rates.offered_per_s,
             sent: rates.sent_per_s,
@@ -55,6 +56,7 @@ pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
             icmp_errors: client.icmp_errors,
             kernel_drops: client.kernel_drops,
             cpu: cpu(sessions),
+            host_drops: client.host_drops.any(),
             clones: client.clones.any(),
         },
         agents: sessions.iter().map(agent).collect(),
@@ -91,28 +93,63 @@ fn cpu(sessions: &[AgentSession]) -> Option<Cpu> {
 fn busy(report: &Report, cpu: Option<Cpu>) -> Option<verdict::Reason> {
     use verdict::Reason as R;
     let Cpu { waited_share, stolen_share, .. } = cpu?;
-    let may_come_of_it = |reason: &R| {
-        matches!(
-            reason,
-            R::RateNotReached { .. }
-                | R::Overloaded { .. }
-                | R::ClientLate { .. }
-                | R::ArrivalsWrong { .. }
-                | R::NotStationary { .. }
-                | R::FewEpisodes { .. }
-                | R::IntervalWide { .. }
-        )
-    };
     let is_busy = waited_share >= WAITED_SHARE_MAX || stolen_share >= STOLEN_SHARE_MAX;
-    (is_busy && report.verdict.reasons().iter().any(may_come_of_it))
+    (is_busy && report.verdict.reasons().iter().any(may_come_of_pauses))
         .then_some(R::HostBusy { waited_share, stolen_share })
 }
 
-fn verdict_of(measured: &Measured, cpu: Option<Cpu>) -> Verdict {
-    let report = &measured.report;
+/// Whether a reason may be due to pauses, this host's or the server's.
+fn may_come_of_pauses(reason: &verdict::Reason) -> bool {
+    use verdict::Reason as R;
+    matches!(
+        reason,
+        R::RateNotReached { .. }
+            | R::Overloaded { .. }
+            | R::ClientLate { .. }
+            | R::ArrivalsWrong { .. }
+            | R::NotStationary { .. }
+            | R::FewEpisodes { .. }
+            | R::IntervalWide { .. }
+    )
+}
+
+/// That no reply came for a while, where something may come of it.
+fn silent(report: &Report, record: &Record) -> Option<verdict::Reason> {
+    use verdict::Reason as R;
+    let silence = record.longest_silence()?;
+    let may_come_of_it =
+        |reason: &R| may_come_of_pauses(reason) || matches!(reason, R::Unanswered { .. });
+    let Silence { length_ns: silent_ns, due } = silence;
+    let reasons = report.verdict.reasons();
+    reasons.iter().any(may_come_of_it).then_some(R::ServerSilent { silent_ns, due })
+}
+
+/// That hosts that loaded dropped packets, where requests went without a reply for which it may be why.
+fn dropped(report: &Report, record: &Record, drops: DropCounts) -> Option<verdict::Reason> {
+    use verdict::Reason as R;
+    let tailcut_measure::outcome::Counts { lost, timeout, .. } = record.counts;
+    let may_come_of_it = |reason: &R| matches!(reason, R::Unanswered { .. } | R::Overloaded { .. });
+    if drops.sum() * DROPS_FACTOR < (lost + timeout).max(1)
+        || !report.verdict.reasons().iter().any(may_come_of_it)
+    {
+        return None;
+    }
+    let named = [
+        ("at interfaces", drops.interfaces),
+        ("in the backlogs of CPUs", drops.backlog),
+        ("at UDP sockets without room", drops.sockets),
+    ];
+    let places = named.into_iter().filter(|&(_, count)| count > 0).collect();
+    Some(R::PacketsDropped { places })
+}
+
+fn verdict_of(measured: &Measured, cpu: Option<Cpu>, drops: DropCounts) -> Verdict {
+    let (report, record) = (&measured.report, &measured.record);
     let busy = busy(report, cpu);
     let is_busy = busy.is_some();
-    let all = report.verdict.reasons().iter().cloned().chain(busy).collect();
+    let causes = busy.into_iter().chain(silent(report, record));
+    let causes = causes.chain(dropped(report, record, drops));
+    let all = report.verdict.reasons().iter().cloned().chain(causes).collect();
     let verdict = verdict::Verdict::from_reasons(all);
     // More threads would not help where there is no CPU for those that there are.
     let reason = |found: &verdict::Reason| match found {
@@ -319,6 +356,8 @@ fn agent(session: &AgentSession) -> Agent {
 const WAITED_SHARE_MAX: f64 = 0.1;
 /// Of the CPUs' time.
 const STOLEN_SHARE_MAX: f64 = 0.05;
+/// Packets dropped may be why requests have no reply where they are a tenth as many.
+const DROPS_FACTOR: u64 = 10;
 
 /// Correlations up to so many requests apart.
 const LAG_MAX: usize = 1_000;

@@ -23,6 +23,7 @@ use tailcut_proto::sealed::Keys;
 
 use super::clones::CloneCounts;
 use super::host_load::CpuCounts;
+use super::packet_drops::DropCounts;
 use super::result::Host;
 
 /// A share of a load.
@@ -421,6 +422,8 @@ pub struct ClientCounts {
     pub clones: CloneCounts,
     /// Of the CPUs that it ran on.
     pub cpu: CpuCounts,
+    /// Packets that its host dropped, whosever they were.
+    pub host_drops: DropCounts,
 }
 
 impl ClientCounts {
@@ -436,6 +439,7 @@ impl ClientCounts {
             kernel_drops: self.kernel_drops - earlier.kernel_drops,
             clones: self.clones.since(&earlier.clones),
             cpu: self.cpu.since(&earlier.cpu),
+            host_drops: self.host_drops.since(&earlier.host_drops),
         }
     }
 
@@ -450,6 +454,7 @@ impl ClientCounts {
         self.kernel_drops += other.kernel_drops;
         self.clones.add(&other.clones);
         self.cpu.add(&other.cpu);
+        self.host_drops.add(&other.host_drops);
     }
 }
 

@@ -27,6 +27,7 @@
 //! | `coordinator` | one load over all agents |
 //! | [`view`] | the interface to what shows how far a run is |
 //! | [`record`], `clocks` | what a measurement keeps |
+//! | [`host_load`], [`packet_drops`] | what the kernel tells of this host meanwhile |
 //! | `assemble`, [`result`], [`saved`] | from there to the result, and a result from a file |
 //! | [`csv`], [`hdr`], [`otlp`], [`samples`] | exports |
 //! | [`text_file`], [`distribution_file`] | files that a person names |
@@ -51,6 +52,7 @@ pub mod job;
 mod measure;
 pub mod network;
 pub mod otlp;
+pub mod packet_drops;
 pub mod pattern;
 pub mod percentile;
 pub mod record;

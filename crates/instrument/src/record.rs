@@ -51,6 +51,9 @@ pub(super) struct Record {
     width: u32,
     slice_ns: u64,
     keep: Keep,
+    /// Of each slice from the first on, what was due and heard in it; `None` where no thread has told
+    /// of it.
+    heard: Vec<Option<Heard>>,
     /// Number of the first slice, and of the one behind the last.
     span: Option<Range<u32>>,
     pub(super) duration_ns: u64,
@@ -58,6 +61,23 @@ pub(super) struct Record {
     weighted: Rates,
     /// The worst fit of a thread's gaps, and its gaps.
     pub(super) arrivals: Option<(ArrivalFit, Vec<f64>)>,
+}
+
+/// What was due and heard while a slice lasted, over all agents.
+#[derive(Clone, Copy, Debug, Default)]
+struct Heard {
+    /// Requests that should have left.
+    due: u64,
+    /// Replies that came, to whichever.
+    replied: u64,
+}
+
+/// A time without any reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Silence {
+    pub(super) length_ns: u64,
+    /// Requests that should have left meanwhile.
+    pub(super) due: u64,
 }
 
 /// Slices that follow each other, over all agents.
@@ -127,6 +147,7 @@ impl Record {
             width: 1,
             slice_ns,
             keep,
+            heard: Vec::new(),
             span: None,
             duration_ns: 0,
             weighted: Rates::default(),
@@ -137,6 +158,7 @@ impl Record {
     /// Takes a slice of one thread. Where its latencies are not counted, its counts are.
     pub(super) fn take(&mut self, slice: &Slice, is_counted: bool) {
         let place = self.place(slice.index);
+        self.note_heard(slice);
         let moment = &mut self.moments[place];
         moment.counts.merge(&slice.counts);
         self.counts.merge(&slice.counts);
@@ -169,6 +191,31 @@ impl Record {
             self.moments.resize_with(place + 1, || Moment::new(keep));
         }
         place
+    }
+
+    fn note_heard(&mut self, slice: &Slice) {
+        let first = self.span.as_ref().map_or(slice.index, |span| span.start);
+        let place = slice.index.saturating_sub(first) as usize;
+        if place >= HEARD_MAX {
+            return;
+        }
+        if self.heard.len() <= place {
+            self.heard.resize(place + 1, None);
+        }
+        let heard = self.heard[place].get_or_insert_default();
+        heard.due += slice.counts.sent;
+        heard.replied += slice.replied_meanwhile;
+    }
+
+    /// The longest time in which no reply came though many requests were due, in whole slices, two at
+    /// least.
+    pub(super) fn longest_silence(&self) -> Option<Silence> {
+        let silences = self.heard.split(|heard| heard.is_none_or(|heard| heard.replied > 0));
+        let silences = silences.filter(|slices| slices.len() >= 2).map(|slices| Silence {
+            length_ns: slices.len() as u64 * self.slice_ns,
+            due: slices.iter().flatten().map(|heard| heard.due).sum(),
+        });
+        silences.filter(|silence| silence.due >= DUE_MIN).max_by_key(|silence| silence.length_ns)
     }
 
     /// Takes the latencies of a leg in the order of their intended sends.
@@ -254,6 +301,12 @@ pub(super) const MOMENTS_MAX: usize = 300;
 /// Fewer samples beyond a percentile than this leave it to chance.
 const SAMPLES_BEYOND_MIN: f64 = 10.0;
 
+/// Slices of which it is kept what was heard: seven hours of 100 ms.
+const HEARD_MAX: usize = 1 << 18;
+
+/// Requests at random gaps that leave so many of them out by chance do so once in 10^8 times.
+const DUE_MIN: u64 = 20;
+
 /// Latencies kept in order, 16 MiB of them; beyond, every second one is kept, and so on.
 const SERIES_MAX: usize = 1 << 22;
 
@@ -315,6 +368,33 @@ mod tests {
                 record.actual.histogram
             );
         }
+    }
+
+    /// What was due and replied to in slices from the third on; -1 for a slice that nobody has told of.
+    fn silence(slices: &[(i64, u64)]) -> Option<Silence> {
+        let mut record = Record::new(100_000_000, Keep::Intended);
+        for (index, &(due, replied)) in (2..).zip(slices) {
+            let Ok(sent) = u64::try_from(due) else { continue };
+            let counts = Counts { sent, replied: sent, ..Counts::default() };
+            record.take(
+                &Slice { index, counts, replied_meanwhile: replied, ..Slice::default() },
+                true,
+            );
+        }
+        record.longest_silence()
+    }
+
+    #[test]
+    fn the_longest_time_without_replies_is_found() {
+        let found = |slices: u64, due| Some(Silence { length_ns: slices * 100_000_000, due });
+        let (answered, silent) = ((50, 50), (50, 0));
+        assert_eq!(silence(&[answered, silent, silent, answered]), found(2, 100));
+        let slices = [silent, silent, answered, silent, silent, silent, (50, 350)];
+        assert_eq!(silence(&slices), found(3, 150));
+        // One slice, few requests, and what nobody has told of are no silence.
+        assert_eq!(silence(&[answered, silent, answered]), None);
+        assert_eq!(silence(&[(5, 5), (5, 0), (5, 0), (5, 0), (5, 5)]), None);
+        assert_eq!(silence(&[answered, silent, (-1, 0), silent, answered]), None);
     }
 
     /// Some two hours in slices of 100 ms, the last of which fills no moment.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::clones::CloneCounts;
+use super::packet_drops::DropCounts;
 
 /// Schema of a [`MeasureResult`]; the number changes when a field changes its meaning or goes.
 pub const SCHEMA: &str = "tailcut.measure/2";
@@ -335,6 +336,9 @@ pub struct Client {
     /// How busy the CPUs of the hosts were that loaded, as far as their kernels say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
+    /// Packets that the hosts dropped that loaded, whosever they were; absent where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_drops: Option<DropCounts>,
     /// Of requests with two copies, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<CloneCounts>,

@@ -198,7 +198,7 @@ pub fn put_stamps(counts: &MatchCounts, stamped: &[Latencies], bytes: &mut Vec<u
 ///
 /// When there is none, or one of its numbers is beyond its limit.
 pub fn read_stamps(reader: &mut Reader<'_>) -> Result<(MatchCounts, Vec<Latencies>), Malformed> {
-    let counts = reader.counts::<_, 11>()?;
+    let counts = reader.counts::<_, 12>()?;
     let len = reader.items()?;
     let mut stamped = Vec::with_capacity(len);
     for _ in 0..len {

@@ -40,6 +40,7 @@ impl Outcome {
             matches!(
                 reason,
                 Reason::Overloaded { .. }
+                    | Reason::ServerSilent { .. }
                     | Reason::Errors { .. }
                     | Reason::Unanswered { .. }
                     | Reason::NotStationary { .. }

@@ -162,6 +162,9 @@ pub struct MatchCounts {
     /// Requests not sampled because [`MatcherConfig::open_max`] samples were open, or their key was
     /// not above all earlier ones.
     pub refused: u64,
+    /// Requests picked but not sampled because their send has a stamp for another request, or could
+    /// not be written whole. Common where a busy machine makes requests leave together.
+    pub skipped: u64,
     /// Samples handed out.
     pub samples: u64,
     /// Of these, those that lack the kernel's transmit stamp though it was promised.
@@ -189,6 +192,7 @@ impl MatchCounts {
     pub fn merge(&mut self, other: &Self) {
         self.requests += other.requests;
         self.refused += other.refused;
+        self.skipped += other.skipped;
         self.samples += other.samples;
         self.missing_kernel += other.missing_kernel;
         self.missing_hardware += other.missing_hardware;
@@ -247,6 +251,11 @@ impl Matcher {
             sent_counts: [0; 3],
         });
         true
+    }
+
+    /// Counts a request that was picked and has no stamp of its own.
+    pub fn skip_request(&mut self) {
+        self.counts.skipped += 1;
     }
 
     /// Takes transmit stamps of a send that carried the keys of `range`, and gives them to each

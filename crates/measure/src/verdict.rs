@@ -101,6 +101,20 @@ pub enum Reason {
         /// Of the time of the host's CPUs, what the hypervisor gave to others; a share.
         stolen_share: f64,
     },
+    /// No reply came for a while: the server, the network or this host paused.
+    #[error("no reply came for {}, while {due} requests were due", duration(*silent_ns as f64))]
+    ServerSilent {
+        /// The longest such time, ns.
+        silent_ns: u64,
+        /// Requests that should have left meanwhile.
+        due: u64,
+    },
+    /// The hosts that loaded dropped packets, and requests went without a reply.
+    #[error("this host dropped packets: {}", listed(places))]
+    PacketsDropped {
+        /// Where, each with how many.
+        places: Vec<(&'static str, u64)>,
+    },
     /// The load that left was not the one asked for.
     #[error("{sent_per_s:.0} requests/s left of {offered_per_s:.0} asked for")]
     RateNotReached {
@@ -195,6 +209,8 @@ impl Reason {
             Self::Errors { .. } => "the server answers with errors",
             Self::Misses { .. } => "the store does not hold the keys that are asked for",
             Self::HostBusy { .. } => "this host was too busy to measure from",
+            Self::ServerSilent { .. } => "the server did not answer at all for a while",
+            Self::PacketsDropped { .. } => "this host dropped packets, replies perhaps among them",
             Self::RateNotReached { .. } => "this client could not send as fast as asked",
             Self::Overloaded { .. } => "the server cannot keep up with this rate",
             Self::ClientLate { .. } => "this client sent late, and its own delay is in the figures",
@@ -220,6 +236,12 @@ impl Reason {
             Self::Misses { .. } => "Fill the store first (--preload), or name keys that exist.".to_owned(),
             Self::HostBusy { .. } => {
                 "Stop whatever else is running on this host, give client and server CPUs of their own, or load from another host (--agent). More threads make it worse.".to_owned()
+            }
+            Self::ServerSilent { .. } => {
+                "See whether the server was stopped (SIGSTOP, a debugger, a frozen cgroup), collected garbage or swapped, or its host or the network paused.".to_owned()
+            }
+            Self::PacketsDropped { .. } => {
+                "Raise net.core.rmem_max and net.core.netdev_max_backlog and the rings of the interface (ethtool -G), or lower the rate; `ip -s link` and `nstat` show the counters.".to_owned()
             }
             Self::RateNotReached { .. } => "Lower the rate, or use more threads, connections or agents.".to_owned(),
             Self::Overloaded { .. } => "Lower the rate: above its capacity a server has no steady latency.".to_owned(),
@@ -331,6 +353,21 @@ mod tests {
         assert!(
             verdict.to_string().starts_with(
                 "not trustworthy: this host was busy: load threads waited 46 % of the time for a CPU, and the hypervisor took 12 % of the CPUs' time; 5 requests/s"
+            ),
+            "{verdict}"
+        );
+    }
+
+    #[test]
+    fn a_silence_and_dropped_packets_come_before_what_they_cause() {
+        let outcomes = vec![("timed out", 1_200)];
+        let unanswered = Reason::Unanswered { outcomes, share: 0.1 };
+        let dropped = Reason::PacketsDropped { places: vec![("at interfaces", 7)] };
+        let silent = Reason::ServerSilent { silent_ns: 1_200_000_000, due: 1_200 };
+        let verdict = Verdict::from_reasons(vec![unanswered, dropped, silent]);
+        assert!(
+            verdict.to_string().starts_with(
+                "not trustworthy: no reply came for 1.20 s, while 1200 requests were due; this host dropped packets: 7 at interfaces; 10.000 %"
             ),
             "{verdict}"
         );

@@ -7,9 +7,9 @@
 //! | the owner's work | the closure: drain events, call, reply |
 //! | send one burst | [`Node::poll_transmit`] until `None`, or until the burst is full |
 //!
-//! One turn reads the clock once, after the first datagram has been received and before it is
-//! handled, so that a latency measured in a node's time never lacks a part of the way. Between
-//! turns, [`Driver::wait`] spins or sleeps.
+//! A turn reads the clock once for each burst, after its first datagram has been received and before
+//! it is handled, so that a latency measured in a node's time never lacks a part of the way. What
+//! comes after the bursts has the time of the last. Between turns, [`Driver::wait`] spins or sleeps.
 //!
 //! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver
 //! allocates nothing; one driver lives on one thread, and other threads reach it by a [`Waker`].
@@ -116,10 +116,10 @@ impl Turn {
     }
 }
 
-/// What there is to look at after [`Driver::wait_for`].
+/// What there is to look at after a wait for a driver's ports and other descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken {
-    /// The owner's descriptor is ready.
+    /// The others are ready.
     pub extra: bool,
     /// A port is, a deadline has passed, or another thread has called.
     pub own: bool,
@@ -147,7 +147,7 @@ pub struct DriverMetrics {
 pub struct Driver<N, D = AnyDatapath> {
     /// By number, in the order added.
     stations: Vec<Station<N, D>>,
-    /// Read once a turn.
+    /// Read once for each burst of a turn.
     clock: Clock,
     /// As configured.
     wait: Wait,
@@ -296,7 +296,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     ) -> io::Result<Turn> {
         let mut reading = Reading { clock: self.clock, now: None };
         let mut received = self.receive(&mut reading, observer)?;
-        let now = reading.now();
+        let mut now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
             while let Some(peer) = station.port.take_refused() {
@@ -311,6 +311,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
                         more => received += more,
                     }
                 }
+                now = reading.now();
                 station.node.handle_timeout(now);
                 timeouts += 1;
             }
@@ -361,29 +362,39 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         if self.keeps_turning() { Ok(()) } else { self.sleep(extra, until) }
     }
 
-    /// As [`Driver::wait`], and tells what there is to look at: so that who waits for two things asks the kernel
-    /// about neither in vain.
+    /// As [`Driver::wait`], asleep by the owner's call of the kernel, which is given this driver's descriptors
+    /// and the time that it may take, nanoseconds; it says which of them are ready, and returns whether
+    /// something of the owner's is.
     ///
     /// # Errors
     ///
-    /// As [`Driver::wait`].
+    /// What the kernel says of the descriptors, and when it lacks memory.
     #[inline]
-    pub fn wait_for(&mut self, extra: BorrowedFd<'_>, until: Option<Time>) -> io::Result<Woken> {
+    #[cfg(feature = "tcp")]
+    pub(crate) fn wait_by(
+        &mut self,
+        until: Option<Time>,
+        sleep: impl FnOnce(&mut [libc::pollfd], Option<u64>) -> io::Result<bool>,
+    ) -> io::Result<Woken> {
         if self.keeps_turning() {
             return Ok(Woken::ALL);
         }
-        let sleeps = self.metrics.sleeps;
-        self.sleep(Some(extra), until)?;
-        if self.metrics.sleeps == sleeps {
+        let until = self.deadline().into_iter().chain(until).min();
+        self.fds[EXTRA].fd = NO_FD;
+        let Self { sleeper, fds, .. } = self;
+        let Some(is_extra) = sleeper.sleep_by(until, |timeout_ns| sleep(fds, timeout_ns))? else {
             return Ok(Woken::ALL);
+        };
+        if self.fds[WAKER].revents != 0 {
+            self.sleeper.take_event();
         }
-        let is_extra = self.fds[EXTRA].revents != 0;
-        let is_alone =
-            self.fds.iter().enumerate().all(|(index, fd)| index == EXTRA || fd.revents == 0);
-        let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
-        let is_due = || deadlines.min().is_some_and(|deadline| deadline <= self.clock.now());
+        self.metrics.sleeps += 1;
+        let is_ready = self.fds.iter().any(|fd| fd.revents != 0);
+        self.is_poll_fresh = is_ready;
+        self.take_errors();
+        let is_due = || self.deadline().is_some_and(|deadline| deadline <= self.clock.now());
         // Where nothing is ready, a deadline or a waker has ended the sleep.
-        Ok(Woken { extra: is_extra, own: !is_extra || !is_alone || is_due() })
+        Ok(Woken { extra: is_extra, own: is_ready || !is_extra || is_due() })
     }
 
     /// Whether [`Driver::wait`] would return at once, for an owner who has something to announce
@@ -399,8 +410,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     }
 
     fn sleep(&mut self, extra: Option<BorrowedFd<'_>>, until: Option<Time>) -> io::Result<()> {
-        let deadlines = self.stations.iter().filter_map(|station| station.node.poll_timeout());
-        let until = deadlines.chain(until).min();
+        let until = self.deadline().into_iter().chain(until).min();
         self.fds[EXTRA].fd = extra.map_or(NO_FD, |fd| fd.as_raw_fd());
         if let Some(ready) = self.sleeper.sleep(&mut self.fds, until)? {
             self.metrics.sleeps += 1;
@@ -408,6 +418,12 @@ impl<N: Node, D: Datapath> Driver<N, D> {
             self.take_errors();
         }
         Ok(())
+    }
+
+    /// The first deadline of a node.
+    #[inline]
+    fn deadline(&self) -> Option<Time> {
+        self.stations.iter().filter_map(|station| station.node.poll_timeout()).min()
     }
 
     /// Receives one burst of each port that has something. A single port is simply asked.
@@ -486,6 +502,7 @@ impl<N: Node, D: Datapath> Station<N, D> {
         observer: &mut O,
     ) -> io::Result<usize> {
         let node = &mut self.node;
+        reading.renew();
         if !O::IS_BLIND {
             self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
             return self.port.recv_burst_stamped(|path, bytes, stamps| {
@@ -558,7 +575,8 @@ struct Burst {
     lacks_room: bool,
 }
 
-/// The turn's one reading of the clock, made when it is first asked for.
+/// The turn's latest reading of the clock: one for each burst, made at its first datagram. An older
+/// one would lie before the arrival of what came to a port while another was read.
 struct Reading {
     /// The clock to read.
     clock: Clock,
@@ -571,9 +589,17 @@ impl Reading {
     fn now(&mut self) -> Time {
         *self.now.get_or_insert_with(|| self.clock.now())
     }
+
+    /// What comes next is to have a reading of its own.
+    #[inline]
+    fn renew(&mut self) {
+        self.now = None;
+    }
 }
 
-/// Places in [`Driver::fds`], behind the sleeper's.
+/// Places in [`Driver::fds`].
+#[cfg(feature = "tcp")]
+const WAKER: usize = 0;
 const EXTRA: usize = 1;
 const STATIONS: usize = 2;
 

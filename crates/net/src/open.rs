@@ -137,7 +137,9 @@ impl Opening {
     ) -> io::Result<Vec<Driver<Endpoint>>> {
         let steering = self.steering()?;
         let ports = reuseport::bind_group(address, count, (self.socket(), steering))?;
-        ports.into_iter().map(|port| self.member(wait, port)).collect()
+        let name = entropy::seed()?;
+        let members = ports.into_iter().enumerate();
+        members.map(|(index, port)| self.member(wait, port, (name, index))).collect()
     }
 
     /// As [`Opening::group`], where each new session of a client joins the shortest queue, of those
@@ -154,8 +156,10 @@ impl Opening {
     ) -> io::Result<Vec<(Driver<Endpoint>, QueueLen)>> {
         let steering = self.steering()?;
         let ports = reuseport::bind_shortest(address, count, (self.socket(), steering))?;
-        let member = |(port, queue_len)| Ok((self.member(wait, port)?, queue_len));
-        ports.into_iter().map(member).collect()
+        let name = entropy::seed()?;
+        let member =
+            |(index, (port, queue_len))| Ok((self.member(wait, port, (name, index))?, queue_len));
+        ports.into_iter().enumerate().map(member).collect()
     }
 
     /// What brings a packet to the thread that has to have it.
@@ -170,10 +174,24 @@ impl Opening {
         })
     }
 
-    /// The driver of one endpoint of a group.
-    fn member(&self, wait: Wait, port: UdpPort) -> io::Result<Driver<Endpoint>> {
+    /// The driver of one endpoint of a group, whose address has this name, which all of them share.
+    fn member(
+        &self,
+        wait: Wait,
+        port: UdpPort,
+        (name, index): (u64, usize),
+    ) -> io::Result<Driver<Endpoint>> {
         let mut member = self.clone();
         member.r2p2.pool.routers_max = 0;
+        if let Some(seal) = &mut member.r2p2.seal {
+            let index = u8::try_from(index).map_err(|_| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "at most 256 threads share a sealed port",
+                )
+            })?;
+            (seal.name, seal.member) = (Some(name), index);
+        }
         let mut driver = Driver::new(wait)?;
         member.attach(&mut driver, port.into())?;
         Ok(driver)

@@ -13,17 +13,15 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-#[cfg(feature = "tcp")]
-use std::os::fd::AsFd;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
+use rustix::event::epoll;
 use tailcut_proto::node::Time;
 
 use crate::clock::Clock;
 use crate::driver::Wait;
 use crate::spin::SpinTime;
+use crate::sys;
 use crate::waker::{Sleeper, Waker, poll_entry};
 
 /// Events that a descriptor is waited for; errors are always told.
@@ -36,6 +34,12 @@ pub(crate) struct Poller {
     epoll: OwnedFd,
     /// Descriptors that the last look found.
     ready: Vec<Ready>,
+    /// `ready` is of a sleep that has just ended, so that the next look need not ask again.
+    is_fresh: bool,
+    /// Descriptors of another's that are slept for too, as they are registered; their keys count from
+    /// [`GUEST`].
+    #[cfg(feature = "tcp")]
+    guests: Vec<libc::pollfd>,
     /// The clock of deadlines.
     clock: Clock,
     /// How the thread waits.
@@ -96,6 +100,9 @@ impl Poller {
         Ok(Self {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             ready: Vec::with_capacity(READY_MAX),
+            is_fresh: false,
+            #[cfg(feature = "tcp")]
+            guests: Vec::new(),
             clock: Clock,
             wait,
             sleeper: Sleeper::new()?,
@@ -126,17 +133,59 @@ impl Poller {
     /// Looks what is ready, without waiting; returns how many descriptors are.
     #[inline]
     pub(crate) fn look(&mut self) -> io::Result<usize> {
-        self.ready.clear();
-        let mut events = [MaybeUninit::uninit(); READY_MAX];
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        match epoll::wait(&self.epoll, &mut events[..], Some(&now)) {
-            Err(Errno::INTR) => {}
-            found => self.ready.extend(found?.0.iter().map(|event| {
-                let epoll::Event { flags, data } = *event;
-                Ready { key: data.u64(), flags }
-            })),
+        if !std::mem::take(&mut self.is_fresh) {
+            self.fetch(Some(0), &mut [])?;
         }
         Ok(self.ready.len())
+    }
+
+    /// Sleeps for as long, nanoseconds, until a descriptor is ready or one of another's, of which it says
+    /// which are; returns whether own ones are, which the next look tells.
+    #[cfg(feature = "tcp")]
+    pub(crate) fn sleep_among(
+        &mut self,
+        guests: &mut [libc::pollfd],
+        timeout_ns: Option<u64>,
+    ) -> io::Result<bool> {
+        self.admit(guests)?;
+        self.fetch(timeout_ns, guests)?;
+        self.quiet_until = self.now();
+        self.is_fresh = !self.ready.is_empty();
+        Ok(self.is_fresh)
+    }
+
+    /// Registers another's descriptors as they want to be.
+    #[cfg(feature = "tcp")]
+    fn admit(&mut self, guests: &[libc::pollfd]) -> io::Result<()> {
+        self.guests.resize(guests.len(), poll_entry(-1));
+        for (key, (guest, known)) in (GUEST..).zip(guests.iter().zip(&mut self.guests)) {
+            if guest.fd >= 0 && (guest.fd, guest.events) != (known.fd, known.events) {
+                sys::epoll::watch(self.epoll.as_fd(), (guest.fd, guest.events), key)?;
+                *known = *guest;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the kernel what is ready, and waits for it for as long.
+    #[inline]
+    fn fetch(&mut self, timeout_ns: Option<u64>, guests: &mut [libc::pollfd]) -> io::Result<()> {
+        self.ready.clear();
+        guests.iter_mut().for_each(|guest| guest.revents = 0);
+        let mut events = [MaybeUninit::uninit(); READY_MAX];
+        for event in sys::epoll::wait(self.epoll.as_fd(), &mut events, timeout_ns)? {
+            let (key, flags) = (event.u64, event.events);
+            match key.checked_sub(GUEST) {
+                None => self.ready.push(Ready { key, flags: Interest::from_bits_retain(flags) }),
+                Some(index) => {
+                    // While the thread spins, its owner asks those itself.
+                    if let Some(guest) = guests.get_mut(index as usize) {
+                        guest.revents = flags as i16;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A descriptor that the last look found.
@@ -270,6 +319,9 @@ pub(crate) trait Turns<F> {
 /// As many sockets are read directly: a read that finds nothing costs 0.23 us, and asking epoll
 /// about as much as two.
 pub(crate) const DIRECT_MAX: usize = 2;
+
+/// Keys of other owners' descriptors begin here; an owner's own are below.
+const GUEST: u64 = 3 << 62;
 
 /// Descriptors that one look tells of.
 const READY_MAX: usize = 256;

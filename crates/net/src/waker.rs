@@ -98,18 +98,38 @@ impl Sleeper {
         fds: &mut [libc::pollfd],
         until: Option<Time>,
     ) -> io::Result<Option<usize>> {
+        let ready = self.sleep_by(until, |timeout_ns| sys::poll(fds, timeout_ns))?;
+        if ready.is_some() && fds[0].revents != 0 {
+            self.take_event();
+        }
+        Ok(ready)
+    }
+
+    /// As [`Sleeper::sleep`], by a call of the kernel that is given the time that it may take, nanoseconds.
+    /// Where [`Sleeper::entry`] is readable after it, [`Sleeper::take_event`] is to follow.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    #[inline]
+    pub(crate) fn sleep_by<T>(
+        &mut self,
+        until: Option<Time>,
+        sleep: impl FnOnce(Option<u64>) -> io::Result<T>,
+    ) -> io::Result<Option<T>> {
         self.make_precise()?;
         let timeout_ns = until.map(|time| time.saturating_sub(Clock.now()));
         if timeout_ns == Some(0) || !self.waker.fall_asleep() {
             return Ok(None);
         }
-        let polled = sys::poll(fds, timeout_ns);
+        let slept = sleep(timeout_ns);
         self.waker.get_up();
-        let ready = polled?;
-        if fds[0].revents != 0 {
-            self.waker.take_event();
-        }
-        Ok(Some(ready))
+        slept.map(Some)
+    }
+
+    /// Takes the event of a wake-up.
+    pub(crate) fn take_event(&self) {
+        self.waker.take_event();
     }
 
     /// Sleeps of this thread end on time: by default the kernel delays them by up to 50 us.

@@ -19,17 +19,25 @@ pub(crate) struct GsoBatch<'a> {
     is_closed: bool,
     /// Bytes behind each datagram that are left for a seal.
     trailer_len: usize,
+    /// What the last of them say to the seal: whom a datagram is for.
+    addressee: u64,
 }
 
 impl<'a> GsoBatch<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
         let (path, is_closed) = (None, false);
-        Self { buffer, path, len: 0, segment_len: 0, count: 0, is_closed, trailer_len: 0 }
+        let (segment_len, trailer_len, addressee) = (0, 0, 0);
+        Self { buffer, path, len: 0, segment_len, count: 0, is_closed, trailer_len, addressee }
     }
 
     /// As [`GsoBatch::new`], with so many bytes left behind each datagram, which count as its own.
     pub(crate) fn with_trailer(buffer: &'a mut [u8], trailer_len: usize) -> Self {
         Self { trailer_len, ..Self::new(buffer) }
+    }
+
+    /// Says whom the datagrams from here on are for, to the seal.
+    pub(crate) fn set_addressee(&mut self, addressee: u64) {
+        self.addressee = addressee;
     }
 
     /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
@@ -57,6 +65,10 @@ impl<'a> GsoBatch<'a> {
         let start = self.len;
         self.len += len;
         self.count += 1;
+        if self.trailer_len > 0 {
+            let end = start + len;
+            self.buffer[end - 8..end].copy_from_slice(&self.addressee.to_be_bytes());
+        }
         Some(&mut self.buffer[start..start + own_len])
     }
 

@@ -38,19 +38,21 @@ pub(super) fn section(tree: &Tree) -> Result<String> {
             table(&["counter", "counts"], &rows)
         ));
     }
-    let names = xdp_names(tree)?.join("`, `");
-    text.push_str(&format!("### The router's XDP program\n\n{XDP_ABOUT}\n\n`{names}`.\n\n"));
+    for (heading, about, layout) in XDP {
+        let names = xdp_names(tree, layout)?.join("`, `");
+        text.push_str(&format!("### {heading}\n\n{about}\n\n`{names}`.\n\n"));
+    }
     Ok(text)
 }
 
-/// The names of what the program in the kernel counts.
-fn xdp_names(tree: &Tree) -> Result<Vec<String>> {
-    let text = tree.text(XDP_LAYOUT).with_context(|| format!("{XDP_LAYOUT} is missing"))?;
+/// The names of what a program in the kernel counts.
+fn xdp_names(tree: &Tree, layout: &str) -> Result<Vec<String>> {
+    let text = tree.text(layout).with_context(|| format!("{layout} is missing"))?;
     let names = syn::parse_file(text)?.items.into_iter().find_map(|item| match item {
         Item::Const(item) if item.ident == "COUNT_NAMES" => Some(*item.expr),
         _ => None,
     });
-    let Some(Expr::Array(names)) = names else { bail!("{XDP_LAYOUT} has no COUNT_NAMES") };
+    let Some(Expr::Array(names)) = names else { bail!("{layout} has no COUNT_NAMES") };
     let names = names.elems.iter().filter_map(|name| match name {
         Expr::Lit(literal) => match &literal.lit {
             Lit::Str(name) => Some(name.value()),
@@ -151,10 +153,17 @@ fn snake(name: &str) -> String {
     text
 }
 
-const XDP_LAYOUT: &str = "crates/net/src/ebpf/router/layout.rs";
+/// The programs in the kernel: heading, what is said of the counters, and where their names are.
+const XDP: [(&str, &str, &str); 2] = [
+    ("The router's XDP program", XDP_ROUTER, "crates/net/src/ebpf/router/layout.rs"),
+    ("NetClone's switch in XDP", XDP_CLONER, "crates/net/src/ebpf/cloner/layout.rs"),
+];
 
-const XDP_ABOUT: &str = "Of `route --dataplane xdp`; [its page](dataplane.md#what-is-placed-where) says what each counts. Those of \
+const XDP_ROUTER: &str = "Of `route --dataplane xdp`; [its page](dataplane.md#what-is-placed-where) says what each counts. Those of \
 `xdp_dropped_` are named after what was wrong with the packet, as `malformed_` of the router; `xdp_others` are packets for somebody else.";
+
+const XDP_CLONER: &str = "Of `route --transport netclone --dataplane xdp`; \
+[its page](dataplane.md#the-cloner-netclones-switch-in-xdp) says what each counts.";
 
 const PACKET: &str = "crates/wire/src/r2p2/packet.rs";
 

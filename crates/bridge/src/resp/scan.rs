@@ -175,6 +175,12 @@ pub fn write(arguments: &[&[u8]], out: &mut Vec<u8>) {
 fn number(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     let rest = bytes.get(at..).unwrap_or_default();
     let shown = &rest[..rest.len().min(NUMBER_LEN_MAX)];
+    // Nearly all are a digit or two, of which each command has one more than it has words.
+    let digits = shown.iter().take(SHORT_LEN_MAX).take_while(|byte| byte.is_ascii_digit()).count();
+    if digits > 0 && shown[digits..].starts_with(END) {
+        let value = shown[..digits].iter().fold(0, |sum, &byte| 10 * sum + i64::from(byte - b'0'));
+        return Ok(Some((value, at + digits + END.len())));
+    }
     let Some(end) = memchr::memchr(b'\n', shown) else {
         return if rest.len() < NUMBER_LEN_MAX { Ok(None) } else { Err(()) };
     };
@@ -192,12 +198,39 @@ pub(super) const END: &[u8] = b"\r\n";
 /// Most arguments of a command, as in Redis.
 const ARGUMENTS_MAX: i64 = 1 << 20;
 
+/// Digits of a number that is read by itself.
+const SHORT_LEN_MAX: usize = 8;
+
 /// The longest number with the end of its line.
 const NUMBER_LEN_MAX: usize = 24;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_are_read_as_they_are_written() {
+        for (line, value) in [
+            ("0", 0),
+            ("7", 7),
+            ("007", 7),
+            ("12345678", 12_345_678),
+            ("123456789", 123_456_789),
+            ("-1", -1),
+            ("9223372036854775807", i64::MAX),
+        ] {
+            let bytes = format!("x{line}\r\n:");
+            assert_eq!(number(bytes.as_bytes(), 1), Ok(Some((value, line.len() + 3))), "{line}");
+            for cut in 1..bytes.len() - 1 {
+                assert_eq!(number(&bytes.as_bytes()[..cut], 1), Ok(None), "{line} up to {cut}");
+            }
+        }
+        for bad in
+            ["\r\n", "1\n", "1x\r\n", "+1\r\n", "1\r\r\n", "9223372036854775808\r\n", "- 1\r\n"]
+        {
+            assert_eq!(number(bad.as_bytes(), 0), Err(()), "{bad:?}");
+        }
+    }
 
     fn check(bytes: &[u8], expected: Result<Option<usize>, ProtocolError>) {
         assert_eq!(Scan::default().advance(bytes, 100), expected);

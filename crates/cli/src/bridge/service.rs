@@ -16,7 +16,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use foldhash::fast::FixedState;
@@ -164,10 +163,9 @@ impl Service {
             if sidecar.life.is_over(now, || self.is_busy()) {
                 return Ok(());
             }
-            let deadlines = [self.desk.next_deadline(), self.streams.next_deadline()];
             let look_at = log_at.into_iter().chain(sidecar.life.look_at());
-            let look_at = look_at.chain(deadlines.into_iter().flatten()).min();
-            woken = self.driver.wait_for(self.streams.as_fd(), look_at)?;
+            let look_at = look_at.chain(self.desk.next_deadline()).min();
+            woken = self.streams.wait_with(&mut self.driver, look_at)?;
         }
     }
 

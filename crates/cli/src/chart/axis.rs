@@ -43,7 +43,9 @@ impl Axis {
         let span = high.max(0.0) - low.min(0.0);
         let step = nice_step(if span > 0.0 { ROOM * span } else { 1.0 });
         let from = (low.min(0.0) / step).floor() * step;
-        Self::linear(title, (from, ((ROOM * high).max(from + step) / step).ceil() * step), step)
+        // Shares and loads end at 1, however near to it they come.
+        let end = if high <= 1.0 && ROOM * high > 1.0 { 1.0 } else { ROOM * high };
+        Self::linear(title, (from, (end.max(from + step) / step - ROUNDING).ceil() * step), step)
     }
 
     /// From the lowest to the highest of the values; logarithmic where they span decades.
@@ -211,6 +213,7 @@ mod tests {
     #[test]
     fn an_axis_from_zero_leaves_room_above() {
         check(&Axis::from_zero(String::new(), [4.0, 10.0]), "0 2 4 6 8 10 12");
+        check(&Axis::from_zero(String::new(), [0.3, 0.99]), "0.0 0.2 0.4 0.6 0.8 1.0");
         check(&Axis::from_zero(String::new(), [-3.0, 10.0]), "-4 -2 0 2 4 6 8 10 12");
     }
 

@@ -36,7 +36,9 @@ pub(super) fn line(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<S
     let packet = Packet::parse(bytes.get(..open_len)?).ok()?;
     let epoch = trailer.epoch;
     if version == HOP_VERSION {
-        return Some(format!("{packet}, authenticated, epoch {epoch}"));
+        let (sender, receiver) = trailer.names();
+        let to = if receiver == 0 { String::new() } else { format!(" to {receiver:016x}") };
+        return Some(format!("{packet}, authenticated, epoch {epoch}, from {sender:016x}{to}"));
     }
     let by = match packet.request_header() {
         Some(_) => format!("by client {}, ", trailer.client()),

@@ -1,7 +1,6 @@
 //! The loop of a gateway: connections in front, calls behind.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
 use anyhow::{Context, Result};
 use tailcut_net::driver::{Driver, Wait, Waker, Woken};
@@ -77,10 +76,9 @@ impl Service {
             if sidecar.life.is_over(now, || self.desk.len() > 0) {
                 return Ok(());
             }
-            let deadlines = [self.desk.next_deadline(), self.streams.next_deadline()];
             let look_at = log_at.into_iter().chain(sidecar.life.look_at());
-            let look_at = look_at.chain(deadlines.into_iter().flatten()).min();
-            woken = self.driver.wait_for(self.streams.as_fd(), look_at)?;
+            let look_at = look_at.chain(self.desk.next_deadline()).min();
+            woken = self.streams.wait_with(&mut self.driver, look_at)?;
         }
     }
 

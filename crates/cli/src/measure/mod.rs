@@ -43,7 +43,7 @@ use tailcut_instrument::samples::Samples;
 use tailcut_instrument::view::View;
 use tailcut_instrument::{csv, hdr, measure};
 #[cfg(test)]
-use tailcut_instrument::{percentile, result};
+use tailcut_instrument::{packet_drops, percentile, result};
 use tailcut_measure::quantity::parse_count;
 
 use self::flags::Flags;

@@ -242,6 +242,10 @@ fn count_table(point: &Point) -> Section {
         ("times that a thread slept", client.sleeps),
         ("reported undeliverable by the network (ICMP)", client.icmp_errors),
         ("dropped by the client's kernel", client.kernel_drops),
+        (
+            "packets dropped by the hosts that loaded",
+            client.host_drops.map_or(0, |drops| drops.sum()),
+        ),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .to_vec();

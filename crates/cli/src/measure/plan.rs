@@ -43,8 +43,28 @@ pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     experiment.settings = settings(flags, experiment.job.connections);
     experiment.objective = flags.slo.as_deref().copied();
     experiment.assertions = flags.assert.iter().map(|assertion| **assertion).collect();
-    experiment.config = Flags { transport: Some(transport), ..flags.clone() }.to_json()?;
+    experiment.config = repeating(flags, transport, &experiment.job)?.to_json()?;
     Ok(experiment)
+}
+
+/// The flags that repeat the run: those that were given, and the defaults of others, which another version
+/// may not have.
+fn repeating(flags: &Flags, transport: Transport, job: &Job) -> Result<Flags> {
+    // A search wants no percentile but its objective's, and knows it well enough when it can decide.
+    let is_search = matches!(flags.pattern, Some(Pattern::Find { .. }));
+    let percentile = P_DEFAULT_TEXT.parse().map_err(anyhow::Error::msg)?;
+    let precision = PRECISION_DEFAULT_TEXT.parse().map_err(anyhow::Error::msg)?;
+    Ok(Flags {
+        transport: Some(transport),
+        threads: Some(job.threads),
+        connections: Some(job.connections),
+        pipeline: Some(job.pipeline),
+        seed: Some(job.seed),
+        spin_ns: (!flags.busy_poll).then_some(job.spin_ns),
+        percentile: flags.percentile.clone().or(Some(percentile).filter(|_| !is_search)),
+        precision: flags.precision.clone().or(Some(precision).filter(|_| !is_search)),
+        ..flags.clone()
+    })
 }
 
 fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
@@ -123,3 +143,40 @@ fn settings(flags: &Flags, connections: u32) -> Settings {
 }
 
 const P_DEFAULT: f64 = 0.99;
+
+// As flags have them.
+const P_DEFAULT_TEXT: &str = "p99";
+const PRECISION_DEFAULT_TEXT: &str = "5%";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(more: &str) -> Flags {
+        let text = "target = [\"127.0.0.1:9\"]\napp = \"echo:64\"\n";
+        toml::from_str(&format!("{text}{more}")).expect("flags")
+    }
+
+    #[test]
+    fn a_result_says_the_defaults_that_the_run_had() {
+        let config = experiment(&flags("rate = \"1k\"\n")).expect("an experiment").config;
+        let said =
+            ["seed", "threads", "connections", "pipeline", "spin-ns"].map(|key| &config[key]);
+        assert_eq!(said, [1, 1, 1, 16_384, 200_000]);
+        assert_eq!((&config["percentile"], &config["precision"]), (&"p99".into(), &"5%".into()));
+        assert_eq!(config["transport"], "r2p2");
+        let again: Flags = serde_json::from_value(config).expect("keys of an experiment");
+        let (first, second) = (settings(&flags(""), 1), settings(&again, 1));
+        assert_eq!((first.p, first.target), (second.p, second.target));
+    }
+
+    #[test]
+    fn what_was_given_stands_and_what_the_run_did_not_use_is_not_said() {
+        let more = "pattern = \"find:1k:40k\"\nslo = \"p50<1ms\"\nbusy-poll = true\nseed = 7\n";
+        let config = experiment(&flags(more)).expect("an experiment").config;
+        assert_eq!(config["seed"], 7);
+        for key in ["percentile", "precision", "spin-ns"] {
+            assert!(config.get(key).is_none(), "{key}: {config}");
+        }
+    }
+}

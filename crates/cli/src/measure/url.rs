@@ -8,7 +8,7 @@
 //! | `http`, `https` | TCP, TLS | 80, 443 | `http` with the path |
 //! | `h2`, `h2s` | TCP, TLS | 80, 443 | `http2` with the path |
 //! | `grpc`, `grpcs` | TCP, TLS | to be said | `grpc` with the path as its method |
-//! | `postgres`, `postgresql` | TCP | 5432 | `postgres` with the path as its database; a user and a password log in |
+//! | `postgres`, `postgresql` | TCP, or TLS with `?sslmode=verify-full` | 5432 | `postgres` with the path as its database; a user and a password log in |
 //! | one of these and `+unix`, such as `redis+unix:///run/redis.sock` | a Unix socket | | the same |
 //! | `unix:PATH` | a Unix socket | | that of `--app` |
 //! | the name of a transport | it | to be said | that of `--app` |
@@ -26,6 +26,9 @@ use super::flags::Flags;
 #[derive(Clone, Debug, PartialEq)]
 struct Url {
     scheme: &'static Scheme,
+    transport: Transport,
+    /// Nothing may say another transport.
+    names_transport: bool,
     /// `HOST:PORT`.
     target: String,
     /// The application in its text form, where the scheme has one.
@@ -47,6 +50,15 @@ struct Scheme {
     names_transport: bool,
 }
 
+impl Url {
+    /// What the scheme says alone.
+    fn new(scheme: &'static Scheme) -> Self {
+        let (transport, names_transport) = (scheme.transport, scheme.names_transport);
+        let (target, app, server_name, login) = (String::new(), None, None, None);
+        Self { scheme, transport, names_transport, target, app, server_name, login }
+    }
+}
+
 /// Puts what the URLs say into the flags, and returns the credentials that they hold.
 ///
 /// # Errors
@@ -64,10 +76,11 @@ pub(super) fn apply(urls: &[String], flags: &mut Flags) -> Result<Option<Credent
     for other in others {
         let other = read(other)?;
         flags.target.push(other.target.clone());
-        let same = (other.scheme, &other.app, &other.login) == (url.scheme, &url.app, &url.login);
+        let same = (other.scheme, other.transport, &other.app, &other.login)
+            == (url.scheme, url.transport, &url.app, &url.login);
         ensure!(same, "several URLs may differ in host and port, and in nothing else");
     }
-    let Scheme { name, transport, names_transport, .. } = *url.scheme;
+    let (name, transport, names_transport) = (url.scheme.name, url.transport, url.names_transport);
     match flags.transport {
         Some(said) if said != transport && names_transport => {
             let said = said.as_ref();
@@ -131,7 +144,7 @@ fn read(text: &str) -> Result<Url> {
         let target = format!("unix:{path}");
         let scheme = SCHEMES.iter().find(|scheme| scheme.name == "tcp");
         let scheme = scheme.context("TCP has a scheme")?;
-        return Ok(Url { scheme, target, app: None, server_name: None, login: None });
+        return Ok(Url { target, ..Url::new(scheme) });
     }
     let Some((scheme, rest)) = text.split_once("://") else {
         bail!("{shown:?} is no URL; write one such as redis://localhost:6379, or --target {shown}");
@@ -146,6 +159,7 @@ fn read(text: &str) -> Result<Url> {
     };
     let authority_len = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let (authority, path) = rest.split_at(authority_len);
+    let (path, mode) = split_mode(scheme, path, &shown)?;
     let (userinfo, host) = match authority.rsplit_once('@') {
         Some((userinfo, host)) => (Some(userinfo), host),
         None => (None, authority),
@@ -158,7 +172,8 @@ fn read(text: &str) -> Result<Url> {
         let path = unescaped(path)?;
         ensure!(path.len() > 1, "{shown}: the path of the socket is missing");
         let app = app(scheme, "", &shown)?;
-        return Ok(Url { scheme, target: format!("unix:{path}"), app, server_name: None, login });
+        ensure!(mode != Some(Transport::Tls), "{shown}: a Unix socket is reached without TLS");
+        return Ok(Url { target: format!("unix:{path}"), app, login, ..Url::new(scheme) });
     }
     let (host, port) = split_port(host);
     let port = match (port, scheme.port) {
@@ -173,11 +188,32 @@ fn read(text: &str) -> Result<Url> {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     Ok(Url {
         scheme,
+        transport: mode.unwrap_or(scheme.transport),
+        names_transport: scheme.names_transport || mode.is_some(),
         target: format!("{host}:{port}"),
         app: app(scheme, path, &shown)?,
         server_name: bare.parse::<IpAddr>().is_err().then(|| bare.to_owned()),
         login,
     })
+}
+
+/// The path, and what `?sslmode=` behind it says of the transport, as other clients of PostgreSQL have it.
+fn split_mode<'a>(
+    scheme: &Scheme,
+    path: &'a str,
+    shown: &str,
+) -> Result<(&'a str, Option<Transport>)> {
+    let is_postgres = scheme.app == Some("postgres");
+    let Some((path, mode)) = path.split_once("?sslmode=").filter(|_| is_postgres) else {
+        return Ok((path, None));
+    };
+    match mode {
+        "disable" => Ok((path, Some(Transport::Tcp))),
+        "require" | "verify-ca" | "verify-full" => Ok((path, Some(Transport::Tls))),
+        _ => bail!(
+            "{shown}: sslmode is disable or verify-full; require and verify-ca verify as much, and --insecure nothing"
+        ),
+    }
 }
 
 /// A host, which may be an IPv6 address in brackets, and the port behind it.
@@ -381,6 +417,10 @@ mod tests {
         check("redis://h", "transport = \"tls\"", ["h:6379", "tls", "redis"]);
         check("http://h", "app = \"http:/x\"", ["h:80", "tcp", "http:/x"]);
         check("postgres://h/db", "", ["h:5432", "tcp", "postgres:database=db"]);
+        check("postgres://h/db?sslmode=verify-full", "", ["h:5432", "tls", "postgres:database=db"]);
+        check("postgres://h?sslmode=require", "", ["h:5432", "tls", "postgres"]);
+        check("postgres://h?sslmode=disable", "", ["h:5432", "tcp", "postgres"]);
+        check("postgres://h", "transport = \"tls\"", ["h:5432", "tls", "postgres"]);
         check("postgresql://me@h", "", ["h:5432", "tcp", "postgres"]);
         let query = "postgres:query=SELECT 2";
         let both = "postgres:query=SELECT 2,database=db";
@@ -439,6 +479,10 @@ mod tests {
         check(&["unix:"], "", "unix:PATH");
         check(&["http://me:x@h"], "", "Authorization");
         check(&["postgres://h/a?b=c"], "", "the name of a database");
+        check(&["postgres://h/a?sslmode=prefer"], "", "sslmode is disable or verify-full");
+        let over_tcp = "transport = \"tcp\"";
+        check(&["postgres://h?sslmode=require"], over_tcp, "goes over tls");
+        check(&["postgres+unix:///s?sslmode=require"], "", "without TLS");
     }
 
     #[test]

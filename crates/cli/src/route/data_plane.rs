@@ -4,7 +4,7 @@
 //! It is pinned in a folder of its own for each interface, so that a router that is killed leaves it placing, and
 //! the next one takes it over. A router that ends by itself detaches it.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, SocketAddrV4};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
@@ -14,9 +14,11 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
 use tailcut_net::ebpf::router::{COUNT_NAMES, SERVERS_MAX, XdpConfig, XdpRouter};
 use tailcut_net::ebpf::{Mode, interface_index};
+use tailcut_proto::netclone::SwitchConfig;
 use tailcut_proto::node::Time;
 use tailcut_proto::router::Router;
 
+use super::cloner_plane::ClonerPlane;
 use super::{Args, FilterPlace, policy};
 use crate::counters::Counters;
 
@@ -41,7 +43,7 @@ pub(super) enum XdpMode {
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DataPlaneFlags {
     /// What places requests. `xdp` needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, keeps the client as the source,
-    /// and knows random, rr, jsq:2, jbsq:N and jbsq:auto
+    /// and knows random, rr, jsq:2, jbsq:N and jbsq:auto; with --transport netclone both of its policies
     #[arg(long, value_name = "PLANE", default_value = "sockets")]
     pub(super) dataplane: DataPlane,
     /// The interface that requests come in by, for --dataplane xdp
@@ -65,13 +67,26 @@ pub(super) struct Plane {
 impl DataPlaneFlags {
     /// Refuses what does not go together, for a router that listens at `listen`, where that is known.
     pub(super) fn check(&self, args: &Args, listen: Option<SocketAddr>) -> Result<()> {
+        self.check_with(listen, |listen| check(args, listen))
+    }
+
+    /// As [`DataPlaneFlags::check`], for a switch of NetClone.
+    pub(super) fn check_cloner(&self, listen: Option<SocketAddr>) -> Result<()> {
+        self.check_with(listen, |listen| cloner_address(listen).map(|_| ()))
+    }
+
+    fn check_with(
+        &self,
+        listen: Option<SocketAddr>,
+        check: impl FnOnce(SocketAddr) -> Result<()>,
+    ) -> Result<()> {
         match (self.dataplane, &self.interface) {
             (DataPlane::Sockets, Some(_)) => bail!("--interface is for --dataplane xdp"),
             (DataPlane::Sockets, None) => Ok(()),
             // Then it goes on without.
             (DataPlane::Xdp, _) if self.xdp_or_sockets => Ok(()),
             (DataPlane::Xdp, None) => bail!(NO_INTERFACE),
-            (DataPlane::Xdp, Some(_)) => listen.map_or(Ok(()), |listen| check(args, listen)),
+            (DataPlane::Xdp, Some(_)) => listen.map_or(Ok(()), check),
         }
     }
 
@@ -82,10 +97,29 @@ impl DataPlaneFlags {
         (now, listen): (Time, SocketAddr),
         router: &mut Router,
     ) -> Result<Option<Plane>> {
+        self.open_with(|| self.attach(args, (now, listen), router))
+    }
+
+    /// Puts NetClone's switch in the kernel before that of user space, if it is asked for.
+    pub(super) fn open_cloner(
+        &self,
+        config: &SwitchConfig,
+        listen: SocketAddr,
+    ) -> Result<Option<ClonerPlane>> {
+        self.open_with(|| {
+            let interface = self.interface()?;
+            let at = (interface_index(interface)?, self.mode());
+            let lock = lock(interface)?;
+            let plane = ClonerPlane::attach(config, cloner_address(listen)?, at, lock);
+            plane.with_context(|| format!("no XDP on {interface}"))
+        })
+    }
+
+    fn open_with<T>(&self, attach: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
         if self.dataplane == DataPlane::Sockets {
             return Ok(None);
         }
-        match self.attach(args, (now, listen), router) {
+        match attach() {
             Err(error) if self.xdp_or_sockets => {
                 eprintln!("tailcut: no XDP, the router goes on without: {error:#}");
                 Ok(None)
@@ -94,15 +128,21 @@ impl DataPlaneFlags {
         }
     }
 
+    fn interface(&self) -> Result<&str> {
+        self.interface.as_deref().context(NO_INTERFACE)
+    }
+
+    fn mode(&self) -> Mode {
+        if self.xdp_mode == XdpMode::Native { Mode::Native } else { Mode::Generic }
+    }
+
     fn attach(
         &self,
         args: &Args,
         (now, listen): (Time, SocketAddr),
         router: &mut Router,
     ) -> Result<Plane> {
-        let Some(interface) = &self.interface else {
-            bail!(NO_INTERFACE);
-        };
+        let interface = self.interface()?;
         check(args, listen)?;
         let index = interface_index(interface)?;
         check_forwarding(interface, listen)?;
@@ -116,8 +156,7 @@ impl DataPlaneFlags {
         let places = plane.xdp.places();
         places.keep_only(&router.servers().map(|server| server.addr).collect::<Vec<_>>());
         router.share_places(now, Box::new(places));
-        let mode = if self.xdp_mode == XdpMode::Native { Mode::Native } else { Mode::Generic };
-        plane.xdp.attach(index, mode).with_context(|| format!("no XDP on {interface}"))?;
+        plane.xdp.attach(index, self.mode()).with_context(|| format!("no XDP on {interface}"))?;
         Ok(plane)
     }
 }
@@ -160,6 +199,16 @@ fn check(args: &Args, listen: SocketAddr) -> Result<()> {
         bail!("replies do not come back through an XDP router: leave --filter out");
     }
     Ok(())
+}
+
+/// NetClone's switch in the kernel is at one address of IPv4.
+fn cloner_address(listen: SocketAddr) -> Result<SocketAddrV4> {
+    match listen {
+        SocketAddr::V4(listen) if !listen.ip().is_unspecified() => Ok(listen),
+        _ => bail!(
+            "--dataplane xdp takes NetClone's requests for one address of IPv4: name it in --listen"
+        ),
+    }
 }
 
 /// The kernel tells the way to a server only of an interface on which it forwards.

@@ -1,5 +1,6 @@
 //! `tailcut route`: a router between clients and servers.
 
+mod cloner_plane;
 pub(crate) mod config;
 mod data_plane;
 mod discover;
@@ -320,6 +321,7 @@ fn open(args: &Args, line: &CommandLine) -> Result<Opened> {
     let started_at = Clock.now();
     let setup = Setup { listen, policy: policy(args), forward, started_at };
     let (mut services, mut orderers) = (Vec::new(), Vec::new());
+    let name = entropy::seed().context("cannot draw a name")?;
     for (index, Door { front, port }) in doors.into_iter().enumerate() {
         let raw = match forward {
             Forward::Keep => Some(
@@ -330,7 +332,12 @@ fn open(args: &Args, line: &CommandLine) -> Result<Opened> {
         };
         let wait = args.serving.polling.wait();
         let mut driver = Driver::new(wait).context("cannot set up polling")?;
-        let config = router_config(args, &named)?;
+        let mut config = router_config(args, &named)?;
+        if let Some(seal) = &mut config.seal {
+            // Clients know the threads by one address.
+            let member = u8::try_from(index).context("a sealed router has at most 256 threads")?;
+            (seal.name, seal.member) = (Some(name), member);
+        }
         let mut router = Router::new(started_at, config).map_err(name_option)?;
         let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
         driver.add(router, port, raw);

@@ -1,5 +1,5 @@
 //! `tailcut route --transport netclone`: NetClone's switch as a process, one loop with the counters of a
-//! [`Switch`]. It has no control socket, and no state that outlives it.
+//! [`Switch`], and, where it is asked for, a program in the kernel before it. It has no state that outlives it.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
@@ -15,13 +15,16 @@ use tailcut_proto::node::Time;
 use tailcut_proto::router::{RouterConfig, Speaks};
 use tailcut_proto::scheduler::Rank;
 
-use super::servers::ServerSpec;
+use super::cloner_plane::ClonerPlane;
+use super::servers::{ServerSpec, check_family};
 use super::{Args, FilterPlace, ForwardMode};
 use crate::admin::Reading;
 use crate::admin::text::{Page, seconds};
+use crate::control::protocol::{self, Reply, Request};
+use crate::control::socket::ControlSocket;
 use crate::counters::{self, Counters, PortSnapshot};
 use crate::life::Life;
-use crate::orders::{self, Orders};
+use crate::orders::{self, Orderer, Orders};
 use crate::output;
 
 /// A switch at one moment.
@@ -30,18 +33,35 @@ struct Snapshot {
     metrics: SwitchMetrics,
     port: Option<PortSnapshot>,
     servers: Vec<SwitchServer>,
+    /// Of the program in the kernel, where there is one.
+    plane: Counters,
     uptime_ns: u64,
     is_draining: bool,
 }
 
-/// A request for a snapshot: what to fill in, and where it goes.
-type Order = (Box<Snapshot>, SyncSender<Box<Snapshot>>);
+/// What another thread asks of the loop.
+enum Order {
+    /// To fill this in, and give it back.
+    Snapshot(Box<Snapshot>, SyncSender<Box<Snapshot>>),
+    /// To change one server.
+    Change(Request, SyncSender<Reply>),
+}
+
+/// What does not change while a switch runs.
+#[derive(Clone, Copy, Debug)]
+struct Setup {
+    listen: SocketAddr,
+    fallback: Fallback,
+}
 
 /// The loop.
 struct Loop {
     driver: Driver<Switch>,
+    /// The program before it, where there is one.
+    plane: Option<ClonerPlane>,
     orders: Orders<Order>,
     life: Life,
+    setup: Setup,
     started_at: Time,
 }
 
@@ -49,22 +69,24 @@ pub(super) fn run(args: &Args) -> Result<()> {
     let port = super::open_port(args)?;
     let listen = port.local_address();
     let started_at = Clock.now();
-    let switch = Switch::new(started_at, config(args, Some(listen))?)?;
+    let config = config(args, Some(listen))?;
+    let setup = Setup { listen, fallback: config.fallback };
+    let plane = args.dataplane.open_cloner(&config, listen)?;
+    let switch = Switch::new(started_at, config)?;
     let mut driver = Driver::new(args.serving.polling.wait()).context("cannot set up polling")?;
     driver.add(switch, port, None);
     let (orderer, orders) = orders::channel(driver.waker());
     let admin = args.serving.admin.bind()?;
     let life = Life::of_loops(args.serving.life, vec![driver.waker()]).remove(0);
-    life.heed_signals(life.wake(), || {
-        eprintln!("tailcut: the servers of a NetClone switch stay as they are")
-    })?;
+    life.heed_signals(life.wake(), || eprintln!("tailcut: {NO_RELOAD}"))?;
+    let asked = orderer.clone();
+    let answer = move |request| answer(request, setup, &asked);
+    let control = args.control.as_deref();
+    let _control = control.map(|path| ControlSocket::open(path, answer)).transpose()?;
     output::print(&format!("listening {listen}\n"))?;
-    admin.start(move || {
-        let snapshot: Box<Snapshot> = orderer.ask(|reply| (Box::new(Snapshot::new()), reply))?;
-        Ok(snapshot.reading())
-    })?;
+    admin.start(move || Ok(Snapshot::ask(&orderer)?.reading()))?;
     life.announce_ready();
-    let mut switch = Loop { driver, orders, life, started_at };
+    let mut switch = Loop { driver, plane, orders, life, setup, started_at };
     switch.serve()?;
     let mut snapshot = Snapshot::new();
     switch.fill(switch.started_at, &mut snapshot);
@@ -72,9 +94,19 @@ pub(super) fn run(args: &Args) -> Result<()> {
     switch.life.end("datagrams wait to be sent")
 }
 
+/// Does what is asked at the control socket.
+fn answer(request: Request, setup: Setup, orderer: &Orderer<Order>) -> Result<Reply> {
+    match request {
+        Request::Status => Ok(Reply::Status(Box::new(Snapshot::ask(orderer)?.status(setup)))),
+        Request::Reload => Ok(Reply::Error(NO_RELOAD.to_owned())),
+        request => orderer.ask(|reply| Order::Change(request, reply)),
+    }
+}
+
 /// Refuses what the format, or a switch, cannot do; returns the servers that are named.
 pub(super) fn check(args: &Args, listen: Option<SocketAddr>) -> Result<Vec<ServerSpec>> {
     check_flags(args)?;
+    args.dataplane.check_cloner(listen)?;
     Switch::new(0, config(args, listen)?)?;
     args.servers.resolve(listen)
 }
@@ -82,11 +114,10 @@ pub(super) fn check(args: &Args, listen: Option<SocketAddr>) -> Result<Vec<Serve
 fn check_flags(args: &Args) -> Result<()> {
     let is_plain = args.serving.threads == 1
         && args.serving.trace.trace.is_none()
-        && args.control.is_none()
         && matches!(args.forward, ForwardMode::Annotate);
     if !is_plain {
         bail!(
-            "--threads, --trace, --control and --forward are R2P2's; leave them out, or take --transport r2p2"
+            "--threads, --trace and --forward are R2P2's; leave them out, or take --transport r2p2"
         );
     }
     if args.seal.is_some() {
@@ -148,20 +179,62 @@ impl Loop {
     fn serve(&mut self) -> Result<()> {
         let mut log = DriverLog::default();
         loop {
+            if let Some(plane) = &mut self.plane {
+                // Before the switch looks who has been silent for too long.
+                plane.look(Clock.now(), self.driver.node_mut(SWITCH));
+            }
             let turn = self.driver.turn_with(|_, _, _| {})?;
-            while let Some((mut snapshot, reply)) = self.orders.poll() {
-                self.fill(turn.now, &mut snapshot);
-                snapshot.is_draining = self.life.is_draining();
-                // Who has given up waiting gets none.
-                let _ = reply.try_send(snapshot);
+            while let Some(order) = self.orders.poll() {
+                self.handle(turn.now, order);
             }
             if self.life.is_over(turn.now, || !self.driver.node(SWITCH).is_idle()) {
                 return Ok(());
             }
             let look_at = log.look(&self.driver, turn, |_, _| []);
-            let look_at = look_at.into_iter().chain(self.life.look_at()).min();
+            let plane_at = self.plane.as_ref().map(ClonerPlane::look_at);
+            let look_at = look_at.into_iter().chain(self.life.look_at()).chain(plane_at).min();
             self.driver.wait(None, look_at)?;
         }
+    }
+
+    /// Who has hung up gets no answer.
+    fn handle(&mut self, now: Time, order: Order) {
+        match order {
+            Order::Snapshot(mut snapshot, reply) => {
+                self.fill(now, &mut snapshot);
+                snapshot.is_draining = self.life.is_draining();
+                let _ = reply.try_send(snapshot);
+            }
+            Order::Change(request, reply) => {
+                let changed = self.change(request);
+                let answer = changed
+                    .map_or_else(|error| Reply::Error(format!("{error:#}")), |()| Reply::Done {});
+                let _ = reply.try_send(answer);
+            }
+        }
+    }
+
+    fn change(&mut self, request: Request) -> Result<()> {
+        let switch = self.driver.node_mut(SWITCH);
+        match request {
+            Request::Status | Request::Reload => {}
+            Request::Add { speaks: protocol::Speaks::V1, .. } => {
+                bail!("--v1 is R2P2's: leave it out")
+            }
+            Request::Add { address, .. } => {
+                check_family(self.setup.listen, address)?;
+                let id = switch.add_server(address)?;
+                self.plane.as_mut().map_or(Ok(()), |plane| plane.replace(id, address))?;
+            }
+            Request::Remove { address } => switch.remove_server(address)?,
+            Request::Drain { address } => switch.drain_server(address)?,
+            Request::Resume { address } => switch.resume_server(address)?,
+        }
+        if let Some(plane) = &mut self.plane {
+            plane.look_soon();
+            plane.look(Clock.now(), self.driver.node_mut(SWITCH));
+        }
+        Ok(())
     }
 
     fn fill(&self, now: Time, snapshot: &mut Snapshot) {
@@ -169,7 +242,8 @@ impl Loop {
         snapshot.metrics = switch.metrics();
         snapshot.port = Some(PortSnapshot::of(self.driver.port(SWITCH)));
         snapshot.servers.clear();
-        snapshot.servers.extend(switch.servers());
+        snapshot.servers.extend(switch.servers().filter(|server| !server.is_removed));
+        snapshot.plane = self.plane.iter().flat_map(ClonerPlane::counters).collect();
         snapshot.uptime_ns = now.saturating_sub(self.started_at);
     }
 }
@@ -181,15 +255,46 @@ impl Snapshot {
             port: None,
             // So that the loop need not make room.
             servers: Vec::with_capacity(tailcut_wire::netclone::SERVERS_MAX as usize),
+            plane: Counters::new(),
             uptime_ns: 0,
             is_draining: false,
         }
     }
 
+    /// Asks the loop for one.
+    fn ask(orderer: &Orderer<Order>) -> Result<Box<Self>> {
+        orderer.ask(|reply| Order::Snapshot(Box::new(Self::new()), reply))
+    }
+
     fn counters(&self) -> Counters {
         let mut counters = counters::of_switch(&self.metrics);
         counters.extend(self.port.iter().flat_map(PortSnapshot::counters));
+        counters.extend(self.plane.iter().cloned());
         counters
+    }
+
+    /// For `tailcut control`.
+    fn status(&self, setup: Setup) -> protocol::Status {
+        let policy = match setup.fallback {
+            Fallback::First => "netclone",
+            Fallback::Shorter => "netclone+racksched",
+        };
+        protocol::Status {
+            schema: protocol::STATUS_SCHEMA.to_owned(),
+            config: protocol::Config {
+                listen: setup.listen,
+                policy: policy.to_owned(),
+                forward: "annotate".to_owned(),
+            },
+            uptime_ns: self.uptime_ns,
+            bound: None,
+            queue_len: 0,
+            table_len: 0,
+            reloads: protocol::Reloads { done: 0, refused: 0, refusal: None },
+            discovery: Vec::new(),
+            servers: self.servers.iter().map(server_status).collect(),
+            counters: self.counters().into_iter().collect(),
+        }
     }
 
     /// What each server got.
@@ -206,7 +311,8 @@ impl Snapshot {
     }
 
     fn reading(&self) -> Reading {
-        let in_service = self.servers.iter().filter(|server| !server.is_silent).count();
+        let is_in_service = |server: &&SwitchServer| !server.is_silent && !server.is_drained;
+        let in_service = self.servers.iter().filter(is_in_service).count();
         let unready = match (self.is_draining, in_service) {
             (true, _) => Some("draining"),
             (false, 0) => Some("no server in service"),
@@ -224,6 +330,28 @@ impl Snapshot {
         Reading { unready, metrics: page.end() }
     }
 }
+
+/// What waits at a server stands for what is outstanding, of which the format tells nothing.
+fn server_status(server: &SwitchServer) -> protocol::Server {
+    protocol::Server {
+        address: server.addr,
+        speaks: protocol::Speaks::Extension,
+        state: match (server.is_drained, server.is_silent) {
+            (true, _) => protocol::State::Draining,
+            (_, true) => protocol::State::Silent,
+            _ => protocol::State::InService,
+        },
+        outstanding: server.load,
+        placed: server.placed,
+        concluded: server.answered,
+        round_trip_us: None,
+        service_us: None,
+        weight: 1,
+        is_near: true,
+    }
+}
+
+const NO_RELOAD: &str = "the servers of a NetClone switch change by `tailcut control PATH remove` and `add`, not from files";
 
 /// The driver's only node.
 const SWITCH: usize = 0;

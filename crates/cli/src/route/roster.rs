@@ -247,3 +247,106 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What the loops were too busy for.
 const APPLY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::fs;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use anyhow::ensure;
+    use clap::CommandFactory as _;
+    use tailcut_net::driver::{Driver, Wait};
+    use tailcut_proto::endpoint::Endpoint;
+
+    use crate::orders;
+    use crate::route::service::Order;
+
+    /// What a loop was ordered: the ports of its servers, and how many requests it holds.
+    type Ordered = (Vec<u16>, usize);
+
+    /// A loop that does what it is ordered, and tells of it.
+    struct Loop {
+        is_refusing: Arc<AtomicBool>,
+        ordered: Receiver<Ordered>,
+    }
+
+    impl Loop {
+        /// The loop, and who orders from it.
+        fn start() -> (Self, orders::Orderer<Order>) {
+            let mut driver = Driver::<Endpoint>::new(Wait::default()).expect("a waker");
+            let (orderer, orders) = orders::channel(driver.waker());
+            let is_refusing = Arc::new(AtomicBool::new(false));
+            let (tell, ordered) = mpsc::channel();
+            let refuses = is_refusing.clone();
+            // It lives as long as the process of the test, as the loops of a router do.
+            thread::spawn(move || {
+                loop {
+                    while let Some(order) = orders.poll() {
+                        let Order::Reload(plan, reply) = order else { panic!("no reload") };
+                        let is_done = !refuses.load(Ordering::SeqCst);
+                        if is_done {
+                            let ports = plan.servers.iter().map(|server| server.addr.port());
+                            _ = tell.send((ports.collect(), plan.limits.queue_len_max));
+                        }
+                        let done = || {
+                            ensure!(is_done, "it does not answer");
+                            Ok((1, 1))
+                        };
+                        _ = reply.try_send(done());
+                    }
+                    driver.wait(None, None).expect("a sleep");
+                }
+            });
+            (Self { is_refusing, ordered }, orderer)
+        }
+
+        fn ordered(&self) -> Ordered {
+            self.ordered.recv_timeout(Duration::from_secs(60)).expect("an order")
+        }
+    }
+
+    /// A configuration file, as it stands in a moment.
+    fn write(path: &PathBuf, port: u16, queue: usize) {
+        let text =
+            format!("listen = '127.0.0.1:0'\nserver = ['127.0.0.1:{port}']\nqueue = {queue}\n");
+        fs::write(path, text).expect("a file");
+    }
+
+    #[test]
+    fn a_reload_that_one_loop_does_not_do_changes_nothing() {
+        let path = std::env::temp_dir().join(format!("tailcut-roster-{}", std::process::id()));
+        write(&path, 1, 10);
+        let words = ["tailcut", "route", "--config", path.to_str().expect("a text")];
+        let line = CommandLine::new(crate::Cli::command, words.map(Into::into).to_vec());
+        let ((first, to_first), (second, to_second)) = (Loop::start(), Loop::start());
+        let named = vec![ServerSpec::of(([127, 0, 0, 1], 1).into())];
+        let listen = ([127, 0, 0, 1], 9).into();
+        let orderers = Orderers::new(vec![to_first, to_second]);
+        let roster = Roster::start(orderers, listen, line, named).expect("a roster");
+        write(&path, 2, 20);
+        second.is_refusing.store(true, Ordering::SeqCst);
+        let error = roster.reload().expect_err("the second loop refuses");
+        assert_eq!(format!("{error:#}"), "it does not answer");
+        let facts = roster.facts();
+        assert_eq!((facts.reloads, facts.reloads_refused), (0, 1));
+        assert_eq!(facts.refusal.as_deref(), Some("it does not answer"));
+        // The first has done it, and is ordered again what was in force, as is the second once it does.
+        assert_eq!(first.ordered(), (vec![2], 20));
+        assert_eq!(first.ordered(), (vec![1], 10));
+        second.is_refusing.store(false, Ordering::SeqCst);
+        assert_eq!(second.ordered(), (vec![1], 10));
+        // What differs from what is in force is what differed before.
+        while lock(&roster.0.state).is_pending {
+            thread::yield_now();
+        }
+        let changed = roster.reload().expect("both loops do it").changed;
+        assert_eq!(changed, ["queue", "server"]);
+        assert_eq!(second.ordered(), (vec![2], 20));
+        while first.ordered() != (vec![2], 20) {}
+        assert_eq!((roster.facts().reloads, roster.facts().refusal), (1, None));
+        fs::remove_file(&path).expect("the file");
+    }
+}

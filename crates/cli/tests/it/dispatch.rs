@@ -90,7 +90,6 @@ fn a_short_call_never_waits_for_a_long_one_while_a_worker_is_idle() {
 /// Two long calls and two workers, one of which the server has learned to keep from them.
 #[test]
 fn a_short_call_finds_the_worker_that_is_reserved_for_its_type() {
-    const LONG_NS: u64 = 300_000_000;
     for app in ["synthetic", "spin"] {
         let (server, _) = started(app, &["--workers", "2", "--types", "20ms", "--darc"]);
         let client = client(server.address(), Protocol::R2p2);

@@ -55,6 +55,8 @@ fn grpc(status: &str) -> Option<Server> {
     nghttpd(|directory| {
         fs::create_dir_all(directory.join("echo.Echo")).expect("a directory");
         fs::write(directory.join("echo.Echo/Say"), b"\0\0\0\0\x02\x0a\0").expect("a file");
+        let messages = b"\0\0\0\0\x02\x0a\0".repeat(1_000);
+        fs::write(directory.join("echo.Echo/Chat"), messages).expect("a file");
         ["--trailer", &format!("grpc-status: {status}")].map(str::to_owned).to_vec()
     })
 }
@@ -66,6 +68,9 @@ fn grpc_is_measured() {
     fs::write(&message, [0x0a, 0x02, 0xff, 0xfe]).expect("a file");
     urls::check(&format!("grpc://{}/echo.Echo/Say", server.address), &[], "tcp");
     let app = format!("grpc:echo.Echo/Say,message=@{}", message.display());
+    urls::check(&format!("grpc://{}", server.address), &["--app", &app], "tcp");
+    // Ten thousand messages there, beyond what a stream may send at first, and a thousand back.
+    let app = format!("grpc:echo.Echo/Chat,message=@{},count=10000", message.display());
     urls::check(&format!("grpc://{}", server.address), &["--app", &app], "tcp");
 }
 

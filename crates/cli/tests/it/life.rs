@@ -341,7 +341,7 @@ fn an_agent_lets_its_coordinator_finish_and_nobody_new_in() {
     let mut agent = Service::start(&[&args[..], &["--drain", "60s"]].concat(), 1);
     let admin = agent.admin();
     let place = format!("tcp:{}", agent.address());
-    let load = ["--app", "echo:64", "--rate", "200", "--duration", "2s", "--warmup", "0"];
+    let load = ["--app", "echo:64", "--rate", "200", "--duration", "6s", "--warmup", "0"];
     let measurement = start_measure(server.address(), &[&load[..], &["--agent", &place]].concat());
     admin.wait_for("tailcut_agent_has_coordinator", 1.0);
     agent.signal("HUP");

@@ -24,6 +24,7 @@ mod route;
 mod route_config;
 mod route_emit;
 mod route_xdp;
+mod route_xdp_cloner;
 mod sealed;
 mod serve_and_measure;
 mod servers;

@@ -2,20 +2,20 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::chown;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::harness::free_port;
-use crate::servers::{Server, redis};
+use crate::servers::{Server, certificate, redis};
 use crate::urls::{self, measure};
 use crate::wrong_uses;
 
-/// A server with the users `trusted`, `md5` and `scram`, and a table `kv` in the database `shop`. It
-/// listens at its port and at a socket in its directory.
+/// A server with the users `trusted`, `md5`, `scram` and `sealed`, who has to come over TLS, and a table `kv`
+/// in the database `shop`. It listens at its port and at a socket in its directory.
 fn postgres() -> Option<Server> {
     let Some(programs) = programs() else {
         println!("SKIPPED: postgres is missing (Debian: postgresql)");
@@ -32,6 +32,9 @@ fn postgres() -> Option<Server> {
             format!("port={port}"),
             "listen_addresses=127.0.0.1".to_owned(),
             "fsync=off".to_owned(),
+            "ssl=on".to_owned(),
+            format!("ssl_cert_file={place}/cert.pem"),
+            format!("ssl_key_file={place}/key.pem"),
             // What it logs is in the way of what the tests say.
             "log_min_messages=panic".to_owned(),
         ];
@@ -60,8 +63,14 @@ fn wait_until_ready(address: SocketAddr) {
 /// Makes its files, and gives their directory.
 fn prepare(programs: &Path, directory: &Path) -> String {
     let data = directory.join("data").to_string_lossy().into_owned();
+    certificate(directory);
+    // It takes no key that others may read.
+    let key = directory.join("key.pem");
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).expect("it is ours");
     if is_root() {
-        chown(directory, Some(NOBODY), Some(NOBODY)).expect("root may");
+        for path in [directory, &key] {
+            chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+        }
     }
     let run = |program: &str, args: &[&str], said: &str| {
         let mut command = Command::new(programs.join(program));
@@ -77,12 +86,14 @@ fn prepare(programs: &Path, directory: &Path) -> String {
     let users = "CREATE ROLE trusted LOGIN SUPERUSER;\nSET password_encryption = 'md5';\n\
         CREATE ROLE md5 LOGIN SUPERUSER PASSWORD 'hidden5';\n\
         SET password_encryption = 'scram-sha-256';\n\
-        CREATE ROLE scram LOGIN SUPERUSER PASSWORD 'hidden,word';\nCREATE DATABASE shop;\n";
+        CREATE ROLE scram LOGIN SUPERUSER PASSWORD 'hidden,word';\n\
+        CREATE ROLE sealed LOGIN SUPERUSER PASSWORD 'hidden,word';\nCREATE DATABASE shop;\n";
     run("postgres", &["--single", "-D", &data, "-c", "fsync=off", "postgres"], users);
     let table = "CREATE TABLE kv AS SELECT i AS k, 'v' || i AS v FROM generate_series(0, 99) i;\n";
     run("postgres", &["--single", "-D", &data, "-c", "fsync=off", "shop"], table);
     let rules = "host all trusted 127.0.0.1/32 trust\nhost all md5 127.0.0.1/32 md5\n\
-        host all scram 127.0.0.1/32 scram-sha-256\nlocal all all trust\n";
+        host all scram 127.0.0.1/32 scram-sha-256\n\
+        hostssl all sealed 127.0.0.1/32 scram-sha-256\nlocal all all trust\n";
     fs::write(Path::new(&data).join("pg_hba.conf"), rules).expect("a file");
     data
 }
@@ -127,6 +138,12 @@ fn a_statement_is_measured_and_what_is_wrong_is_told() {
     assert_eq!(result["counts"]["replied"], result["counts"]["sent"], "{result:#}");
     assert!(result["counts"]["sent"].as_u64() > Some(0), "{result:#}");
 
+    let place = at.port();
+    let sealed = format!("postgres://sealed:hidden%2Cword@localhost:{place}/shop");
+    let over_tls = format!("{sealed}?sslmode=require");
+    let trusted = server.directory.join("cert.pem").to_string_lossy().into_owned();
+    urls::check(&over_tls, &["--app", query, "--ca", &trusted], "tls");
+
     let told = |url: &str, more: &[&str], parts: &[&str]| {
         wrong_uses::check(&[&[url][..], more].concat(), parts);
     };
@@ -138,7 +155,36 @@ fn a_statement_is_measured_and_what_is_wrong_is_told() {
     let syntax = ["--app", "postgres:query=SELEC 1"];
     told(&url, &syntax, &["refuses the statement", "syntax error", "42601"]);
     told(&format!("redis://{at}"), &[], &["speaks PostgreSQL", "asked for redis"]);
+    told(&sealed, &[], &["refuses the login", "no encryption"]);
+    told(&over_tls, &[], &["the certificate of", "nobody that is trusted has signed it"]);
     told(&format!("http://{at}"), &[], &["speaks PostgreSQL", "asked for http"]);
+}
+
+/// Answers as a server without TLS: by N where it is asked for it, and not at all otherwise. It ends with its
+/// thread's process.
+fn without_tls() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let mut question = [0; 8];
+            if stream.read_exact(&mut question).is_ok()
+                && question == *b"\0\0\0\x08\x04\xd2\x16\x2f"
+            {
+                let _ = stream.write_all(b"N");
+                // Whoever asked ends the connection.
+                let _ = stream.read(&mut question);
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_server_without_tls_is_told() {
+    let url = format!("postgres://{}?sslmode=require", without_tls());
+    wrong_uses::check(&[&url, "--insecure"], &["speaks PostgreSQL without TLS", "asked over TLS"]);
 }
 
 #[test]
@@ -148,5 +194,7 @@ fn what_is_no_postgresql_is_told() {
     if let Some(server) = redis(&[]) {
         let url = format!("postgres://{}", server.address);
         wrong_uses::check(&[&url], &["speaks Redis", "asked for postgres"]);
+        let url = format!("{url}?sslmode=require");
+        wrong_uses::check(&[&url, "--insecure"], &["speaks Redis", "asked for postgres"]);
     }
 }

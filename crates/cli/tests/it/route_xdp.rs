@@ -1,30 +1,37 @@
 //! A router whose requests a program in the kernel places: a client, a switch, a router and four servers, each in a
 //! network namespace of its own.
 
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use tailcut_net::ebpf::{Attached, Mode, Object, PASS, interface_index};
 
-use crate::harness::{Service, finish, succeed};
+use crate::harness::{Service, counts, finish, succeed};
 
 /// Namespaces at one switch; gone with this.
-struct Network {
-    id: String,
+pub(crate) struct Network {
+    pub(crate) id: String,
+    /// A veth is woken for what XDP sends back only where a program waits at its far end. Without one, requests
+    /// lie there until something else goes that way.
+    passing: Option<Attached>,
 }
 
 impl Network {
     /// `None`, said aloud, where this process may not, or something is missing.
-    fn create() -> Option<Self> {
+    pub(crate) fn create() -> Option<Self> {
         let skip = |reason: &str| {
             writeln!(std::io::stderr(), "SKIPPED: {reason}").expect("standard error");
             None
         };
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let network = Self { id: format!("tx{}x{count}", std::process::id()) };
+        let mut network = Self { id: format!("tx{}x{count}", std::process::id()), passing: None };
         if Command::new("ethtool").arg("--version").output().is_err() {
             return skip("ethtool is missing (Debian: ethtool)");
         }
@@ -50,30 +57,40 @@ impl Network {
         }
         let forwarding = format!("net.ipv4.conf.{}.forwarding=1", network.interface("r"));
         network.run("r", "sysctl", &["-qw", &forwarding]);
+        network.passing = Some(network.pass());
         Some(network)
     }
 
-    fn name(&self, host: &str) -> String {
+    /// A program before the switch that passes what the router's sends back.
+    fn pass(&self) -> Attached {
+        within(&self.name("sw"), || {
+            let interface = interface_index(&self.interface("r")).expect("the interface");
+            let pass = Object::load(PASS).expect("the kernel takes it");
+            pass.attach("pass", interface, Mode::Native).expect("it is attached")
+        })
+    }
+
+    pub(crate) fn name(&self, host: &str) -> String {
         format!("{}{host}", self.id)
     }
 
-    fn interface(&self, host: &str) -> String {
+    pub(crate) fn interface(&self, host: &str) -> String {
         format!("{}{host}", self.id)
     }
 
     /// A command on a host. `ip netns exec` would put another /sys in the place of that with the pinned programs.
-    fn command(&self, host: &str, program: &str) -> Command {
+    pub(crate) fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name(host))).arg(program);
         command
     }
 
-    fn run(&self, host: &str, program: &str, args: &[&str]) {
+    pub(crate) fn run(&self, host: &str, program: &str, args: &[&str]) {
         let output = self.command(host, program).args(args).output().expect("it runs");
         assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    fn tailcut(&self, host: &str) -> Command {
+    pub(crate) fn tailcut(&self, host: &str) -> Command {
         self.command(host, env!("CARGO_BIN_EXE_tailcut"))
     }
 
@@ -88,10 +105,14 @@ impl Network {
     }
 
     fn router(&self, policy: &str, control: &Path) -> Service {
+        // A busy machine may stop servers for longer than any network would.
+        self.router_that_waits(policy, control, "30s")
+    }
+
+    fn router_that_waits(&self, policy: &str, control: &Path, silent_after: &str) -> Service {
         let mut command = self.tailcut("r");
         command.args(["route", "--listen", ROUTER, "--policy", policy, "--dataplane", "xdp"]);
-        // A busy machine may stop servers for longer than any network would.
-        command.args(["--interface", &self.interface("r"), "--silent-after", "30s"]);
+        command.args(["--interface", &self.interface("r"), "--silent-after", silent_after]);
         command.args(
             (2..HOSTS.len())
                 .flat_map(|at| ["--server".to_owned(), format!("10.88.0.{}:8000", at + 1)]),
@@ -108,6 +129,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
+        self.passing = None;
         for host in HOSTS.iter().chain(&["sw"]) {
             let _ = ip(&format!("netns del {}", self.name(host)));
         }
@@ -150,6 +172,64 @@ fn requests_are_placed_by_xdp_and_a_router_that_is_killed_is_not_missed() {
     assert!(!network.pinned().exists(), "it has cleaned up");
 }
 
+/// Two kills, under load: whoever was served has its reply, and the slots are free again.
+#[test]
+fn no_reply_is_lost_that_a_server_sent() {
+    let Some(network) = Network::create() else { return };
+    let servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let mut router = network.router("jbsq:8", &control);
+    settle(&control);
+    let mut measure = network.tailcut("c");
+    let load = ["measure", "--target", ROUTER, "--app", "synthetic:exp:100us", "--rate", "500"];
+    let times = ["--duration", "3s", "--warmup", "200ms", "--timeout", "30s", "--json", "-"];
+    measure.args(load).args(times);
+    let child = measure.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    for placed in [250, 500] {
+        wait_for(&control, "xdp_placed", placed);
+        router.signal("KILL");
+        drop(router);
+        router = network.router("jbsq:8", &control);
+    }
+    let result = finish(child.expect("the binary starts"));
+    settle(&control);
+    let count = |name: &str| result["counts"][name].as_u64().expect("a count");
+    let (sent, replied, refused) = (count("sent"), count("replied"), count("refused"));
+    // None waits in vain: who is refused came again when no router knew whether it had run.
+    assert_eq!((replied + refused, count("timeout"), count("lost")), (sent, 0, 0));
+    assert!(refused * 5 <= sent, "{}", result["counts"]);
+    drop(router);
+    // Each ran once; those of the warm-up are not among the calls that count.
+    let served: u64 = servers.into_iter().map(|server| counts(server, ["requests"])[0]).sum();
+    assert!(replied <= served, "{served} were served: {}", result["counts"]);
+}
+
+/// Its requests may run twice, and so have another server.
+#[test]
+fn a_server_that_dies_is_not_missed() {
+    let Some(network) = Network::create() else { return };
+    let servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let _router = network.router_that_waits("jbsq:8", &control, "300ms");
+    settle(&control);
+    let mut measure = network.tailcut("c");
+    let load = ["measure", "--target", ROUTER, "--app", "synthetic:exp:100us", "--rate", "500"];
+    let times = ["--duration", "3s", "--warmup", "200ms", "--timeout", "30s", "--json", "-"];
+    measure.args(load).args(times).arg("--idempotent");
+    let child = measure.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    wait_for(&control, "xdp_placed", 250);
+    servers[0].signal("KILL");
+    let dead = |status: &Value| status["servers"][0].clone();
+    wait(&control, |status| dead(status)["state"] == "silent");
+    let placed = dead(&status(&control))["placed"].clone();
+    let result = finish(child.expect("the binary starts"));
+    let count = |name: &str| result["counts"][name].as_u64().expect("a count");
+    assert_eq!(count("replied") + count("refused"), count("sent"), "{}", result["counts"]);
+    assert!(count("refused") * 5 <= count("sent"), "{}", result["counts"]);
+    let dead = dead(&status(&control));
+    assert_eq!((&dead["state"], &dead["placed"]), (&Value::from("silent"), &placed));
+}
+
 #[test]
 fn what_xdp_cannot_do_is_named() {
     let Some(network) = Network::create() else { return };
@@ -186,23 +266,34 @@ fn settle(control: &Path) {
     });
 }
 
-fn wait_for(control: &Path, name: &str, least: u64) {
+pub(crate) fn wait_for(control: &Path, name: &str, least: u64) {
     wait(control, |status| status["counters"][name].as_u64() >= Some(least));
 }
 
 /// Each look starts a process, so that this waits for a minute and more.
-fn wait(control: &Path, holds: impl Fn(&Value) -> bool) {
+pub(crate) fn wait(control: &Path, holds: impl Fn(&Value) -> bool) {
     let held = (0..20_000).any(|_| holds(&status(control)));
     assert!(held, "{}", status(control));
 }
 
-fn counter(control: &Path, name: &str) -> u64 {
+pub(crate) fn counter(control: &Path, name: &str) -> u64 {
     status(control)["counters"][name].as_u64().expect("a counter")
 }
 
-fn status(control: &Path) -> Value {
+pub(crate) fn status(control: &Path) -> Value {
     let text = succeed(&["control", control.to_str().expect("a text"), "status", "--json", "-"]);
     serde_json::from_str(&text).expect("JSON")
+}
+
+/// Runs in a namespace, on a thread of its own, since that does not come back.
+pub(crate) fn within<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> T {
+    let enter = || {
+        let file = File::open(Path::new("/run/netns").join(namespace)).expect("the namespace");
+        let kind = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(file.as_fd(), kind).expect("to enter it");
+        f()
+    };
+    std::thread::scope(|scope| scope.spawn(enter).join().expect("no failure in the namespace"))
 }
 
 fn must(arguments: &str) {

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 
-use super::harness::{Service, finish, measure, samples_file, serve, signal, start_measure};
+use super::harness::{
+    Service, finish, in_one_of_three, measure, samples_file, serve, signal, start_measure,
+};
 
 const SHORT: [&str; 4] = ["--warmup", "100ms", "--duration", "300ms"];
 
@@ -47,12 +49,15 @@ fn the_highest_load_that_meets_an_objective_is_found() {
         "--timeout",
         "1s",
     ];
-    let result = measure(server.address(), &[&search[..], &SHORT].concat());
-    let met_per_s = result["search"]["met_per_s"].as_f64().unwrap_or(0.0);
-    let search = &result["search"];
-    let missed_per_s = search["missed_per_s"].as_f64().or(search["not_judged_per_s"].as_f64());
-    let missed_per_s = missed_per_s.expect("a load that is too high");
-    assert!((500.0..4_500.0).contains(&met_per_s) && missed_per_s > met_per_s, "{result:#}");
+    in_one_of_three(|| {
+        let result = measure(server.address(), &[&search[..], &SHORT].concat());
+        let met_per_s = result["search"]["met_per_s"].as_f64().unwrap_or(0.0);
+        let search = &result["search"];
+        let missed_per_s = search["missed_per_s"].as_f64().or(search["not_judged_per_s"].as_f64());
+        let missed_per_s = missed_per_s.expect("a load that is too high");
+        let is_found = (500.0..4_500.0).contains(&met_per_s) && missed_per_s > met_per_s;
+        if is_found { Ok(()) } else { Err(format!("{result:#}")) }
+    });
 }
 
 #[test]
@@ -165,6 +170,12 @@ fn lose(load: &[&str], when: &str) -> (Service, Child) {
 /// Reads standard error up to a line with `text`.
 fn wait_for(measure: &mut Child, text: &str) {
     let stderr = measure.stderr.as_mut().expect("it is piped");
-    let mut lines = BufReader::with_capacity(1, stderr).lines();
-    assert!(lines.any(|line| line.expect("it is text").contains(text)), "it never says {text:?}");
+    let mut said = Vec::new();
+    for line in BufReader::with_capacity(1, stderr).lines() {
+        said.push(line.expect("it is text"));
+        if said.last().is_some_and(|line| line.contains(text)) {
+            return;
+        }
+    }
+    panic!("it never says {text:?}: {said:#?}");
 }

@@ -38,6 +38,23 @@ fn check_freezing(transport: &str, connections: &str) {
     );
 }
 
+/// A server that is stopped (SIGSTOP) for most of a second is said to have been silent, whatever else came of it.
+#[test]
+fn a_server_that_was_stopped_is_told() {
+    let server = Service::start(
+        &["serve", "--listen", "127.0.0.1:0", "--transport", "tcp", "--app", "echo"],
+        1,
+    );
+    let freezer = Freezer::start(server.pid(), Duration::from_secs(2), Duration::from_millis(700));
+    let load = ["--transport", "tcp", "--app", "echo:32", "--rate", "1000", "--duration", "3s"];
+    let result = measure(server.address(), &[&load[..], &["--warmup", "200ms"]].concat());
+    drop(freezer);
+    let reasons = result["verdict"]["reasons"].as_array().expect("a list");
+    let silent = reasons.iter().find(|reason| reason["name"] == "server_silent");
+    let what = silent.and_then(|reason| reason["what"].as_str()).unwrap_or_default();
+    assert!(what.starts_with("no reply came for "), "{}", result["verdict"]);
+}
+
 #[test]
 fn a_freeze_is_seen_by_one_connection() {
     check_freezing("tcp", "1");

@@ -22,7 +22,7 @@ fn a_sweep_makes_a_row_for_each_point_and_a_page_with_curves() {
     for part in [
         ">jbsq:2</text>",
         ">random</text>",
-        "sojourn_over_service.p99 (mean service times)",
+        "p99 of the sojourn time (mean service times)",
         "simulation = &quot;queue",
     ] {
         assert!(page.contains(part), "{part}");

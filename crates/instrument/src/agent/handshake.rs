@@ -187,7 +187,7 @@ fn find_magic(reader: &mut impl Read, before: Before) -> Result<(), Refusal> {
 }
 
 /// The version of the protocol: of the handshake, the frames and the messages.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 
 /// The longest body that a coordinator sends: a job with certificates.
 const ORDER_LEN_MAX: u32 = 1 << 20;

@@ -96,7 +96,7 @@ impl Report {
                 AgentEvent::Slice { thread, slice: read_slice(&mut reader)? }
             }
             CLIENT => {
-                let client = reader.counts::<_, 19>()?;
+                let client = reader.counts::<_, 22>()?;
                 let (stamps, stamped) = read_stamps(&mut reader)?;
                 AgentEvent::Client { client, stamps, stamped }
             }
@@ -153,6 +153,7 @@ mod tests {
     use crate::clones::CloneCounts;
     use crate::host_load::CpuCounts;
     use crate::job::{ClientCounts, StampKind};
+    use crate::packet_drops::DropCounts;
 
     fn check_order(order: &Order) {
         let mut body = Vec::new();
@@ -201,6 +202,7 @@ mod tests {
             kernel_drops: 7,
             clones: CloneCounts { sent: 8, won: 9, ..CloneCounts::default() },
             cpu: CpuCounts { ran_us: 10, pressed_us: 15, ..CpuCounts::default() },
+            host_drops: DropCounts { interfaces: 16, backlog: 17, sockets: 18 },
         };
         let counts = MatchCounts { requests: 9, ..MatchCounts::default() };
         let stamped =

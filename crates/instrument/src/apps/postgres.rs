@@ -11,6 +11,9 @@
 //! ErrorResponse came before. SCRAM-SHA-256, MD5 and passwords in clear are spoken, by the crate
 //! postgres-protocol. SCRAM draws a nonce from the system, for which reason this is no file of `measure`.
 //!
+//! Over TLS the server is asked by `SSLRequest` first, as drivers do it. Channel binding is not spoken, and the
+//! server is told so.
+//!
 //! Invariant: rows are passed over and never held; what is held of a message is bounded.
 
 use std::fmt;
@@ -26,7 +29,7 @@ use postgres_protocol::message::frontend;
 use rand::RngExt as _;
 use tailcut_measure::app::{
     Answer, AppError, AppOption, Carrier, Codec, Entry, ErrorCode, ErrorKind, Expected, Loader,
-    Login, Malformed, Options, Outcome, Reply, Serves, Session, Setting, Write, quoted,
+    Login, Malformed, Options, Outcome, Reply, Serves, Session, Setting, TlsUpgrade, Write, quoted,
 };
 use tailcut_measure::generator::Generator;
 use tailcut_measure::quantity::parse_count;
@@ -79,11 +82,7 @@ fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
 }
 
 impl Codec for Postgres {
-    fn requests(&self, setting: Setting<'_>, _: &mut Generator) -> Result<Write, AppError> {
-        if setting.is_tls {
-            let value = "TLS".to_owned();
-            return Err(AppError::Value { option: NAME, rule: "asked over TCP", value });
-        }
+    fn requests(&self, _: Setting<'_>, _: &mut Generator) -> Result<Write, AppError> {
         let Self { params, keys, .. } = self.clone();
         let mut buffer = BytesMut::new();
         let mut text = String::new();
@@ -115,6 +114,10 @@ impl Codec for Postgres {
 
     fn session(&self) -> Option<Box<dyn Session>> {
         Some(Box::new(Connection::new(self)))
+    }
+
+    fn tls_upgrade(&self) -> Option<TlsUpgrade> {
+        Some(TlsUpgrade { request: SSL_REQUEST, agreed: b'S' })
     }
 
     /// As drivers do it: the next request leaves when the one before it is answered.
@@ -443,6 +446,8 @@ fn kind(state: &str) -> ErrorKind {
 }
 
 const NAME: &str = "postgres";
+/// Four bytes of length, and the number that stands in the place of a version.
+const SSL_REQUEST: &[u8] = &[0, 0, 0, 8, 4, 210, 22, 47];
 /// The prepared statement's name.
 const STATEMENT: &str = "tailcut";
 const NOT_POSTGRES: Malformed = Malformed::Syntax("a message of PostgreSQL that may come here");

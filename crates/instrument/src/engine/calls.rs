@@ -347,8 +347,9 @@ impl Observer for Observed<'_> {
                 continue;
             };
             // A GSO batch has one stamp, and so one sample.
-            if transmit.token == 0 && self.sampler.handle_request(node, watch.next_key(), called_at)
-            {
+            if transmit.token != 0 {
+                self.sampler.skip_request(node);
+            } else if self.sampler.handle_request(node, watch.next_key(), called_at) {
                 transmit.token = watch.mark(number);
             }
         }

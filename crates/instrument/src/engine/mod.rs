@@ -49,6 +49,7 @@ use self::thread::{Controls, NOT_YET};
 use super::environment;
 use super::host_load::{CpuWatch, THREAD_NAME};
 use super::job::{Agent, AgentEvent, Job};
+use super::packet_drops::DropWatch;
 
 /// The agent of this process.
 pub struct LocalAgent {
@@ -63,6 +64,8 @@ pub struct LocalAgent {
     source: StampSource,
     /// How busy the CPUs are, from when all threads are ready.
     cpu: Option<CpuWatch>,
+    /// The same of packets that are dropped.
+    drops: Option<DropWatch>,
 }
 
 impl LocalAgent {
@@ -83,6 +86,7 @@ impl LocalAgent {
             target: None,
             source,
             cpu: None,
+            drops: None,
         }
     }
 
@@ -93,6 +97,7 @@ impl LocalAgent {
                 self.unready -= 1;
                 if self.unready == 0 {
                     self.cpu = Some(CpuWatch::new());
+                    self.drops = Some(DropWatch::new());
                 }
                 (self.unready == 0)
                     .then(|| AgentEvent::Ready { host: environment::host(self.target), stamps })
@@ -103,6 +108,7 @@ impl LocalAgent {
             }
             AgentEvent::Client { mut client, stamps, stamped } => {
                 client.cpu = self.cpu.as_mut().map(CpuWatch::take).unwrap_or_default();
+                client.host_drops = self.drops.as_mut().map(DropWatch::take).unwrap_or_default();
                 Some(AgentEvent::Client { client, stamps, stamped })
             }
             told => Some(told),

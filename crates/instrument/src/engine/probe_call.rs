@@ -244,6 +244,9 @@ impl<'a> Asked<'a> {
 
     fn login_advice(&self, said: &str) -> &'static str {
         match self.app.name() {
+            "postgres" if said.contains("no encryption") => {
+                "Ask over TLS: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full."
+            }
             "postgres" if said.starts_with("the login") => {
                 "Correct the user, the password or the database in postgres://USER:PASSWORD@HOST/DATABASE."
             }

@@ -115,6 +115,11 @@ impl Sampler {
         self.matchers[lane].handle_request(key, Stamps::of_ns(Some(sent_ns), None, None))
     }
 
+    /// A request that was picked leaves by a send whose stamp is another's.
+    pub(super) fn skip_request(&mut self, lane: usize) {
+        self.matchers[lane].skip_request();
+    }
+
     pub(super) fn handle_sent(&mut self, lane: usize, sent: &SentStamp) {
         self.matchers[lane].handle_sent(sent.first..=sent.last, seen_by(None, sent.stamps));
         drain(&mut self.matchers[lane], &mut self.stamped);

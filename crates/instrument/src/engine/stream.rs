@@ -361,8 +361,9 @@ impl ClientTransport for StreamLanes {
         let number = lane.first + lane.queue.len() as u64;
         self.expiries.push(sample.sent_ns.saturating_add(self.timeout_ns), index, number);
         lane.push(Asked::Load(sample));
-        if self.sampler.picks() {
-            lane.picked = Some(number);
+        if self.sampler.picks() && lane.picked.replace(number).is_some() {
+            // Both leave by one write, which has one stamp.
+            self.sampler.skip_request(index);
         }
         if lane.has_room(self.pipeline) {
             self.ready.add(index);
@@ -385,6 +386,8 @@ impl ClientTransport for StreamLanes {
                 && let Some(key) = self.streams.written(id).checked_sub(1)
             {
                 lane.note_stamp(number, key, (index, &mut self.sampler));
+            } else {
+                self.sampler.skip_request(index);
             }
         }
         self.written.clear();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 
 use anyhow::{Context, Result};
-use tailcut_measure::app::Requests;
+use tailcut_measure::app::{Requests, TlsUpgrade};
 use tailcut_measure::generator::generator;
 use tailcut_measure::load_loop::{self, LoadLoop, LoopConfig};
 use tailcut_measure::slices::Slices;
@@ -68,8 +68,12 @@ fn tls(plan: &Plan) -> Result<TlsClient> {
         (false, None) => Verification::Roots(system_roots::pem()?.as_bytes()),
     };
     let client = TlsClient::new(tls.name.as_deref(), verification).context("cannot set up TLS")?;
-    Ok(match plan.app.alpn() {
+    let client = match plan.app.alpn() {
         Some(protocol) => client.with_alpn(&[protocol]),
+        None => client,
+    };
+    Ok(match plan.app.tls_upgrade() {
+        Some(TlsUpgrade { request, agreed }) => client.with_upgrade(request, agreed),
         None => client,
     })
 }

@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 use serde_json::json;
 
 use super::hdr;
+use super::packet_drops::DropCounts;
 use super::percentile::PERCENTILES;
 use super::result::{
     Agent, ArrivalTest, Assertion, Client, Counts, Cpu, Environment, Histograms, Host, Interval,
@@ -112,6 +113,7 @@ fn point(rate: f64, mean_ns: f64) -> Point {
             icmp_errors: 5,
             kernel_drops: 6,
             cpu: Some(Cpu { waited_share: 0.07, stolen_share: 0.01, pressed_share: Some(0.2) }),
+            host_drops: Some(DropCounts { interfaces: 7, backlog: 8, sockets: 9 }),
             clones: None,
         },
         agents: vec![agent("load-1", None), agent("<load-2>", Some("no word for 3 s"))],

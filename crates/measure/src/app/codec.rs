@@ -41,6 +41,11 @@ pub trait Codec: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
+    /// What a server is asked in clear before TLS begins; none where TLS comes first of all.
+    fn tls_upgrade(&self) -> Option<TlsUpgrade> {
+        None
+    }
+
     /// The framer of one socket's datagrams; none for an application that needs a stream.
     fn datagrams(&self) -> Option<Box<dyn DatagramFramer>> {
         None
@@ -257,6 +262,15 @@ pub struct Setting<'a> {
     pub authority: &'a str,
     /// Whether the stream is encrypted, which HTTP/2's requests say.
     pub is_tls: bool,
+}
+
+/// A question in clear whether a server speaks TLS, of protocols whose port TLS came to later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsUpgrade {
+    /// What is sent first of all.
+    pub request: &'static [u8],
+    /// The byte by which the server agrees. The handshake follows.
+    pub agreed: u8,
 }
 
 /// Credentials of a connection. They are no part of an application's text form, which goes into

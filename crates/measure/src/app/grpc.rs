@@ -1,5 +1,6 @@
-//! `grpc`: unary calls of gRPC over HTTP/2, always with the same message, whose bytes are given: this
-//! crate knows no `.proto`.
+//! `grpc`: calls of gRPC over HTTP/2, always with the same message, whose bytes are given: this crate
+//! knows no `.proto`. A call is unary or sends and receives streams: it is over with its status, however
+//! many messages come before that.
 //!
 //! | reply | outcome |
 //! |---|---|
@@ -24,11 +25,12 @@ use super::options::{Options, quoted};
 use super::reply::{ErrorCode, ErrorKind, Outcome};
 use super::requests_file::ReadFile;
 use crate::generator::Generator;
+use crate::quantity::parse_count;
 
 pub(super) const ENTRIES: &[Entry] = &[Entry {
     name: NAME,
     form: "grpc:PACKAGE.SERVICE/METHOD",
-    about: "unary calls of gRPC with a message of these bytes, many at a time on a connection",
+    about: "calls of gRPC, unary or of streams, with a message of these bytes, many at a time on a connection",
     options: &[OPTIONS],
     parse,
     carrier: Carrier::Stream,
@@ -46,6 +48,8 @@ struct Grpc {
     headers: Vec<String>,
     /// As its definition encodes it.
     message: Vec<u8>,
+    /// How often a call sends it: once in a unary call.
+    count: u32,
 }
 
 fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
@@ -60,10 +64,16 @@ fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
         (None, None, Some(base64)) => BASE64.decode(base64).map_err(|_| NOT_BASE64)?,
         _ => return Err(AppError::Together("grpc: message, hex and base64")),
     };
+    let count = match options.take("count")? {
+        Some(text) => parse_count(&text)
+            .map(|count| u32::try_from(count).unwrap_or(u32::MAX))
+            .map_err(|source| AppError::Quantity { option: "count", source })?,
+        None => 1,
+    };
     let (host, headers) = (options.take("host")?, options.take_all("header")?);
     options.finish(&[OPTIONS])?;
     let path = format!("/{}", path.strip_prefix('/').unwrap_or(path));
-    let grpc = Grpc { path, host, headers, message };
+    let grpc = Grpc { path, host, headers, message, count };
     grpc.check()?;
     Ok(Arc::new(grpc))
 }
@@ -110,6 +120,9 @@ impl Grpc {
         if self.message.len() > MESSAGE_BYTES_MAX {
             return Err(AppError::Grpc("a message has 4 MiB at most"));
         }
+        if (PREFIX_LEN + self.message.len()).saturating_mul(self.count as usize) > CALL_BYTES_MAX {
+            return Err(AppError::Grpc("the messages of a call have 16 MiB at most together"));
+        }
         Ok(())
     }
 
@@ -129,9 +142,10 @@ impl Grpc {
             http2::write_literal(name.as_bytes(), value.trim().as_bytes(), &mut head);
         }
         // Not compressed, and its length.
-        let mut body = vec![0];
-        body.extend_from_slice(&(self.message.len() as u32).to_be_bytes());
-        body.extend_from_slice(&self.message);
+        let mut message = vec![0];
+        message.extend_from_slice(&(self.message.len() as u32).to_be_bytes());
+        message.extend_from_slice(&self.message);
+        let body = message.repeat(self.count as usize);
         let mut request = Vec::new();
         http2::write_request(&head, &body, &mut request);
         request
@@ -165,6 +179,9 @@ impl fmt::Display for Grpc {
         f.write_str(&self.path[1..])?;
         if !self.message.is_empty() {
             write!(f, ",hex={}", encode_hex(&self.message))?;
+        }
+        if self.count != 1 {
+            write!(f, ",count={}", self.count)?;
         }
         let host = self.host.iter().map(|host| ("host", host));
         let mut options = host.chain(self.headers.iter().map(|header| ("header", header)));
@@ -235,6 +252,12 @@ const OPTIONS: &[AppOption] = &[
         example: "grpc:echo.Echo/Say,base64=CgJoaQ==",
     },
     AppOption {
+        name: "count",
+        form: "count=N",
+        about: "how often a call sends the message, where the method takes a stream; once by default",
+        example: "grpc:echo.Echo/Collect,message=hi,count=10",
+    },
+    AppOption {
         name: "host",
         form: "host=NAME",
         about: "the authority; the target's by default",
@@ -250,5 +273,9 @@ const OPTIONS: &[AppOption] = &[
 
 /// `content-type` in the static table of HTTP/2.
 const CONTENT_TYPE: u8 = 31;
+/// Before each message.
+const PREFIX_LEN: usize = 5;
+/// A call's messages are held once for all calls, and once for each that waits for a window.
+const CALL_BYTES_MAX: usize = 16 << 20;
 /// What gRPC's servers take where nobody has said more.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;

@@ -27,7 +27,7 @@
 //! | `redis:command=HSET {key} f {value}` | any command; `preload=` says how to fill the store for it | | |
 //! | `http:GET:/path?query`, `http:/path` | a page | HTTP/1.1 | not spoken |
 //! | `http2:GET:/path` | the same requests, as streams of HTTP/2 | frames and streams | not spoken |
-//! | `grpc:package.Service/Method,hex=0a05` | unary calls with one message | HTTP/2 and `grpc-status` | not spoken |
+//! | `grpc:package.Service/Method,hex=0a05` | calls, unary or of streams, with one message | HTTP/2 and `grpc-status` | not spoken |
 //! | `http:method=POST,path=/x,host=example.com,header=Accept: */*,body="a,b"` | any request | | |
 //!
 //! Invariant: an application prints in full, and its text form is read back as equal. Bytes of a
@@ -59,7 +59,7 @@ mod synthetic;
 
 pub use self::codec::{
     Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Session,
-    Setting, Write, WriteKey,
+    Setting, TlsUpgrade, Write, WriteKey,
 };
 pub use self::conversation::Conversation;
 pub use self::entry::{AppOption, Entry, Parse, Serves};

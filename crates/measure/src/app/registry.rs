@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::codec::{Carrier, Codec, DatagramFramer, Expected, Loader, Login, Preload};
+use super::codec::{Carrier, Codec, DatagramFramer, Expected, Loader, Login, Preload, TlsUpgrade};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::requests_file::ReadFile;
@@ -145,6 +145,11 @@ impl App {
     /// The name by which TLS agrees on the protocol: [`Codec::alpn`].
     pub fn alpn(&self) -> Option<&'static str> {
         self.codec.alpn()
+    }
+
+    /// What a server is asked in clear before TLS begins: [`Codec::tls_upgrade`].
+    pub fn tls_upgrade(&self) -> Option<TlsUpgrade> {
+        self.codec.tls_upgrade()
     }
 
     /// Service times of the requests: [`Codec::service_times`].

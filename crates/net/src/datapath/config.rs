@@ -103,6 +103,6 @@ pub struct UdpMetrics {
     pub gso_batches_refused: u64,
     /// ICMP errors that came back: nobody listens at the peer's port, no route there.
     pub icmp_errors: u64,
-    /// Receives that failed for a reason that came from the network or the device.
+    /// Receives that failed for a reason that came from the network or the device, but for ICMP errors.
     pub receive_errors: u64,
 }

@@ -141,8 +141,10 @@ fn failed(fd: BorrowedFd<'_>, account: &mut Account, error: io::Error) -> io::Re
         Some(libc::EAGAIN | libc::EINTR) => Ok(0),
         Some(libc::EBADF | libc::ENOTSOCK | libc::EFAULT | libc::EINVAL) => Err(error),
         _ => {
-            account.metrics.receive_errors += 1;
-            take_errors(fd, account, |_, _| ());
+            // Of a peer that is gone the queue says more, and counts it.
+            if take_errors(fd, account, |_, _| ()) == 0 {
+                account.metrics.receive_errors += 1;
+            }
             Ok(0)
         }
     }

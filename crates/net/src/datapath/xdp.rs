@@ -39,7 +39,7 @@ use self::headers::{IPV4_LEN, IPV6_LEN, Parsed, Refusal, UDP, UDP_LEN, Varying};
 use self::hops::{Found, Hops, Way, Whom};
 use self::interface::{Claim, Interface, MTU_MAX, PAYLOAD_AT};
 use self::kernel::KernelPort;
-use self::netlink::{Asker, Message, Question, Watch};
+use self::netlink::{Asker, Left, Message, Question, Watch};
 use super::udp::{SegmentedSend, UdpConfig, UdpMetrics};
 use super::{Datapath, Frame};
 use crate::stamps::{StampConfig, Stamps};
@@ -255,11 +255,11 @@ impl XdpPort {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
             found => found?,
         };
-        let mut count = 0;
+        let (mut count, mut has_more) = (0, false);
         for event in &events[..found] {
             let epoll::Event { flags, data } = *event;
             match data.u64() {
-                WATCH => self.hear(),
+                WATCH => has_more = self.hear(),
                 KERNEL => {
                     if flags.contains(epoll::EventFlags::ERR) {
                         self.kernel.take_errors();
@@ -276,25 +276,30 @@ impl XdpPort {
             }
         }
         self.looks_max = if count > 0 { LOOKS_MIN } else { (self.looks_max * 2).min(LOOKS_MAX) };
+        if has_more {
+            // A hundred neighbours answer at once, and until their news is read the kernel carries what is theirs.
+            self.looks = self.looks_max;
+        }
         Ok(count)
     }
 
-    /// Takes note of what the kernel tells of.
-    fn hear(&mut self) {
+    /// Takes note of what the kernel tells of; says whether it may have more to tell.
+    fn hear(&mut self) -> bool {
         let mut has_other_addresses = false;
         let hops = &mut self.hops;
-        let is_lossy = self.watch.poll(|message| {
+        let left = self.watch.poll(|message| {
             has_other_addresses |= message == Message::AddressesChanged;
             hops.handle(&message);
         });
-        if is_lossy {
+        if left == Left::Unknown {
             hops.forget_all();
             let _ = self.asker.ask(&Question::Links, |message| hops.handle(&message));
         }
-        if has_other_addresses || is_lossy {
+        if has_other_addresses || left == Left::Unknown {
             // What fails leaves packets to the kernel's socket.
             let _ = self.claim.direct(&mut self.asker);
         }
+        left == Left::More
     }
 
     /// The place of the way to a peer; `None` where it is not to be looked up now.
@@ -522,8 +527,8 @@ impl Datapath for XdpPort {
                 match detour {
                     Detour::Unresolved => {
                         self.ends.metrics.kernel_unresolved += 1;
-                        // The kernel will soon tell of the neighbour.
-                        self.looks_max = LOOKS_MIN;
+                        // The kernel has asked for the neighbour when this burst has left, and soon tells.
+                        self.looks_max = 1;
                     }
                     Detour::Elsewhere => self.ends.metrics.kernel_elsewhere += 1,
                 }

@@ -4,19 +4,23 @@
 //! |---|---|
 //! | a request for the switch, both servers' ways known | is placed on one, or cloned to two |
 //! | a response of a server | its load and its way are noted; it goes to the client, or is the slower of two and dropped |
-//! | a request to servers whose ways are not known yet | goes up to a socket of this host, counted |
+//! | a request to servers whose ways are not known yet, or one of which is out | goes up to a socket of this host, counted |
 //! | what is malformed, or comes from whom it cannot come | is dropped, counted by reason |
 //!
 //! Clients and servers are behind one interface. The way to a server is where its responses come from, so the
 //! first of them, whatever it answers, makes the program place there.
 //!
-//! Invariant: it decides as [`tailcut_proto::netclone::Switch`] whose servers are all in service.
+//! User space deals with the pairs of a server that does not answer: it forgets the way there
+//! ([`XdpCloner::forget_way`]), until the server answers what user space has tried it with.
+//!
+//! Invariant: it decides as [`tailcut_proto::netclone::Switch`] whose servers are all in service. What is attached is
+//! detached when this is dropped, or its process killed.
 
 mod layout;
 
 use std::io;
 use std::net::SocketAddrV4;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tailcut_proto::netclone::{Fallback, pair};
 use tailcut_wire::netclone::{SEQ_MAX, SERVERS_MAX};
@@ -39,6 +43,19 @@ pub struct ClonerConfig {
     /// The id of the first request, 1 to 100,000,000, and the bits of `tidx` above the lowest towards servers. At
     /// random in service, so that responses to an earlier run's requests are told.
     pub first: (u32, u32),
+}
+
+/// What the program knows of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClonerServer {
+    /// Requests placed there, without clones. Wraps.
+    pub asked: u32,
+    /// Responses from there, without those that went up. Wraps.
+    pub answered: u32,
+    /// What waits there, as it has reported last.
+    pub load: u32,
+    /// The way there is known.
+    pub has_way: bool,
 }
 
 /// A loaded program and its memory.
@@ -91,12 +108,7 @@ impl XdpCloner {
         set(cloner::SERVERS_LEN, count);
         set(cloner::GROUPS_LEN, count * (count - 1));
         for (index, addr) in config.servers.iter().enumerate() {
-            let at = cloner::SERVERS + index * server::BYTES;
-            set(at + server::IP, ip_word(*addr));
-            let [one, two] = addr.port().to_be_bytes();
-            set(at + server::PORT, u32::from_ne_bytes([one, two, 0, 0]));
-            set(at + server::LOAD, 0);
-            set(at + server::INTERFACE, 0);
+            self.replace(index, *addr);
         }
         // Two pairs fill a word.
         for word in 0..cloner::GROUPS_MAX / 2 {
@@ -109,6 +121,55 @@ impl XdpCloner {
             set(cloner::PAIRS + 4 * word, u32::from_ne_bytes([a, b, c, d]));
         }
         Ok(())
+    }
+
+    /// Puts a server in the place of the one of this id; the way to it is not known until it answers.
+    /// Panics for an id above 15.
+    pub fn replace(&self, index: usize, addr: SocketAddrV4) {
+        let [one, two] = addr.port().to_be_bytes();
+        // Nothing is placed there while this changes.
+        self.set_out(index, true);
+        for (field, value) in [
+            (server::INTERFACE, 0),
+            (server::IP, ip_word(addr)),
+            (server::LOAD, 0),
+            (server::ASKED, 0),
+            (server::ANSWERED, 0),
+        ] {
+            self.word(index, field).store(value, Ordering::Relaxed);
+        }
+        let port = u32::from_ne_bytes([one, two, 0, 0]);
+        self.word(index, server::PORT).store(port, Ordering::Release);
+    }
+
+    /// Leaves the pairs of a server to user space, or takes them back. Panics for an id above 15.
+    pub fn set_out(&self, index: usize, is_out: bool) {
+        let word = self.word(index, server::PORT);
+        let [one, two, ..] = word.load(Ordering::Relaxed).to_ne_bytes();
+        let [low, high] = u16::from(is_out).to_ne_bytes();
+        word.store(u32::from_ne_bytes([one, two, low, high]), Ordering::Release);
+    }
+
+    /// Leaves the pairs of a server to user space until it answers. Panics for an id above 15.
+    pub fn forget_way(&self, index: usize) {
+        self.word(index, server::INTERFACE).store(0, Ordering::Release);
+    }
+
+    /// What the program knows of a server. Panics for an id above 15.
+    pub fn server(&self, index: usize) -> ClonerServer {
+        let read = |field| self.word(index, field).load(Ordering::Relaxed);
+        ClonerServer {
+            // First, so that an answer is not of what is not counted.
+            answered: self.word(index, server::ANSWERED).load(Ordering::Acquire),
+            asked: read(server::ASKED),
+            load: read(server::LOAD),
+            has_way: read(server::INTERFACE) != 0,
+        }
+    }
+
+    fn word(&self, index: usize, field: usize) -> &AtomicU32 {
+        assert!(index < SERVERS_MAX as usize, "ids end at 15");
+        self.memory.word(cloner::SERVERS + index * server::BYTES + field)
     }
 
     /// Attaches the program to an interface of this thread's network namespace.

@@ -178,6 +178,15 @@ impl Object {
         self.map(map)?.remove(key)
     }
 
+    /// How many keys a map has now; a system call for each.
+    ///
+    /// # Errors
+    ///
+    /// NotFound for a map that it has not; else what the kernel says.
+    pub fn keys_len(&self, map: &str) -> io::Result<usize> {
+        self.map(map)?.len()
+    }
+
     /// The programs' global variables, as memory that this process shares with them.
     ///
     /// # Errors

@@ -179,6 +179,15 @@ impl XdpRouter {
         std::array::from_fn(|index| (0..CPUS_MAX).map(|at| cpu(at, index)).sum())
     }
 
+    /// Addresses of servers and routers that the program knows; a system call for each.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn peers_len(&self) -> io::Result<usize> {
+        self.object.keys_len(PEERS)
+    }
+
     /// Runs the program on a packet, as [`Object::test`].
     ///
     /// # Errors

@@ -29,12 +29,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
-use tailcut_proto::node::Time;
+use tailcut_proto::node::{Node, Time};
 
 use self::link::{Buffers, Link, Phase, Reading};
 use self::table::Table;
 pub use self::tls::{TlsClient, TlsServer, Verification};
-use crate::driver::Wait;
+use crate::datapath::Datapath;
+use crate::driver::{Driver, Wait, Woken};
 use crate::poller::{DIRECT_MAX, Interest, Poller, Ready, Turns};
 use crate::stamps::{SentStamp, StampConfig, Stamps};
 pub use crate::waker::Waker;
@@ -547,7 +548,8 @@ impl Streams {
     }
 
     /// Tells `f` what has happened, and returns how often, without waiting: for an owner who waits for
-    /// other descriptors too, by [`Streams::as_fd`](AsFd::as_fd), until [`Streams::next_deadline`].
+    /// a driver too, by [`Streams::wait_with`], or for other descriptors, by [`Streams::as_fd`](AsFd::as_fd), until
+    /// [`Streams::next_deadline`].
     ///
     /// # Errors
     ///
@@ -558,6 +560,22 @@ impl Streams {
         F: FnMut(&mut Connection<'_>, Event<'_>),
     {
         self.turn(false, &mut f)
+    }
+
+    /// Passes the time as [`Driver::wait`] does, until there is something to do for a driver or here, and tells for
+    /// which: both are waited for and asked in one call of the kernel. Wait so with one driver alone.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says of the descriptors, and when it lacks memory.
+    #[inline]
+    pub fn wait_with<N: Node, D: Datapath>(
+        &mut self,
+        driver: &mut Driver<N, D>,
+        until: Option<Time>,
+    ) -> io::Result<Woken> {
+        let until = self.next_deadline().into_iter().chain(until).min();
+        driver.wait_by(until, |fds, timeout_ns| self.poller.sleep_among(fds, timeout_ns))
     }
 
     /// When [`Streams::look`] has something to tell though no descriptor is ready.
@@ -736,7 +754,9 @@ impl Streams {
     {
         let mut events = 0;
         for _ in 0..ACCEPTS_MAX {
-            let accepted = match self.listeners[index].socket.accept() {
+            // What was ready when a sleep ended may have been closed since.
+            let Some(listener) = self.listeners.get(index) else { break };
+            let accepted = match listener.socket.accept() {
                 Ok((socket, peer)) => peer.as_socket().map(|peer| (socket, peer)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) => {

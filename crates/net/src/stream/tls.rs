@@ -27,6 +27,17 @@ pub struct TlsClient {
     /// Sent to the server (SNI) and looked for in its certificate; `None` stands for the address
     /// that is connected to.
     name: Option<ServerName<'static>>,
+    /// What is asked in clear before the handshake.
+    upgrade: Option<Upgrade>,
+}
+
+/// A question in clear whether a server speaks TLS.
+#[derive(Clone, Copy, Debug)]
+struct Upgrade {
+    /// What the client sends, and nothing before it.
+    request: &'static [u8],
+    /// The byte by which the server agrees, and says no more.
+    agreed: u8,
 }
 
 /// The verification of the server's certificate.
@@ -58,7 +69,7 @@ impl TlsClient {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Unverified::new()))
             }
         };
-        Ok(Self { config: Arc::new(builder.with_no_client_auth()), name })
+        Ok(Self { config: Arc::new(builder.with_no_client_auth()), name, upgrade: None })
     }
 
     /// Offers these protocols, the most wanted first (ALPN). A server that takes part in ALPN and has
@@ -69,10 +80,20 @@ impl TlsClient {
         self
     }
 
+    /// Asks in clear first, as protocols do whose port TLS came to later, and begins the handshake
+    /// once the server has answered by the byte `agreed`. Any other answer ends the connection with
+    /// [`Reason::Tls`](super::Reason::Tls).
+    #[must_use]
+    pub fn with_upgrade(mut self, request: &'static [u8], agreed: u8) -> Self {
+        self.upgrade = Some(Upgrade { request, agreed });
+        self
+    }
+
     pub(super) fn session(&self, to: SocketAddr) -> io::Result<Session> {
         let name = self.name.clone().unwrap_or_else(|| ServerName::IpAddress(to.ip().into()));
         let connection = ClientConnection::new(self.config.clone(), name).map_err(invalid)?;
-        Ok(Session::new(connection.into()))
+        let clear = self.upgrade.map_or(Clear::Over, Clear::ToAsk);
+        Ok(Session { clear, ..Session::new(connection.into()) })
     }
 }
 
@@ -113,13 +134,25 @@ pub(super) struct Session {
     pub(super) plain: Vec<u8>,
     /// The end of the handshake has been told.
     is_told: bool,
+    /// What comes before TLS.
+    clear: Clear,
+}
+
+/// How far a session is before TLS.
+#[derive(Clone, Copy, Debug)]
+enum Clear {
+    ToAsk(Upgrade),
+    /// The server's byte is awaited.
+    Asked(Upgrade),
+    /// All bytes are TLS's.
+    Over,
 }
 
 impl Session {
     fn new(mut connection: rustls::Connection) -> Self {
         // The link bounds what it gives at a time.
         connection.set_buffer_limit(None);
-        Self { connection, plain: Vec::new(), is_told: false }
+        Self { connection, plain: Vec::new(), is_told: false, clear: Clear::Over }
     }
 
     /// The handshake has been completed since the last call that said so.
@@ -131,6 +164,15 @@ impl Session {
 
     /// Takes bytes from the socket, as many as it can at a time, and takes them off `bytes`.
     pub(super) fn take(&mut self, bytes: &mut &[u8]) -> Result<Taken, rustls::Error> {
+        if let Clear::Asked(Upgrade { agreed, .. }) = self.clear {
+            let (first, rest) = bytes.split_at(bytes.len().min(1));
+            if first != [agreed] {
+                return Err(rustls::Error::General("the server has none".to_owned()));
+            }
+            *bytes = rest;
+            self.clear = Clear::Over;
+            return Ok(Taken { plain_len: 0, is_end: false });
+        }
         // A slice never fails to be read, and what is read out after each call keeps the buffer
         // from filling.
         let _ = self.connection.read_tls(bytes);
@@ -146,6 +188,15 @@ impl Session {
     /// Seals what the owner has written, once the handshake permits it, and appends all that is to
     /// be sent to `out`.
     pub(super) fn seal(&mut self, out: &mut Vec<u8>) {
+        match self.clear {
+            Clear::ToAsk(upgrade) => {
+                out.extend_from_slice(upgrade.request);
+                self.clear = Clear::Asked(upgrade);
+                return;
+            }
+            Clear::Asked(_) => return,
+            Clear::Over => {}
+        }
         if !self.connection.is_handshaking() && !self.plain.is_empty() {
             // Without a limit the writer takes everything.
             let written = self.connection.writer().write(&self.plain).unwrap_or(0);
@@ -159,7 +210,11 @@ impl Session {
 
     /// TLS itself has something to send.
     pub(super) fn wants_write(&self) -> bool {
-        self.connection.wants_write()
+        match self.clear {
+            Clear::ToAsk(_) => true,
+            Clear::Asked(_) => false,
+            Clear::Over => self.connection.wants_write(),
+        }
     }
 
     /// Announces the end, so that the peer can tell it from an attack that cuts the stream.

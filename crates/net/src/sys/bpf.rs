@@ -122,6 +122,27 @@ impl Map {
         bpf(MAP_DELETE_ELEM, &mut self.element(key, &[])).map(|_| ())
     }
 
+    /// How many keys it has now; a system call for each.
+    pub(crate) fn len(&self) -> io::Result<usize> {
+        let (mut key, mut next) = (Vec::new(), vec![0; self.key_bytes as usize]);
+        for count in 0.. {
+            let mut question = MapElement {
+                map: self.fd.as_raw_fd(),
+                padding: 0,
+                // The first comes after none.
+                key: if count == 0 { 0 } else { key.as_ptr() as u64 },
+                value: next.as_mut_ptr() as u64,
+                flags: 0,
+            };
+            match bpf(MAP_GET_NEXT_KEY, &mut question) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(count),
+                found => _ = found?,
+            }
+            key.clone_from(&next);
+        }
+        unreachable!("a map has an end")
+    }
+
     fn element(&self, key: &[u8], value: &[u8]) -> MapElement {
         assert_eq!(key.len(), self.key_bytes as usize, "the map's keys have another length");
         MapElement {
@@ -334,6 +355,7 @@ struct MapInfo {
 // Of <linux/bpf.h>.
 const MAP_CREATE: libc::c_int = 0;
 const MAP_UPDATE_ELEM: libc::c_int = 2;
+const MAP_GET_NEXT_KEY: libc::c_int = 4;
 const MAP_DELETE_ELEM: libc::c_int = 3;
 pub(super) const PROG_LOAD: libc::c_int = 5;
 const MAP_TYPE_HASH: u32 = 1;

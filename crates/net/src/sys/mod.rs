@@ -8,6 +8,7 @@ mod address;
 mod bpf;
 mod completions;
 mod control;
+pub(crate) mod epoll;
 mod lane;
 mod loan;
 mod mapping;

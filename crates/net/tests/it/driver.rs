@@ -11,7 +11,7 @@ use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::raw::RawPort;
 use tailcut_net::udp::{SegmentedSend, UdpPort};
-use tailcut_proto::node::{Source, Transmit};
+use tailcut_proto::node::{Node, Path, Source, Time, Transmit};
 
 use crate::toy::{self, Alarm, Echo, PATIENCE_NS, Pinger, V4, V6};
 
@@ -153,6 +153,50 @@ fn several_nodes_share_a_thread() {
         }
     }
     assert!((0..5).all(|index| servers.node(index).received >= 100));
+}
+
+/// A node that notes when it was given a datagram, and when it was done with it.
+#[derive(Default)]
+struct Noting {
+    handled: Vec<(Time, Time)>,
+}
+
+impl Node for Noting {
+    fn handle_datagram(&mut self, now: Time, _: Path, _: &mut [u8]) {
+        self.handled.push((now, Clock.now()));
+    }
+
+    fn handle_timeout(&mut self, _: Time) {}
+
+    fn poll_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn poll_transmit(&mut self, _: Time, _: &mut [u8]) -> Option<Transmit> {
+        None
+    }
+}
+
+#[test]
+fn a_burst_has_no_time_before_the_burst_of_another_port_was_read() {
+    let mut driver = Driver::new(Wait::BusyPoll).expect("a driver");
+    let mut sender = toy::port(V4, SegmentedSend::On);
+    for _ in 0..2 {
+        driver.add(Noting::default(), toy::port(V4, SegmentedSend::On), None);
+    }
+    // Both are there in one turn unless the kernel puts one off.
+    for _ in 0..100 {
+        for index in 0..2 {
+            sender.send(&Transmit::single(driver.port(index).local_address(), 2), b"hi");
+        }
+        let turn = driver.turn().expect("a turn");
+        let handled = [0, 1].map(|index| std::mem::take(&mut driver.node_mut(index).handled));
+        if let [[first], [second]] = handled.each_ref().map(Vec::as_slice) {
+            assert!(second.0 >= first.1 && turn.now >= second.0, "{first:?} {second:?} {turn:?}");
+            return;
+        }
+    }
+    panic!("two datagrams are never there at once");
 }
 
 #[test]

@@ -20,6 +20,8 @@ mod streams;
 mod toy;
 mod udp;
 mod veth;
+#[cfg(feature = "tcp")]
+mod waits;
 mod xdp;
 mod xdp_calls;
 mod xdp_cloner;

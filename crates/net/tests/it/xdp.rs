@@ -207,17 +207,13 @@ fn many_peers_are_answered_each() {
         clients.add(pinger, udp(&hosts.near, &format!("10.77.0.{last}")), None);
     }
     let deadline = Clock.now() + PATIENCE_NS;
-    // In some runs most of the first replies go by the kernel, since its answers are heard later; so the
-    // share of these is not asserted, but that it ends.
-    while (0..100).any(|index| clients.node(index).completed < 50)
-        || metrics(&server).direct_out <= 4_000
-    {
+    while (0..100).any(|index| clients.node(index).completed < 50) {
         server.turn().expect("a turn");
         clients.turn().expect("a turn");
         assert!(Clock.now() < deadline, "each is answered: {:?}", metrics(&server));
     }
     let found = metrics(&server);
-    assert!(found.lookups >= 100, "{found:?}");
+    assert!(found.lookups >= 100 && found.direct_out > 4_000, "{found:?}");
     // All have been heard by now: at most one reply of each peer may still be on its old way.
     let unresolved = found.kernel_unresolved;
     while metrics(&server).direct_out <= 8_000 {
@@ -327,10 +323,22 @@ fn a_warm_turn_allocates_nothing() {
     let Some(hosts) = VethPair::create() else { return };
     let ends = (xdp(&hosts.far, FAR), xdp(&hosts.near, NEAR));
     let (mut server, mut client) = exchange(ends, 64, (5_000, 64));
-    let counted = allocation_counter::measure(|| {
-        turn_until(&mut server, &mut client, |_, client| client.completed >= 50_000);
-    });
-    assert_eq!(counted.count_total, 0);
+    // Where the kernel tells of a change, as of an address that has passed duplicate detection some
+    // seconds after its interface came up, ways are looked up again: those turns are not warm.
+    let asked = |server: &Driver<Echo>, client: &Driver<Pinger>| {
+        [metrics(server), metrics(client)].map(|found| (found.lookups, found.ways_flushed))
+    };
+    for _ in 0..10 {
+        let before = asked(&server, &client);
+        let completed_min = client.node(0).completed + 10_000;
+        let counted = allocation_counter::measure(|| {
+            turn_until(&mut server, &mut client, |_, client| client.completed >= completed_min);
+        });
+        if asked(&server, &client) == before {
+            return assert_eq!(counted.count_total, 0);
+        }
+    }
+    panic!("ways are looked up again and again: {:?}", asked(&server, &client));
 }
 
 #[test]

@@ -112,6 +112,21 @@ pub enum SwitchError {
         /// The address.
         addr: SocketAddr,
     },
+    /// No server has this address.
+    #[error("there is no server at {addr}")]
+    Unknown {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// All others are drained, and somebody must have the requests.
+    #[error("{addr} is the last server that is not drained")]
+    Last {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The clients' groups count as many servers as there were at the start.
+    #[error("a NetClone switch has as many servers as at its start: remove one first")]
+    NoId,
 }
 
 const SECOND: u64 = 1_000_000_000;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | a request | the pair of its group reports nobody waiting | cloned: marked, one copy to each |
 //! | a request | otherwise | to the first of the pair, or with RackSched to the one where less wait |
-//! | a request | servers of the pair are out | to the other, or to the next that is in service |
+//! | a request | servers of the pair are out or drained | to the other, or to the next that is in service |
 //! | a response | its server is ours | its load is noted |
 //! | a response | its id and its epoch are ours too | judged |
 //! | a response of a clone | the other copy's has passed | dropped: filtered |
@@ -24,6 +24,12 @@
 //! unanswered for `silent_ns` and others than it have answered meanwhile, and tried again. So a
 //! network that pauses takes nobody out, and one server is always left.
 //!
+//! Servers may be drained while the switch runs. Their number and ids are part of the format's groups, so that a server
+//! can only come under the id of one that was removed.
+//!
+//! A data plane before the switch may place what it can alone, by the same servers: what it has placed and heard the
+//! switch is told ([`Switch::note_elsewhere`]), and decides who is out.
+//!
 //! Invariant: a response goes to the client of its request alone, once for each copy; no first
 //! response is dropped for another id's.
 
@@ -37,8 +43,8 @@ use tailcut_wire::netclone::{CloneMark, Header, Malformed, Op, Packet, SEQ_MAX};
 use zerocopy::FromBytes;
 
 pub use self::config::{Fallback, SwitchConfig, SwitchError};
-use self::state::Server;
 pub use self::state::pair;
+use self::state::{Leave, Server};
 use crate::node::{Node, Path, Source, Time, Transmit, is_unanswerable};
 use crate::policy::Draws;
 use crate::reply_filter::{ReplyFilter, Verdict};
@@ -131,10 +137,25 @@ pub struct SwitchServer {
     pub load: u32,
     /// It is taken out, because it does not answer.
     pub is_silent: bool,
+    /// It is to get nothing.
+    pub is_drained: bool,
+    /// And another may have its id.
+    pub is_removed: bool,
     /// Requests sent there, clones among them.
     pub placed: u64,
     /// Responses that it has sent.
     pub answered: u64,
+}
+
+/// What a data plane before the switch has done about a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Requests that it has placed there, without clones.
+    pub asked: u32,
+    /// Responses that it has seen of the server.
+    pub answered: u32,
+    /// Requests that wait there, as the last of them said.
+    pub load: u32,
 }
 
 impl Switch {
@@ -170,6 +191,74 @@ impl Switch {
     /// The servers as they are now, by their ids.
     pub fn servers(&self) -> impl Iterator<Item = SwitchServer> + '_ {
         self.servers.iter().map(Server::status)
+    }
+
+    /// Takes note of what a data plane before this node has placed on a server, by its id, and heard of it
+    /// since the last call. Panics for an id that no server has.
+    pub fn note_elsewhere(&mut self, now: Time, id: usize, heard: Elsewhere) {
+        self.metrics.servers_returned += u64::from(self.servers[id].note_elsewhere(now, heard));
+        if heard.answered > 0 {
+            self.answered_at = now;
+        }
+    }
+
+    /// Gives a server nothing more, until it is resumed.
+    ///
+    /// # Errors
+    ///
+    /// For an address that no server has, and for the last that is not drained.
+    pub fn drain_server(&mut self, addr: SocketAddr) -> Result<(), SwitchError> {
+        self.leave(addr, Leave::Drained)
+    }
+
+    /// Gives a drained server requests again.
+    ///
+    /// # Errors
+    ///
+    /// For an address that no server has.
+    pub fn resume_server(&mut self, addr: SocketAddr) -> Result<(), SwitchError> {
+        self.server_mut(addr)?.leave = None;
+        Ok(())
+    }
+
+    /// Gives a server nothing more, and its id to the next that is added. What it answers still passes until then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Switch::drain_server`].
+    pub fn remove_server(&mut self, addr: SocketAddr) -> Result<(), SwitchError> {
+        self.leave(addr, Leave::Removed)
+    }
+
+    /// Takes a server into service, under the id of the first that was removed, which it must send; returns it.
+    ///
+    /// # Errors
+    ///
+    /// For an address that a server has, and where none was removed.
+    pub fn add_server(&mut self, addr: SocketAddr) -> Result<usize, SwitchError> {
+        if self.server_mut(addr).is_ok() {
+            return Err(SwitchError::Exists { addr });
+        }
+        let is_free = |server: &Server| server.leave == Some(Leave::Removed);
+        let id = self.servers.iter().position(is_free).ok_or(SwitchError::NoId)?;
+        self.servers[id] = Server::new(addr);
+        Ok(id)
+    }
+
+    fn leave(&mut self, addr: SocketAddr, leave: Leave) -> Result<(), SwitchError> {
+        self.server_mut(addr)?;
+        if !self.servers.iter().any(|server| server.leave.is_none() && server.addr != addr) {
+            return Err(SwitchError::Last { addr });
+        }
+        self.server_mut(addr)?.leave = Some(leave);
+        Ok(())
+    }
+
+    /// A server that was not removed.
+    fn server_mut(&mut self, addr: SocketAddr) -> Result<&mut Server, SwitchError> {
+        let known =
+            |server: &&mut Server| server.addr == addr && server.leave != Some(Leave::Removed);
+        self.servers.iter_mut().find(known).ok_or(SwitchError::Unknown { addr })
     }
 
     /// Nothing waits to be sent.
@@ -226,8 +315,11 @@ impl Switch {
             (false, true) => (second, second),
             (false, false) => {
                 let mut others = (first + 1..first + count).map(|at| at % count);
-                let other = others.find(|&at| in_service(&self.servers[at]));
-                let other = other.expect("who has answered last is in service");
+                // Who has answered last may be drained: then one that is silent must do.
+                let other = others
+                    .find(|&at| in_service(&self.servers[at]))
+                    .or_else(|| (0..count).find(|&at| self.servers[at].leave.is_none()))
+                    .expect("the last server is not drained");
                 (other, other)
             }
         }

@@ -6,16 +6,17 @@
 //! | in service | it has, but nobody has answered | in service: its time begins anew |
 //! | out | a trial's time comes | one request goes there |
 //! | out | it answers | in service |
+//! | any | it is drained, or removed | gets nothing, until it is resumed, or another is added under its id |
 //!
 //! A response names no request that was placed, and a clone may rightly have none. So what counts
 //! is the oldest original since the last answer of any kind.
 //!
-//! Invariant: who has answered last is in service.
+//! Invariant: who has answered last is in service, unless it is drained.
 
 use std::net::SocketAddr;
 
-use super::SwitchServer;
 use super::config::SwitchConfig;
+use super::{Elsewhere, SwitchServer};
 use crate::node::Time;
 
 /// A server.
@@ -29,15 +30,26 @@ pub(super) struct Server {
     asked_at: Option<Time>,
     /// When it was taken out or last tried, while it is out.
     tried_at: Option<Time>,
+    /// Why it is to get nothing, if it is not.
+    pub(super) leave: Option<Leave>,
     /// Requests sent there.
     placed: u64,
     /// Responses from there.
     answered: u64,
 }
 
+/// Why a server is to get nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leave {
+    /// For now.
+    Drained,
+    /// Its id is free.
+    Removed,
+}
+
 impl Server {
     pub(super) fn new(addr: SocketAddr) -> Self {
-        Self { addr, load: 0, asked_at: None, tried_at: None, placed: 0, answered: 0 }
+        Self { addr, load: 0, asked_at: None, tried_at: None, leave: None, placed: 0, answered: 0 }
     }
 
     pub(super) fn status(&self) -> SwitchServer {
@@ -45,6 +57,8 @@ impl Server {
             addr: self.addr,
             load: self.load,
             is_silent: self.tried_at.is_some(),
+            is_drained: self.leave.is_some(),
+            is_removed: self.leave == Some(Leave::Removed),
             placed: self.placed,
             answered: self.answered,
         }
@@ -52,7 +66,8 @@ impl Server {
 
     /// True if it gets requests now: one that is out gets one for each trial.
     pub(super) fn is_in_service(&self, now: Time, config: &SwitchConfig) -> bool {
-        self.tried_at.is_none_or(|at| now >= at.saturating_add(config.trial_interval_ns))
+        self.leave.is_none()
+            && self.tried_at.is_none_or(|at| now >= at.saturating_add(config.trial_interval_ns))
     }
 
     pub(super) fn note_sent(&mut self, now: Time, is_original: bool) {
@@ -70,6 +85,20 @@ impl Server {
         self.answered += 1;
         self.asked_at = None;
         self.tried_at.take().is_some()
+    }
+
+    /// Takes note of what a data plane before the switch has placed there and heard of it since the last call;
+    /// whether it was out.
+    pub(super) fn note_elsewhere(&mut self, now: Time, heard: Elsewhere) -> bool {
+        self.placed += u64::from(heard.asked);
+        if heard.answered > 0 {
+            self.answered += u64::from(heard.answered) - 1;
+            return self.note_answer(heard.load);
+        }
+        if heard.asked > 0 && self.tried_at.is_none() {
+            self.asked_at.get_or_insert(now);
+        }
+        false
     }
 
     /// When it will have left an original unanswered for too long.

@@ -320,3 +320,80 @@ fn a_switch_without_servers_or_with_too_many_is_refused() {
     let twice = SwitchConfig { servers: vec![server(0); 2], ..SwitchConfig::default() };
     assert_eq!(Switch::new(0, twice).err(), Some(SwitchError::Exists { addr: server(0) }));
 }
+
+/// Where requests of each pair of three servers go.
+fn placed_on(bench: &mut Bench) -> Vec<SocketAddr> {
+    let mut placed: Vec<SocketAddr> = (1..=6)
+        .flat_map(|group| bench.send(client(0), request(group, 0)))
+        .map(|(to, _)| to)
+        .collect();
+    placed.sort();
+    placed.dedup();
+    placed
+}
+
+#[test]
+fn a_drained_server_gets_nothing_until_it_is_resumed() {
+    let mut bench = Bench::new(3, |_| {});
+    bench.switch.drain_server(server(1)).unwrap();
+    assert_eq!(placed_on(&mut bench), [server(0), server(2)]);
+    bench.switch.resume_server(server(1)).unwrap();
+    assert_eq!(placed_on(&mut bench), [server(0), server(1), server(2)]);
+}
+
+#[test]
+fn the_last_server_is_not_drained() {
+    let mut bench = Bench::new(2, |_| {});
+    bench.switch.drain_server(server(0)).unwrap();
+    let last = SwitchError::Last { addr: server(1) };
+    assert_eq!(bench.switch.drain_server(server(1)), Err(last));
+    assert_eq!(bench.switch.remove_server(server(1)), Err(last));
+    let unknown = SwitchError::Unknown { addr: server(7) };
+    assert_eq!(bench.switch.drain_server(server(7)), Err(unknown));
+    assert_eq!(placed_on(&mut bench), [server(1)]);
+}
+
+#[test]
+fn a_server_comes_under_the_id_of_one_that_was_removed() {
+    let mut bench = Bench::new(3, |_| {});
+    assert_eq!(bench.switch.add_server(server(9)), Err(SwitchError::NoId));
+    bench.switch.remove_server(server(1)).unwrap();
+    assert_eq!(placed_on(&mut bench), [server(0), server(2)]);
+    assert_eq!(bench.switch.add_server(server(0)), Err(SwitchError::Exists { addr: server(0) }));
+    assert_eq!(bench.switch.add_server(server(9)), Ok(1));
+    assert_eq!(placed_on(&mut bench), [server(0), server(2), server(9)]);
+    let header = Header { op: 1.into(), sid: 1.into(), ..Header::default() };
+    bench.send(server(1), header);
+    assert_eq!(bench.switch.metrics().replies_stranger, 1, "its id is another's");
+}
+
+/// While all others are silent and who answers is drained, requests go to one that may come back.
+#[test]
+fn a_server_that_may_come_back_gets_what_nobody_else_may_have() {
+    let mut bench = Bench::new(2, |_| {});
+    bench.switch.note_elsewhere(0, 0, Elsewhere { asked: 1, ..Elsewhere::default() });
+    bench.switch.note_elsewhere(MS, 1, Elsewhere { asked: 1, answered: 1, load: 0 });
+    bench.switch.handle_timeout(1_001 * MS);
+    bench.now = 1_002 * MS;
+    bench.switch.drain_server(server(1)).unwrap();
+    assert_eq!(placed_on(&mut bench), [server(0)]);
+}
+
+#[test]
+fn what_a_data_plane_has_heard_decides_who_is_out() {
+    let mut bench = Bench::new(2, |_| {});
+    let asked = Elsewhere { asked: 3, ..Elsewhere::default() };
+    let answered = Elsewhere { asked: 3, answered: 3, load: 2 };
+    let is_silent =
+        |bench: &Bench| bench.switch.servers().map(|server| server.is_silent).collect::<Vec<_>>();
+    bench.switch.note_elsewhere(0, 0, asked);
+    bench.switch.note_elsewhere(500 * MS, 1, answered);
+    assert_eq!(bench.switch.poll_timeout(), Some(1_000 * MS));
+    bench.switch.handle_timeout(1_000 * MS);
+    assert_eq!(is_silent(&bench), [true, false]);
+    bench.switch.note_elsewhere(1_001 * MS, 0, answered);
+    assert_eq!(is_silent(&bench), [false, false]);
+    let servers: Vec<_> = bench.switch.servers().collect();
+    assert_eq!((servers[0].placed, servers[0].answered, servers[0].load), (6, 3, 2));
+    assert_eq!(bench.switch.metrics().servers_returned, 1);
+}

@@ -12,7 +12,7 @@ use super::shared::Shared;
 use crate::node::{Path, Time};
 use crate::peer::limits::Serving;
 use crate::peer::once::Memory;
-use crate::peer::table::PeerId;
+use crate::peer::table::{PeerId, SessionPlace};
 use crate::peer::validation::Refusal;
 use crate::sealed::EndpointSeal;
 
@@ -69,16 +69,16 @@ impl Server {
         if let Some((_, reason)) = unfit.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Refusal::Drop(reason));
         }
-        let token = header.token.get();
-        let rpc_id = RpcId(header.rpc_id.get());
+        let (token, rpc_id) = (header.token.get(), RpcId(header.rpc_id.get()));
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
         let overload = self.overload(now, header, serving);
-        if packet.count > 1
-            && packet.is_routed()
-            && !self.is_shown(path.peer, (token, sender), serving)
+        if shared.is_unnamed()
+            || packet.count > 1
+                && packet.is_routed()
+                && !self.is_shown(path.peer, (token, sender), serving)
         {
-            // Nothing of a long request is kept of an address that may be forged: its rest would
-            // never come.
+            // What is for nobody may run elsewhere too. And nothing of a long request is kept of an
+            // address that may be forged: its rest would never come.
             return Err(Refusal::Validate);
         }
         let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
@@ -101,9 +101,8 @@ impl Server {
         let serving = &shared.config.serving;
         let is_stopping = self.is_stopping(now, packet);
         let is_full = is_stopping || self.is_full(client, len, packet.count > 1, serving);
-        let known_since = self.clients[session].known_since;
         match self.clients[session].once.recall(rpc_id.sequence()) {
-            Memory::Fresh if may_predate(now, header, (known_since, serving.transit_ns_max)) => {
+            Memory::Fresh if self.may_predate(now, header, session, shared) => {
                 return Err(Refusal::Drop(DropReason::Uncertain));
             }
             // A request of several packets is taken when it is complete. One that is refused is
@@ -147,6 +146,19 @@ impl Server {
         } else {
             Err(Refusal::Drop(DropReason::Uncertain))
         }
+    }
+
+    /// True if a request that must not run twice may have run, and its session was not known then. Where packets
+    /// are sealed, that has been told by when the session began.
+    fn may_predate(
+        &self,
+        now: Time,
+        header: &RequestHeader,
+        session: SessionPlace,
+        shared: &Shared,
+    ) -> bool {
+        let known = (self.clients[session].known_since, shared.config.serving.transit_ns_max);
+        shared.seal.is_none() && may_predate(now, header, known)
     }
 
     /// Refusal of what there is no room for: what a server can tell of a session that it does not
@@ -243,15 +255,14 @@ impl Server {
         refusal: Refusal,
         shared: &mut Shared,
     ) {
-        let Asked { rid, rpc_id, clock_us } = asked;
         match refusal {
             Refusal::Drop(reason) => {
                 shared.metrics.drop(reason);
-                self.queue_control(Control::Drop { to, rid, rpc_id, reason }, shared);
+                self.queue_control(Control::Drop { to, asked, reason }, shared);
             }
             Refusal::Validate => {
                 shared.metrics.validations += 1;
-                self.queue_control(Control::Validate { to, rid, rpc_id, clock_us }, shared);
+                self.queue_control(Control::Validate { to, asked }, shared);
             }
         }
     }

@@ -121,6 +121,8 @@ pub(super) struct Slot {
 pub(super) struct Recovery {
     /// When packet 0 first went out; 0 before.
     pub(super) first_sent_at: Time,
+    /// Packet 0 has gone out more than once, or to another one.
+    pub(super) is_again: bool,
     /// Timeouts since the last progress.
     pub(super) attempt: u32,
     /// The next timeout.
@@ -352,6 +354,9 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
+        if packet.flags().has(Flags::HELD) && sack.granted.get() == 0 && shared.seal.is_some() {
+            return self.name_router(index, path.peer, shared);
+        }
         if packet.flags().has(Flags::HELD) {
             return self.note_held(now, index, (path, header), shared);
         }

@@ -107,6 +107,7 @@ impl Client {
         };
         repr.emit(room).copy_from_slice(payload);
         slot.copy = CopyState::Sent(to);
+        slot.recovery.is_again = true;
         shared.metrics.clones_sent += 1;
         true
     }

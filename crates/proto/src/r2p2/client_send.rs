@@ -131,6 +131,7 @@ impl Client {
                 if slot.recovery.first_sent_at == 0 {
                     slot.recovery.first_sent_at = now.max(1);
                 } else {
+                    slot.recovery.is_again = true;
                     shared.metrics.resent += 1;
                 }
             }

@@ -18,6 +18,8 @@
 //! Invariant: of n calls at most [`RETRIES_PERMILLE`] thousandths are tried again, so that retries
 //! never are what keeps a target overloaded.
 
+use std::net::SocketAddr;
+
 use tailcut_wire::r2p2::{DropReason, ReplyHeader};
 
 use super::alternates::ASK_NS;
@@ -146,6 +148,23 @@ impl Client {
         slot.recovery.attempt = 0;
         slot.recovery.retry_at = now.saturating_add(wait_ns);
         self.arm(index);
+    }
+
+    /// A router tells its name, since packet 0 has named nobody: it goes again, as the seal now names it. If
+    /// that was all that has gone out of the call, it can be nowhere, and so goes as for the first time.
+    pub(super) fn name_router(&mut self, index: SlotId, peer: SocketAddr, shared: &mut Shared) {
+        let slot = &mut self.slots[index];
+        if !slot.may_be_answered_by(peer) {
+            shared.metrics.protocol_violation += 1;
+            return;
+        }
+        if slot.start == Start::Now && slot.server.is_none() && !slot.reply.is_begun() {
+            if !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.is_moved {
+                slot.recovery.first_sent_at = 0;
+            }
+            slot.request.resend_first();
+            self.queue_data(index);
+        }
     }
 
     /// A target has answered a call.

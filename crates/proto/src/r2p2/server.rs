@@ -150,11 +150,11 @@ pub(super) enum Phase {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
     /// A refusal.
-    Drop { to: Path, rid: u16, rpc_id: RpcId, reason: DropReason },
+    Drop { to: Path, asked: Asked, reason: DropReason },
     /// A refusal in the application's words, which are the first of [`Server::rejections`].
-    Reject { to: Path, rid: u16, rpc_id: RpcId },
+    Reject { to: Path, asked: Asked },
     /// A demand to validate the address before anything is kept.
-    Validate { to: Path, rid: u16, rpc_id: RpcId, clock_us: u32 },
+    Validate { to: Path, asked: Asked },
     /// The answer to a router's claim.
     Claimed { to: Path, rid: u16, rpc_id: RpcId, verdict: Verdict },
     /// Version 1: the go-ahead, three bytes.
@@ -186,13 +186,15 @@ pub(super) struct Asked {
     pub(super) rpc_id: RpcId,
     /// The client's clock when it left; 0 where it says none.
     pub(super) clock_us: u32,
+    /// Whom the answer is for, as the seal has told; 0 where packets are open, and for a router.
+    pub(super) addressee: u64,
 }
 
 impl Asked {
     /// By a packet of a request.
-    fn by(packet: &Packet, header: &RequestHeader) -> Self {
-        let rpc_id = RpcId(header.rpc_id.get());
-        Self { rid: packet.rid, rpc_id, clock_us: header.client_clock_us.get() }
+    fn by(packet: &Packet, header: &RequestHeader, shared: &Shared) -> Self {
+        let (rpc_id, addressee) = (RpcId(header.rpc_id.get()), shared.addressee());
+        Self { rid: packet.rid, rpc_id, clock_us: header.client_clock_us.get(), addressee }
     }
 }
 
@@ -262,10 +264,13 @@ impl Server {
         let Kind::Request { header, route } = packet.kind else {
             return self.handle_request_v1(now, path, packet, shared);
         };
-        let rpc_id = RpcId(header.rpc_id.get());
+        let asked = Asked::by(packet, header, shared);
+        let rpc_id = asked.rpc_id;
         self.tokens.turn(now);
         let Some((address, via)) = self.resolve(now, path, route, &shared.config.pool) else {
-            return self.refuse_packet(path, Asked::by(packet, header), Refusal::Validate, shared);
+            // It is the router that is asked for its token.
+            let asked = Asked { addressee: 0, ..asked };
+            return self.refuse_packet(path, asked, Refusal::Validate, shared);
         };
         // Also where a router stands between: the client hears from the address that was asked.
         let to = Path { local: path.local, peer: address };
@@ -286,8 +291,7 @@ impl Server {
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
             shared.metrics.unknown += 1;
-            let Asked { rid, rpc_id, clock_us } = Asked::by(packet, header);
-            self.queue_control(Control::Validate { to, rid, rpc_id, clock_us }, shared);
+            self.queue_control(Control::Validate { to, asked }, shared);
         } else if is_copy(packet) && self.waiting_len() > 0 {
             // It would run after what waits, when the original has been answered.
             shared.metrics.clones_discarded += 1;
@@ -319,7 +323,7 @@ impl Server {
                 }
                 // A refusal would end the call, which the original may answer.
                 Err(_) if is_copy(packet) => shared.metrics.clones_discarded += 1,
-                Err(refusal) => self.refuse_packet(to, Asked::by(packet, header), refusal, shared),
+                Err(refusal) => self.refuse_packet(to, asked, refusal, shared),
             }
         }
         if let Some(via) = via {
@@ -402,8 +406,9 @@ impl Server {
             return;
         }
         self.tokens.turn(now);
-        if !self.routers.believes(path.peer) && !self.tokens.is_valid(path.peer, packet.token()) {
-            let asked = Asked { rid: packet.rid, rpc_id: RpcId(0), clock_us: 0 };
+        let is_believed = self.routers.believes(path.peer);
+        if shared.is_unnamed() || !is_believed && !self.tokens.is_valid(path.peer, packet.token()) {
+            let asked = Asked { rid: packet.rid, rpc_id: RpcId(0), clock_us: 0, addressee: 0 };
             return self.refuse_packet(path, asked, Refusal::Validate, shared);
         }
         if let Some(via) = self.routers.probe(now, path, u32::from_be_bytes(placed)) {
@@ -457,8 +462,8 @@ impl Server {
         let index = self.waiting(id).ok_or(AnswerError::Gone)?;
         let slot = &self.slots[index];
         let (to, rid) = (slot.path, slot.rid);
-        let control = match slot.rpc_id {
-            Some(rpc_id) => Control::Drop { to, rid, rpc_id, reason },
+        let control = match slot.asked(shared) {
+            Some(asked) => Control::Drop { to, asked, reason },
             None => Control::DropV1 { to, rid },
         };
         self.queue_control(control, shared);
@@ -482,9 +487,9 @@ impl Server {
         let text = &rejection.text[..rejection.text.len().min(Rejection::TEXT_LEN_MAX)];
         let len = 2 * EXTENDED_LEN + Rejection::PREFIX_LEN + text.len() + 1;
         let is_affordable = self.clients[slot.client].is_validated || slot.allowance.covers(len);
-        let (to, rid) = (slot.path, slot.rid);
-        if let Some(rpc_id) = slot.rpc_id.filter(|_| is_affordable)
-            && self.queue.try_push_control(Control::Reject { to, rid, rpc_id })
+        let to = slot.path;
+        if let Some(asked) = slot.asked(shared).filter(|_| is_affordable)
+            && self.queue.try_push_control(Control::Reject { to, asked })
         {
             let mut words = shared.buffers.take();
             words.extend_from_slice(&Rejection::prefix(rejection.code));
@@ -646,11 +651,12 @@ impl Server {
                 let payload = shared.end(&mut slot.request);
                 let (client, to, rid) = (slot.client, slot.path, slot.rid);
                 let (rpc_id, clock_us) = (slot.rpc_id.unwrap_or_default(), slot.clock_us);
+                let addressee = shared.addressed(slot.sender);
                 let taken = self.clients.take_of(client, rpc_id.session().0, rpc_id.sequence());
                 let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
                 if let Err(refusal) = note_taken(taken, is_idempotent, shared) {
                     shared.buffers.give(payload);
-                    let asked = Asked { rid, rpc_id, clock_us };
+                    let asked = Asked { rid, rpc_id, clock_us, addressee };
                     self.refuse_packet(to, asked, refusal, shared);
                     self.conclude(index);
                     return self.release(index, shared);
@@ -863,6 +869,12 @@ impl Slot {
             is_validation_asked: false,
             is_acked: false,
         }
+    }
+
+    /// What an answer names of it; `None` in version 1.
+    fn asked(&self, shared: &Shared) -> Option<Asked> {
+        let (rid, addressee) = (self.rid, shared.addressed(self.sender));
+        self.rpc_id.map(|rpc_id| Asked { rid, rpc_id, clock_us: 0, addressee })
     }
 
     /// True if a packet from `address`, sealed by `sender`, is of its client.

@@ -12,7 +12,7 @@ use zerocopy::byteorder::big_endian::U16;
 
 use super::config::Pool;
 use super::queue::{Item, Written};
-use super::server::{Control, Phase, Server, Slot};
+use super::server::{Asked, Control, Phase, Server, Slot};
 use super::shared::Shared;
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
@@ -42,7 +42,9 @@ impl Server {
                     None => (None, Written::All),
                 },
                 Item::Sack(key) => match self.slots.find(key) {
-                    Some(index) => (None, Written::at_once(self.write_sack(index, &mut batch))),
+                    Some(index) => {
+                        (None, Written::at_once(self.write_sack(index, &mut batch, shared)))
+                    }
                     None => (None, Written::All),
                 },
                 Item::Control(control) => {
@@ -68,17 +70,18 @@ impl Server {
         shared: &mut Shared,
     ) -> bool {
         let pool = &shared.config.pool;
+        batch.set_addressee(control.addressee());
         match control {
-            Control::Drop { to, rid, rpc_id, reason } => {
+            Control::Drop { to, asked, reason } => {
                 let is_overload = matches!(reason, DropReason::Overload | DropReason::Expired);
                 let repr = ReplyRepr {
                     detail: if is_overload { self.retry_after_ns } else { 0 },
-                    ..self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool)
+                    ..self.refusal(MessageType::Drop, asked, to.peer, pool)
                 };
                 write_packet(batch, to, &repr, &[reason as u8])
             }
-            Control::Reject { to, rid, rpc_id } => {
-                let repr = self.refusal(MessageType::Drop, (rid, rpc_id), to.peer, pool);
+            Control::Reject { to, asked } => {
+                let repr = self.refusal(MessageType::Drop, asked, to.peer, pool);
                 let words = self.rejections.front().map_or(&[][..], |words| words);
                 let is_written = write_packet(batch, to, &repr, words);
                 if is_written && let Some(words) = self.rejections.pop_front() {
@@ -86,10 +89,10 @@ impl Server {
                 }
                 is_written
             }
-            Control::Validate { to, rid, rpc_id, clock_us } => {
+            Control::Validate { to, asked } => {
                 let repr = ReplyRepr {
-                    clock_echo_us: clock_us,
-                    ..self.refusal(MessageType::Ack, (rid, rpc_id), to.peer, pool)
+                    clock_echo_us: asked.clock_us,
+                    ..self.refusal(MessageType::Ack, asked, to.peer, pool)
                 };
                 write_packet(batch, to, &repr, EMPTY_SACK.as_bytes())
             }
@@ -165,6 +168,7 @@ impl Server {
             return Written::at_once(self.write_data_v1(index, batch, shared));
         };
         let client = &self.clients[slot.client];
+        batch.set_addressee(shared.addressed(slot.sender));
         while let Some(packet) = slot.reply.peek() {
             let segment = slot.reply.segment(packet);
             let router = slot.returning_router(&shared.config.pool);
@@ -212,7 +216,7 @@ impl Server {
         self.queue_sack(index);
     }
 
-    fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch) -> bool {
+    fn write_sack(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &Shared) -> bool {
         let (server_load, server_waiting) = self.load();
         let len = EXTENDED_LEN + size_of::<SackBody>();
         let slot = &mut self.slots[index];
@@ -222,6 +226,7 @@ impl Server {
         }
         let client = &self.clients[slot.client];
         if client.is_validated || slot.allowance.covers(len) {
+            batch.set_addressee(shared.addressed(slot.sender));
             let Some(room) = batch.room(&slot.path, len) else {
                 return false;
             };
@@ -248,6 +253,7 @@ impl Server {
 
     fn write_reports(&mut self, batch: &mut GsoBatch, shared: &mut Shared) {
         self.batches_since_report = 0;
+        batch.set_addressee(0);
         let (server_load, server_waiting) = self.load();
         while let Some((to, body)) = self.routers.peek_report() {
             let repr = ReplyRepr {
@@ -266,20 +272,14 @@ impl Server {
     }
 
     /// A packet to a client of which the server may keep nothing.
-    fn refusal(
-        &self,
-        kind: MessageType,
-        call: (u16, RpcId),
-        to: SocketAddr,
-        pool: &Pool,
-    ) -> ReplyRepr {
+    fn refusal(&self, kind: MessageType, asked: Asked, to: SocketAddr, pool: &Pool) -> ReplyRepr {
         let (server_load, server_waiting) = self.load();
         ReplyRepr {
             server_load,
             server_waiting,
             server_id: pool.server_id,
             token: self.token(to),
-            ..ReplyRepr::control(kind, call.0, call.1)
+            ..ReplyRepr::control(kind, asked.rid, asked.rpc_id)
         }
     }
 
@@ -288,6 +288,18 @@ impl Server {
     fn load(&self) -> (u16, u16) {
         let count = |requests| u16::try_from(requests).unwrap_or(u16::MAX);
         (count(self.held.waiting), count(self.waiting_len()))
+    }
+}
+
+impl Control {
+    /// Whom it is for, as the seal has told.
+    fn addressee(&self) -> u64 {
+        match self {
+            Self::Drop { asked, .. }
+            | Self::Reject { asked, .. }
+            | Self::Validate { asked, .. } => asked.addressee,
+            _ => 0,
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use crate::buffers::Buffers;
 use crate::node::{Time, Transmit};
 use crate::rpc::Event;
-use crate::sealed::{EndpointSeal, TRAILER_LEN};
+use crate::sealed::{EndpointSeal, TRAILER_LEN, addressed};
 
 /// Passed to both halves with every call.
 #[derive(Debug)]
@@ -32,7 +32,8 @@ impl Shared {
     pub(super) fn new(now: Time, config: Config) -> Self {
         let buffers = Buffers::new(config.pool_bytes_max);
         let seal = config.seal.as_ref().map(|sealing| {
-            Box::new(EndpointSeal::new(now, sealing, &config.secret, config.clients_max))
+            let tables = (config.clients_max, config.pool.router);
+            Box::new(EndpointSeal::new(now, sealing, &config.secret, tables))
         });
         Self {
             config,
@@ -48,6 +49,25 @@ impl Shared {
     #[inline]
     pub(super) fn sender(&self) -> u32 {
         self.seal.as_ref().map_or(0, |seal| seal.sender())
+    }
+
+    /// True if the packet that is being handled names nobody as its receiver, and is sealed: its sender is to
+    /// be told whom it has reached.
+    #[inline]
+    pub(super) fn is_unnamed(&self) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.is_unnamed())
+    }
+
+    /// What a packet says to the seal that answers the one which is being handled.
+    #[inline]
+    pub(super) fn addressee(&self) -> u64 {
+        self.seal.as_ref().map_or(0, |seal| seal.addressee())
+    }
+
+    /// What a packet for a client says to the seal.
+    #[inline]
+    pub(super) fn addressed(&self, sender: u32) -> u64 {
+        if self.seal.is_some() { addressed(sender) } else { 0 }
     }
 
     /// Bytes that each datagram leaves for the seal.

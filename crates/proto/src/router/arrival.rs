@@ -47,6 +47,8 @@ pub(super) struct Request {
 pub(super) struct Arrival {
     /// Way of the datagram: a refusal leaves from where it arrived.
     pub(super) path: Path,
+    /// The client in its epoch, as the seal has told; `None` where packets are open.
+    pub(super) sender: Option<u32>,
     /// Receiver of the reply: another than the peer behind a chain of routers.
     pub(super) client: SocketAddr,
     /// The client's own number of it.

@@ -190,6 +190,12 @@ impl Default for RouterConfig {
 }
 
 impl RouterConfig {
+    /// Longest that an id may be remembered, ns.
+    pub(super) fn remembered_ns_max(&self) -> u64 {
+        let slack_ns = self.seal.as_ref().map_or(0, Sealing::slack_ns);
+        self.lifetime_ns_max + self.transit_ns_max + slack_ns
+    }
+
     /// Checks what can be checked without a server.
     pub(super) fn check(&self) -> Result<(), RouterError> {
         let at_least_one = [

@@ -10,7 +10,7 @@
 //! within the three bytes for one that an address gets which may be forged. One that comes again is
 //! held by one of them at most, since one that has placed it passes it on.
 
-use tailcut_wire::r2p2::{DropReason, Flags, MessageType, ReplyRepr, SackBody};
+use tailcut_wire::r2p2::{DropReason, Flags, MessageType, ReplyRepr, RpcId, SackBody};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
@@ -33,16 +33,26 @@ impl Router {
             return;
         };
         let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
-        let repr = ReplyRepr {
-            flags: Flags::HELD,
-            detail: u32::try_from(wait_ns).unwrap_or(u32::MAX),
-            ..ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id)
-        };
-        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
-        bytes.extend_from_slice(HELD_SACK.as_bytes());
+        let detail = u32::try_from(wait_ns).unwrap_or(u32::MAX);
         self.metrics.told_held += 1;
+        self.send_held(arrival, (rpc_id, detail), &HELD_SACK);
+    }
+
+    /// Tells a client that its request names nobody, and by its seal whom it has reached: packet 0 is to
+    /// come again.
+    pub(super) fn tell_name(&mut self, arrival: &Arrival) {
+        if let Some(rpc_id) = arrival.rpc_id.filter(|_| !self.outbox.is_full()) {
+            self.send_held(arrival, (rpc_id, 0), &NAME_SACK);
+        }
+    }
+
+    fn send_held(&mut self, arrival: &Arrival, (id, detail): (RpcId, u32), sack: &SackBody) {
+        let control = ReplyRepr::control(MessageType::Ack, arrival.rid, id);
+        let repr = ReplyRepr { flags: Flags::HELD, detail, ..control };
+        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+        bytes.extend_from_slice(sack.as_bytes());
         let from = arrival.path.local.into();
-        self.send(Datagram { to: arrival.client, from, bytes });
+        self.send_to(Datagram { to: arrival.client, from, bytes }, arrival.sender);
     }
 
     /// What a refusal says of when to come back, ns; 0 where that has nothing to do with it.
@@ -59,6 +69,9 @@ impl Router {
 
 /// Shortest wait that is worth a packet: half of the shortest time after which a client asks again.
 const TOLD_NS_MIN: u64 = 250_000;
+
+/// Nothing has arrived anywhere, and packet 0 is to be sent again.
+const NAME_SACK: SackBody = SackBody { granted: U16::ZERO, ..HELD_SACK };
 
 /// Nothing has arrived at a server; packet 0 may be sent.
 const HELD_SACK: SackBody =

@@ -84,7 +84,7 @@ use crate::policy::{BoundEstimator, Draws, QueueModel};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
-use crate::sealed::RouterSeal;
+use crate::sealed::{RouterLimits, RouterSeal};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -174,11 +174,7 @@ impl Router {
             order: Vec::new(),
             serial: 0,
             schedulers: [scheduler(), scheduler()],
-            table: Table::new(
-                config.table_len_max,
-                config.lifetime_ns_max + config.transit_ns_max,
-                draws.word(),
-            ),
+            table: Table::new(config.table_len_max, config.remembered_ns_max(), draws.word()),
             claims: Claims::default(),
             filter: replies::filter_of(&config),
             // Another run of the counts, unless the seed is the same.
@@ -186,7 +182,11 @@ impl Router {
             shared: Shared::default(),
             outbox: Outbox::new(config.outbox_len_max, config.queue_len_max),
             seal: config.seal.as_ref().map(|sealing| {
-                Box::new(RouterSeal::new(sealing, draws.word(), config.table_len_max))
+                let limits = RouterLimits {
+                    clients_max: config.table_len_max,
+                    lifetime_ns_max: config.lifetime_ns_max,
+                };
+                Box::new(RouterSeal::new(sealing, draws.word(), limits))
             }),
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
@@ -262,10 +262,17 @@ impl Router {
         self.close_shared();
     }
 
-    /// Queues a datagram, sealed where packets are. The caller has checked that there is room.
-    fn send(&mut self, mut datagram: Datagram) {
+    /// Queues a datagram for a server or router, sealed where packets are. The caller has checked that there
+    /// is room.
+    fn send(&mut self, datagram: Datagram) {
+        self.send_to(datagram, None);
+    }
+
+    /// As [`Router::send`], for the client that the seal has told where there is one.
+    fn send_to(&mut self, mut datagram: Datagram, client: Option<u32>) {
         if let Some(seal) = &mut self.seal {
-            let is_sealed = seal.seal(self.turned_at, datagram.to, &mut datagram.bytes);
+            let to = (datagram.to, client);
+            let is_sealed = seal.seal(self.turned_at, to, &mut datagram.bytes);
             self.metrics.seal = seal.metrics();
             if !is_sealed {
                 self.outbox.recycle(datagram.bytes);

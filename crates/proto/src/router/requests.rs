@@ -19,6 +19,7 @@ use crate::node::{Path, Source, Time, is_unanswerable};
 use crate::peer::limits::SESSION_IDLE_NS;
 use crate::policy::WorkerId;
 use crate::scheduler::{Outcome, Ticket, Wait};
+use crate::sealed::SealVerdict;
 
 impl Router {
     pub(super) fn handle_request(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
@@ -33,6 +34,9 @@ impl Router {
         let Some(mut arrival) = self.read_arrival(now, path, packet) else {
             return;
         };
+        if !self.is_fit(now, &arrival) {
+            return;
+        }
         self.note_received(now, path, packet);
         if bytes.len() > self.config.packet_len_max {
             return self.refuse(&arrival, DropReason::TooLarge);
@@ -45,7 +49,8 @@ impl Router {
             };
         };
         // The last copy leaves by the deadline, and the network may hold it.
-        let remembered_until = arrival.deadline.saturating_add(self.config.transit_ns_max);
+        let taken_until = self.taken_until(now, &arrival);
+        let remembered_until = taken_until.saturating_add(self.config.transit_ns_max);
         let key = self.table.key(rpc_id, arrival.client);
         self.table.end_below(key, arrival.floor, now.saturating_add(self.config.transit_ns_max));
         match self.table.enter(self.came_at(now), key, remembered_until) {
@@ -77,11 +82,44 @@ impl Router {
         }
     }
 
+    /// True if a request may be placed, by its seal; answers it if not. One that names nobody is answered by
+    /// this router's name, unless it is here already.
+    fn is_fit(&mut self, now: Time, arrival: &Arrival) -> bool {
+        let verdict = self.seal.as_ref().map_or(SealVerdict::Fit, |seal| seal.verdict());
+        match (verdict, arrival.rpc_id) {
+            (SealVerdict::Fit, _) => true,
+            (SealVerdict::Unnamed, Some(rpc_id)) => {
+                let key = self.table.key(rpc_id, arrival.client);
+                let is_here = self.table.find(self.came_at(now), key).is_some();
+                if !is_here {
+                    self.tell_name(arrival);
+                }
+                is_here
+            }
+            _ => {
+                self.refuse(arrival, DropReason::Uncertain);
+                false
+            }
+        }
+    }
+
+    /// Until when packets of a request are taken: by its deadline, or where packets are sealed as long as
+    /// their times allow, by clocks that are apart.
+    fn taken_until(&self, now: Time, arrival: &Arrival) -> Time {
+        let Some(seal) = &self.seal else { return arrival.deadline };
+        let lasts_until = match arrival.is_unrouted {
+            true => arrival.deadline,
+            false => now.saturating_add(self.config.lifetime_ns_max),
+        };
+        lasts_until.saturating_add(seal.slack_ns())
+    }
+
     /// Reads what matters of a request; counts and drops those that a router cannot use.
     fn read_arrival(&mut self, now: Time, path: Path, packet: &Packet) -> Option<Arrival> {
         let held_to = now.saturating_add(self.config.hold_ns_max);
         let mut arrival = Arrival {
             path,
+            sender: self.seal.as_ref().map(|seal| seal.sender()),
             client: path.peer,
             rid: packet.rid,
             rpc_id: None,
@@ -125,6 +163,8 @@ impl Router {
             let is_forgotten = waited_ns + 2 * self.config.transit_ns_max >= SESSION_IDLE_NS;
             (is_forgotten && !arrival.is_idempotent).then_some(waited_ns)
         };
+        let by_clock_ns = self.seal.as_ref().and_then(|seal| seal.age_ns());
+        arrival.age_ns = arrival.age_ns.max(by_clock_ns);
         arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
@@ -414,7 +454,9 @@ impl Router {
         match arrival.entry {
             Some(entry) if arrival.is_idempotent => self.table.release(entry),
             Some(entry) => {
-                self.table.refuse(entry, reason, now.saturating_add(2 * self.config.transit_ns_max))
+                let copies_until = now.saturating_add(2 * self.config.transit_ns_max);
+                let sealed = self.seal.is_some().then(|| self.taken_until(now, &arrival));
+                self.table.refuse(entry, reason, sealed.unwrap_or(0).max(copies_until));
             }
             None => {}
         }
@@ -443,7 +485,7 @@ impl Router {
             }
         };
         let from = arrival.path.local.into();
-        self.send(Datagram { to: arrival.client, from, bytes });
+        self.send_to(Datagram { to: arrival.client, from, bytes }, arrival.sender);
     }
 
     /// The source of what is sent on for `peer` to a server that reports to `local`.

@@ -20,7 +20,7 @@
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    DropReason, FeedbackBody, Flags, Kind, MessageType, Packet, ReplyRepr, RpcId, Verdict,
+    DropReason, FeedbackBody, Flags, Kind, MessageType, Packet, ReplyRepr, RpcId, SackBody, Verdict,
 };
 use zerocopy::IntoBytes;
 
@@ -30,6 +30,7 @@ use super::outbox::Datagram;
 use super::server::Load;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::r2p2::routers::{FeedbackSource, Routers};
+use crate::sealed::SealVerdict;
 
 /// What routers before this one are told.
 #[derive(Debug)]
@@ -84,11 +85,26 @@ impl Router {
             self.metrics.probes_stranger += 1;
             return;
         }
+        if self.seal.as_ref().is_some_and(|seal| seal.verdict() == SealVerdict::Unnamed) {
+            return self.answer_contact(path, packet);
+        }
         let via = self.upstreams.routers.probe(now, path, u32::from_be_bytes(placed));
         if let Some(via) = via {
             self.metrics.probes_answered += 1;
             self.upstreams.routers.ask(via);
         }
+    }
+
+    /// Answers an upstream that does not know this router's name, which the seal tells.
+    fn answer_contact(&mut self, path: Path, packet: &Packet) {
+        if self.outbox.is_full() {
+            self.metrics.outbox_full += 1;
+            return;
+        }
+        let repr = ReplyRepr::control(MessageType::Ack, packet.rid, RpcId(0));
+        let mut bytes = self.outbox.buffer(repr.header().as_bytes());
+        bytes.extend_from_slice(&[0; size_of::<SackBody>()]);
+        self.send(Datagram { to: path.peer, from: path.local.into(), bytes });
     }
 
     /// Something of what upstreams are told may have changed: if so, they are told once nothing else

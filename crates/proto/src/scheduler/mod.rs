@@ -519,7 +519,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
     }
 
     /// Adds a worker, in service and with nothing outstanding. It takes the lowest index that is
-    /// free.
+    /// free. Where some have ranks, what the policy sees is made anew once, for all that are added
+    /// until something is placed or concluded.
     pub fn add_worker(&mut self) -> WorkerId {
         let index = self
             .workers
@@ -536,12 +537,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.workers[index].outstanding = 0;
         self.reported[index] = 0;
         self.waiting[index] = 0;
-        if let Some(spread) = &self.spread {
-            // The others keep theirs, and it has none.
-            let mut ranks = spread.ranks().to_vec();
-            ranks.resize(self.workers.len(), Rank::default());
-            ranks[index] = Rank::default();
-            self.replace_ranks(ranks);
+        if let Some(spread) = &mut self.spread {
+            spread.add(worker);
         }
         self.set_state(worker, State::In);
         worker
@@ -580,6 +577,16 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         if ranks.iter().any(|&rank| rank != Rank::default()) {
             self.spread = Some(Box::new(Spread::new(ranks)));
             self.spread_all();
+        }
+    }
+
+    /// Makes what the policy sees anew, where workers have been added since.
+    #[inline]
+    fn refresh_spread(&mut self) {
+        if let Some(spread) = &self.spread
+            && spread.is_stale()
+        {
+            self.replace_ranks(spread.ranks().to_vec());
         }
     }
 
@@ -641,6 +648,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     /// One item of the worker has ended. Harmless when it has none.
     pub fn conclude(&mut self, worker: WorkerId) {
+        self.refresh_spread();
         let seat = self.spread.as_ref().map_or(worker, |spread| spread.seat(worker));
         self.policy.note_concluded(seat);
         let outstanding = self.outstanding_mut(worker);
@@ -702,6 +710,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     #[inline]
     fn place(&mut self, kind: TypeId, cloning: Cloning, random: u64) -> Option<Workers> {
+        self.refresh_spread();
         let (outstanding, reported, waiting) = (&self.loads, &self.reported, &self.waiting);
         let workers = if let Some(types) = &self.types {
             let bound = self.policy.bound().unwrap_or(1);

@@ -57,6 +57,8 @@ pub(super) struct Spread {
     near_weight: (u32, u32),
     /// Weight of each worker in `near_weight`: as a whole, and in service.
     counted: Vec<(u32, u32)>,
+    /// Workers have been added that have a rank and no seat: nothing but the ranks holds.
+    is_stale: bool,
 }
 
 /// How a worker is.
@@ -87,7 +89,10 @@ impl Spread {
             seats_of[index].push(place);
         }
         let count = seats.len();
+        #[cfg(test)]
+        tests::BUILT.with(|built| built.set(built.get() + 1));
         Self {
+            is_stale: false,
             seats_of,
             worker_of: seats.iter().map(|&(_, _, index)| WorkerId::at(index)).collect(),
             outstanding: vec![OUT_OF_SERVICE; count],
@@ -105,8 +110,26 @@ impl Spread {
         &self.ranks
     }
 
+    /// A worker is added, of no weight and zone of its own. It has no seat before all are made anew from the
+    /// ranks.
+    pub(super) fn add(&mut self, worker: WorkerId) {
+        let len = self.ranks.len().max(worker.index() + 1);
+        self.ranks.resize(len, Rank::default());
+        self.ranks[worker.index()] = Rank::default();
+        self.is_stale = true;
+    }
+
+    /// Whether there are workers without a seat.
+    #[inline]
+    pub(super) fn is_stale(&self) -> bool {
+        self.is_stale
+    }
+
     /// Takes the load of a worker as it is now.
     pub(super) fn update(&mut self, worker: WorkerId, load: Load, presence: Presence) {
+        if self.is_stale {
+            return;
+        }
         let index = worker.index();
         let rank = self.ranks[index];
         let weight = u32::from(rank.weight.get());
@@ -173,6 +196,12 @@ mod tests {
     use super::*;
     use crate::policy::{Draws, PolicySpec};
     use proptest::prelude::*;
+    use std::cell::Cell;
+
+    thread_local! {
+        /// Times that seats were made, on this thread.
+        pub(super) static BUILT: Cell<u32> = const { Cell::new(0) };
+    }
 
     fn rank(weight: u8, is_near: bool) -> Rank {
         Rank { weight: NonZeroU8::new(weight).expect("a weight"), is_near }
@@ -285,6 +314,48 @@ mod tests {
         at_once.set_ranks(&[0, 1, 2].map(|index| (WorkerId(index), ranks[index as usize])));
         assert_eq!(offered(&mut at_once, 9), offered(&mut singly, 9));
         assert_eq!(at_once.rank(WorkerId(2)), ranks[2]);
+    }
+
+    #[test]
+    fn workers_that_are_added_are_seated_once_and_as_one_by_one() {
+        let ranks = [rank(2, true), rank(1, false)];
+        let (mut at_once, mut singly) = (scheduler("jbsq:2", &ranks), scheduler("jbsq:2", &ranks));
+        let built = || BUILT.with(Cell::get);
+        let before = built();
+        for _ in 0..100 {
+            at_once.add_worker();
+        }
+        assert_eq!(built(), before);
+        assert_eq!(at_once.rank(WorkerId(101)), Rank::default());
+        at_once.set_ranks(&[(WorkerId(101), rank(3, true)), (WorkerId(50), rank(1, false))]);
+        assert_eq!(built(), before + 1);
+        for index in 2..102 {
+            singly.add_worker();
+            assert_eq!(offered(&mut singly, 1).iter().sum::<u32>(), 1);
+            (0..=index).for_each(|worker| singly.conclude(WorkerId(worker)));
+        }
+        singly.set_rank(WorkerId(50), rank(1, false));
+        singly.set_rank(WorkerId(101), rank(3, true));
+        let shares = offered(&mut at_once, 150);
+        assert_eq!(shares, offered(&mut singly, 150));
+        // 103 seats are near, and each has one or two.
+        assert!((3..=6).contains(&shares[101]) && shares[50] + shares[1] == 0, "{shares:?}");
+    }
+
+    #[test]
+    fn a_worker_is_concluded_for_and_drained_before_it_is_seated() {
+        let mut added = scheduler("jbsq:1", &[rank(2, true)]);
+        let second = added.add_worker();
+        added.conclude(second);
+        let third = added.add_worker();
+        added.set_in_service(second, Service::Out);
+        added.charge(third);
+        let fourth = added.add_worker();
+        added.remove_worker(fourth);
+        assert_eq!(added.add_worker(), fourth);
+        assert_eq!(offered(&mut added, 9)[0], 2);
+        assert_eq!((added.outstanding(second), added.outstanding(third)), (0, 1));
+        assert_eq!((added.outstanding(fourth), added.queue_len()), (1, 6));
     }
 
     #[test]

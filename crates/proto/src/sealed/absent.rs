@@ -16,6 +16,11 @@ impl Sealing {
     pub fn is_client(&self) -> bool {
         match *self {}
     }
+
+    /// See the seal.
+    pub(crate) fn slack_ns(&self) -> u64 {
+        match *self {}
+    }
 }
 
 /// The seal of an endpoint; there is none here.
@@ -26,13 +31,49 @@ pub enum EndpointSeal {}
 #[derive(Debug)]
 pub enum RouterSeal {}
 
+/// What may become of a packet that a router has opened; there is none here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SealVerdict {
+    /// It is acted upon.
+    #[default]
+    Fit,
+    /// It names no receiver.
+    Unnamed,
+    /// Whether it has been placed before is not known.
+    Forgotten,
+}
+
+/// What bounds a router's seal.
+#[derive(Clone, Copy, Debug)]
+pub struct RouterLimits {
+    /// Clients whose keys it keeps.
+    pub clients_max: usize,
+    /// Longest that a call lasts, ns.
+    pub lifetime_ns_max: u64,
+}
+
+/// The client of a number that a seal has told.
+pub(crate) fn client_of(sender: u32) -> u32 {
+    sender
+}
+
+/// What is written behind a packet that is to be sealed; there is none here.
+pub(crate) fn addressed(_sender: u32) -> u64 {
+    0
+}
+
 /// Counters of a seal: zero here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SealMetrics {}
 
 #[expect(missing_docs, reason = "they are those of the seal, and are never called")]
 impl EndpointSeal {
-    pub fn new(_now: Time, sealing: &Sealing, _secret: &[u8; 16], _clients_max: usize) -> Self {
+    pub fn new(
+        _now: Time,
+        sealing: &Sealing,
+        _secret: &[u8; 16],
+        _tables: (usize, Option<SocketAddr>),
+    ) -> Self {
         match *sealing {}
     }
 
@@ -64,14 +105,22 @@ impl EndpointSeal {
         match *self {}
     }
 
+    pub fn is_unnamed(&self) -> bool {
+        match *self {}
+    }
+
     pub fn sender(&self) -> u32 {
+        match *self {}
+    }
+
+    pub fn addressee(&self) -> u64 {
         match *self {}
     }
 }
 
 #[expect(missing_docs, reason = "they are those of the seal, and are never called")]
 impl RouterSeal {
-    pub fn new(sealing: &Sealing, _seed: u64, _clients_max: usize) -> Self {
+    pub fn new(sealing: &Sealing, _seed: u64, _limits: RouterLimits) -> Self {
         match *sealing {}
     }
 
@@ -83,7 +132,28 @@ impl RouterSeal {
         match *self {}
     }
 
-    pub fn seal(&mut self, _now: Time, _to: SocketAddr, _bytes: &mut Vec<u8>) -> bool {
+    pub fn seal(
+        &mut self,
+        _now: Time,
+        _to: (SocketAddr, Option<u32>),
+        _bytes: &mut Vec<u8>,
+    ) -> bool {
+        match *self {}
+    }
+
+    pub fn verdict(&self) -> SealVerdict {
+        match *self {}
+    }
+
+    pub fn sender(&self) -> u32 {
+        match *self {}
+    }
+
+    pub fn age_ns(&self) -> Option<u64> {
+        match *self {}
+    }
+
+    pub fn slack_ns(&self) -> u64 {
         match *self {}
     }
 }

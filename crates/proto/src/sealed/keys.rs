@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use zeroize::{Zeroize, Zeroizing};
 
+use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
 use crate::node::Time;
 
@@ -81,6 +82,11 @@ pub struct Sealing {
     /// the server's clock has come so far, and sent again. Of one that is further ahead all are refused.
     /// Default [`CLOCK_TOLERANCE_MS`].
     pub clock_tolerance_ms: u64,
+    /// The name of an address that several nodes share, by sessions: random, and another at every start.
+    /// Its low byte does not count. Default `None`: each node draws its own.
+    pub name: Option<u64>,
+    /// Which of the nodes that share a name this one is. Default 0.
+    pub member: u8,
 }
 
 /// The default of [`Sealing::clock_tolerance_ms`]: hosts of a datacenter that keep time are within 10 ms.
@@ -89,7 +95,18 @@ pub const CLOCK_TOLERANCE_MS: u64 = 100;
 impl Sealing {
     /// Sealing with these keys at a host whose wall clock was `clock_ns` at the node's time 0.
     pub fn new(keys: Arc<Keys>, clock_ns: u64) -> Self {
-        Self { keys, clock_ns, clock_tolerance_ms: CLOCK_TOLERANCE_MS }
+        Self { keys, clock_ns, clock_tolerance_ms: CLOCK_TOLERANCE_MS, name: None, member: 0 }
+    }
+
+    /// The name of a node, which it draws itself unless it is given one.
+    pub(super) fn own_name(&self, draw: impl FnOnce() -> u64) -> OwnName {
+        // 0 names nobody.
+        OwnName { name: name_of(self.name.unwrap_or_else(draw)).max(1 << 8), member: self.member }
+    }
+
+    /// How much longer than its call lasts a packet of it may be taken, by clocks that are apart, ns.
+    pub(crate) fn slack_ns(&self) -> u64 {
+        2 * self.clock_tolerance_ms * 1_000_000
     }
 
     /// True if the keys are a client's.
@@ -107,6 +124,13 @@ impl Secret {
     /// Its bytes, to be written to a file of keys.
     pub fn bytes(&self) -> &[u8; 32] {
         &self.0
+    }
+}
+
+impl EpochKey {
+    /// When a session of this epoch began, which says that by ticks: Unix time, ms.
+    pub(super) fn began_ms(&self, ticks: u32) -> u64 {
+        self.from_ms.saturating_add(u64::from(ticks) * TICK_MS)
     }
 }
 

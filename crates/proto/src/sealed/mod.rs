@@ -15,19 +15,26 @@
 //! |---|---|
 //! | open, or of version 1 | counted, dropped |
 //! | of an epoch that is not accepted | counted, dropped |
-//! | without its hop tag | counted, dropped, before anything else is derived |
+//! | without its hop tag, or for another node | counted, dropped, before anything else is derived |
 //! | not what was sealed | counted, dropped |
+//! | a request that names no receiver | not run: its client is told whom it has reached |
 //! | genuine | the node hears of it |
 //!
-//! Invariant: nothing that is not genuine makes a node remember anything, and no nonce is used twice
-//! under a key. `docs/sealed.md` is the normative text.
+//! Invariant: nothing that is not genuine makes a node remember anything, no nonce is used twice under
+//! a key, and what was recorded is nothing to a node that it was not for. `docs/sealed.md` is the
+//! normative text.
 
+mod client;
 mod endpoint;
 mod keys;
+mod known;
+mod names;
+mod neighbours;
 mod packet;
 mod primitives;
 mod reader;
 mod router;
+mod server;
 mod text;
 
 use std::collections::{HashMap, VecDeque};
@@ -39,7 +46,7 @@ pub use self::keys::{
 };
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
-pub use self::router::RouterSeal;
+pub use self::router::{RouterLimits, RouterSeal, SealVerdict};
 pub use self::text::KeysError;
 pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
@@ -55,9 +62,17 @@ pub struct SealMetrics {
     pub unknown_keys: u64,
     /// Datagrams dropped because a tag is not that of the key.
     pub forged: u64,
-    /// Packets between router and server dropped because a later one has come, or the same.
+    /// Packets between router and server dropped because a later one has come, or the same; and at a
+    /// router requests whose call has ended.
     pub replayed: u64,
-    /// Requests refused because their session may be older than the server, or is at another address.
+    /// Packets between router and server dropped because they are for another node, or of another.
+    pub misdirected: u64,
+    /// Requests dropped by a router because nobody can wait for them any more, by the client's clock.
+    pub outdated: u64,
+    /// Requests that named nobody: unless they are known, they are answered by the name of who got them.
+    pub unnamed: u64,
+    /// Requests refused because their session may be older than the server, is at another address, or
+    /// may have been forgotten.
     pub stale_sessions: u64,
     /// Requests dropped because their session begins in a moment by this server's clock.
     pub ahead: u64,
@@ -72,6 +87,8 @@ enum Cause {
     UnknownKeys,
     Forged,
     Replayed,
+    Misdirected,
+    Outdated,
     Ahead,
 }
 
@@ -82,13 +99,31 @@ impl SealMetrics {
             Cause::UnknownKeys => &mut self.unknown_keys,
             Cause::Forged => &mut self.forged,
             Cause::Replayed => &mut self.replayed,
+            Cause::Misdirected => &mut self.misdirected,
+            Cause::Outdated => &mut self.outdated,
             Cause::Ahead => &mut self.ahead,
         };
         *counter += 1;
     }
 }
 
-/// What a node remembers of authenticated peers: the oldest make room.
+/// A client in an epoch, as one number.
+fn sender(client: u32, epoch: u8) -> u32 {
+    u32::from(epoch) << CLIENT_BITS | client
+}
+
+/// The client of such a number.
+pub(crate) fn client_of(sender: u32) -> u32 {
+    sender & CLIENT_MAX
+}
+
+/// What is written behind a packet that is to be sealed for a client: `sender` is the client in its epoch.
+#[inline]
+pub(crate) fn addressed(sender: u32) -> u64 {
+    1 << u32::BITS | u64::from(sender)
+}
+
+/// What a node remembers of peers by their addresses: the oldest make room.
 #[derive(Debug)]
 struct Peers<T> {
     /// What is remembered of each.
@@ -105,6 +140,7 @@ impl<T> Peers<T> {
         Self { by_address, order: VecDeque::new(), len_max: len_max.max(1) }
     }
 
+    #[inline]
     fn find(&self, address: SocketAddr) -> Option<&T> {
         self.by_address.get(&AddressKey(address))
     }
@@ -124,29 +160,6 @@ impl<T> Peers<T> {
     }
 }
 
-/// The times of the latest packets of neighbours, by which older ones are known.
-#[derive(Debug)]
-struct Latest(Peers<u64>);
-
-impl Latest {
-    fn new(seed: u64) -> Self {
-        Self(Peers::new(NEIGHBOURS_MAX, seed))
-    }
-
-    /// Takes a packet of a neighbour; `false` if one as late has come before.
-    fn advances(&mut self, peer: SocketAddr, time: u64) -> bool {
-        let latest = self.0.entry(peer, || 0);
-        let is_later = time > *latest;
-        if is_later {
-            *latest = time;
-        }
-        is_later
-    }
-}
-
-/// Routers and servers that a node has heard of, which hold a key that no client has.
-const NEIGHBOURS_MAX: usize = 4_096;
-
 /// Counts the packets of one node that name their time: strictly rising.
 #[derive(Debug, Default)]
 struct Times(u64);
@@ -157,6 +170,9 @@ impl Times {
         self.0
     }
 }
+
+/// Bits of a client's number.
+const CLIENT_BITS: u32 = 24;
 
 #[cfg(test)]
 mod tests;

@@ -1,17 +1,20 @@
 //! One packet, sealed and opened in place, given the keys. No state.
 
 use std::hash::Hasher;
+use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
 use tailcut_wire::r2p2::sealed::{
     HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT, blank_route,
 };
 use tailcut_wire::r2p2::{
-    EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader,
+    EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::keys::HopKey;
+use super::known::SessionKey;
+use super::names::Names;
 use super::primitives::AeadKey;
 
 /// A sealed datagram, split.
@@ -39,6 +42,15 @@ pub(super) struct Glance {
     pub(super) trailer: Trailer,
 }
 
+impl Glance {
+    /// The session of a client's packet.
+    #[inline]
+    pub(super) fn session(&self) -> SessionKey {
+        let session = RpcId(self.rpc_id).session().0;
+        SessionKey { client: self.trailer.client(), session }
+    }
+}
+
 /// Reads what has the form of a sealed datagram; `None` for all else.
 pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
@@ -61,6 +73,13 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     })
 }
 
+/// The client that a packet is to be sealed for, as [`super::addressed`] has written it into the last bytes.
+#[inline]
+pub(super) fn addressee(bytes: &[u8]) -> Option<u32> {
+    let word = u64::from_be_bytes(*bytes.last_chunk()?);
+    (word >> u32::BITS == 1).then_some(word as u32)
+}
+
 /// Splits what [`glance`] has read, or what is about to be sealed.
 pub(super) fn split(bytes: &mut [u8]) -> Parts<'_> {
     let header_len = usize::from(bytes[1]);
@@ -70,21 +89,21 @@ pub(super) fn split(bytes: &mut [u8]) -> Parts<'_> {
 }
 
 /// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it. With a hop
-/// key, the hop tag is written too.
+/// key, the hop tag is written too, for whom the names say.
 pub(super) fn seal(
     bytes: &mut [u8],
     key: &AeadKey,
     nonce: [u8; 12],
-    (trailer, hop_key): (&Trailer, Option<&HopKey>),
+    (trailer, hop): (&Trailer, Option<(&HopKey, Names)>),
 ) {
     bytes[VERSION_AT] = SEALED_VERSION;
     let parts = split(bytes);
     parts.rest.copy_from_slice(&trailer.as_bytes()[TAG_LEN..]);
     let (payload, tag) = parts.payload_and_tag.split_at_mut(parts.payload_and_tag.len() - TAG_LEN);
-    let aad = Aad::new(parts.header, trailer, hop_key.is_none());
+    let aad = Aad::new(parts.header, trailer, hop.is_none());
     tag.copy_from_slice(&key.seal(nonce, aad.bytes(), payload));
-    if let Some(hop_key) = hop_key {
-        write_hop(bytes, hop_key);
+    if let Some((hop_key, names)) = hop {
+        write_hop(bytes, hop_key, names);
     }
 }
 
@@ -106,31 +125,34 @@ pub(super) fn seal_hop(bytes: &mut [u8], trailer: &Trailer, hop_key: &HopKey) {
     bytes[VERSION_AT] = HOP_VERSION;
     let at = bytes.len() - TRAILER_LEN;
     bytes[at..].copy_from_slice(trailer.as_bytes());
-    write_hop(bytes, hop_key);
+    write_hop(bytes, hop_key, Names::default());
 }
 
 /// Writes the hop tag of a packet that is otherwise ready.
-pub(super) fn write_hop(bytes: &mut [u8], hop_key: &HopKey) {
-    let tag = hop_tag(bytes, hop_key);
+pub(super) fn write_hop(bytes: &mut [u8], hop_key: &HopKey, names: Names) {
+    let tag = hop_tag(bytes, hop_key, names);
     let at = bytes.len() - HOP_LEN;
     bytes[at..].copy_from_slice(&tag.to_be_bytes());
 }
 
-/// True if the hop tag of a packet is that of the key. Both are compared as one word, so that how long it
-/// takes tells nothing.
-pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey) -> bool {
+/// True if the hop tag of a packet is that of the key and the names. Both are compared as one word, so that
+/// how long it takes tells nothing.
+#[inline]
+pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey, names: Names) -> bool {
     let at = bytes.len() - HOP_LEN;
-    hop_tag(bytes, hop_key).to_be_bytes() == bytes[at..]
+    hop_tag(bytes, hop_key, names).to_be_bytes() == bytes[at..]
 }
 
-/// SipHash-2-4 over the header, and of what is sealed over the tag, which stands for the payload; of what is
-/// not, over the payload too.
-fn hop_tag(bytes: &[u8], hop_key: &HopKey) -> u64 {
+/// SipHash-2-4: of what is sealed over the header, the trailer without the AEAD's tag, which stands for the
+/// payload, and the names, which are nowhere in the packet; of what is not, over all of it, which has them.
+fn hop_tag(bytes: &[u8], hop_key: &HopKey, names: Names) -> u64 {
     let mut hasher = SipHasher24::new_with_key(hop_key.bytes());
     let covered = &bytes[..bytes.len() - HOP_LEN];
     if bytes[VERSION_AT] == SEALED_VERSION {
         hasher.write(&covered[..usize::from(bytes[1])]);
         hasher.write(&covered[covered.len() + HOP_LEN - TRAILER_LEN..]);
+        hasher.write(&names.receiver.to_be_bytes());
+        hasher.write(&names.sender.to_be_bytes());
     } else {
         hasher.write(covered);
     }
@@ -161,6 +183,19 @@ pub(super) fn trailer(high: u32, epoch: u8, low: u32, hop: u64) -> Trailer {
     Trailer { tag: [0; TAG_LEN], high: [a, b, c], epoch, low: low.into(), hop: hop.into() }
 }
 
+/// The trailer of a packet for one hop: its names, which are in place of the AEAD's tag, and its time.
+pub(super) fn hop_trailer(names: Names, epoch: u8, time: u64) -> Trailer {
+    let mut trailer = trailer((time >> 32) as u32, epoch, time as u32, 0);
+    trailer.set_names(names.sender, names.receiver);
+    trailer
+}
+
+/// The names in such a trailer.
+pub(super) fn hop_names(trailer: &Trailer) -> Names {
+    let (sender, receiver) = trailer.names();
+    Names { receiver, sender }
+}
+
 /// Associated data: the header as its sender wrote it, and what follows the AEAD's tag, but a hop tag.
 struct Aad {
     /// At their beginning.
@@ -186,10 +221,40 @@ impl Aad {
     }
 }
 
+/// The client that a packet says it is from, behind a router too.
+pub(super) fn client_address(bytes: &[u8], seen: &Glance, peer: SocketAddr) -> SocketAddr {
+    match route_of(bytes, seen) {
+        Some(route) if route.client_port.get() != 0 => route.client(),
+        _ => peer,
+    }
+}
+
+/// True if a router has written the client's address into a packet, which then comes from the router's own.
+pub(super) fn is_annotated(bytes: &[u8], seen: &Glance) -> bool {
+    route_of(bytes, seen).is_some_and(|route| route.client_port.get() != 0)
+}
+
+fn route_of<'a>(bytes: &'a [u8], seen: &Glance) -> Option<&'a Route> {
+    if !seen.is_routed {
+        return None;
+    }
+    Route::ref_from_bytes(&bytes[EXTENDED_LEN..ROUTED_LEN]).ok()
+}
+
+/// Type and id of a packet of the extension that this node has written.
+pub(super) fn written(bytes: &[u8]) -> Option<(MessageType, RpcId)> {
+    let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
+    let is_extended = usize::from(header.base.header_size) >= EXTENDED_LEN;
+    let kind = MessageType::from_byte(header.base.type_policy)?;
+    is_extended.then(|| (kind, RpcId(header.rpc_id.get())))
+}
+
 /// Place of the count within a microsecond, towards a server: reserved in open packets.
 pub(super) const COUNT_AT: usize = 22;
-/// Place of the client's clock.
+/// Place of the client's clock: in sealed packets the microseconds since the session began.
 pub(super) const CLOCK_AT: usize = 24;
+/// Place of the clock that a server echoes.
+pub(super) const ECHO_AT: usize = 28;
 /// Place of `routed`.
 const ROUTED_AT: usize = 66;
 const TAG_LEN: usize = 16;
@@ -199,3 +264,5 @@ const HOP_LEN: usize = 8;
 const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
+/// Place of the flags.
+pub(super) const FLAGS_AT: usize = 20;

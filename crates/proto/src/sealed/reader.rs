@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{MessageType, RpcId};
 
-use super::endpoint::client_address;
 use super::keys::{Keys, Master, Role};
-use super::packet::{self, Glance, glance, reply_nonce, request_nonce};
+use super::packet::{self, Glance, client_address, glance, reply_nonce, request_nonce};
 use crate::keyed::KeyedState;
 
 /// Opens packets in the order in which they were captured.

@@ -1,65 +1,129 @@
 //! The seal of a router: it authenticates what it places and what it is told, and reads no payload.
+//!
+//! | a request is | then |
+//! |---|---|
+//! | for nobody | [`SealVerdict::Unnamed`]: not placed, its client is told the router's name |
+//! | of a call that has ended, as its client has said | dropped |
+//! | sent so long ago that nobody can wait for it | dropped |
+//! | of a session that may have been forgotten, or sent in the future | [`SealVerdict::Forgotten`]: refused |
+//! | else | [`SealVerdict::Fit`] |
+//!
+//! The router's own table remembers each id for as long as its packets can be taken, so that what was
+//! recorded on the way is placed once: what has left the table is of a call that has ended or expired.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tailcut_wire::r2p2::sealed::{SEALED_VERSION, VERSION_AT};
-use tailcut_wire::r2p2::{EXTENSION_VERSION, MessageType};
+use tailcut_wire::r2p2::{EXTENSION_VERSION, MessageType, RequestHeader, RpcId};
+use zerocopy::FromBytes;
 
-use super::endpoint::{client_address, open_hop, written};
 use super::keys::{HopKey, Keys, Master, Role, Sealing, WallClock};
-use super::packet::{self, Glance, glance, is_hop_genuine};
-use super::{Cause, Latest, Peers, SealMetrics, TRAILER_LEN, Times};
+use super::known::{ByClient, Known};
+use super::names::{Names, OwnName};
+use super::neighbours::{Heard, Routers, Servers};
+use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
+use super::{CLIENT_BITS, Cause, SealMetrics, TRAILER_LEN, Times, client_of, sender};
+use crate::call::numbering::Numbers;
 use crate::node::Time;
 
 /// Authenticates the datagrams of one router.
 #[derive(Debug)]
 pub struct RouterSeal {
-    /// By which epochs are told.
+    /// By which epochs are told, and the age of requests.
     clock: WallClock,
     /// As configured.
     keys: Arc<Keys>,
     /// By place of the epoch.
     masters: Vec<Master>,
-    /// Clients that have been heard of, and their hop keys: whoever is refused is told under it.
-    clients: Peers<ClientHop>,
-    /// Servers and routers, and the latest packet of each.
-    neighbours: Latest,
+    /// Drawn at the start.
+    own: OwnName,
+    /// Hop keys of clients that have been heard of.
+    clients: ByClient<HopKey>,
+    /// Sessions of which requests have been placed.
+    sessions: Known<Session>,
+    /// Those that this router places on.
+    servers: Servers,
+    /// Those that place on this router.
+    routers: Routers,
     /// Of its own packets.
     times: Times,
+    /// What a clock may be off, ms.
+    tolerance_ms: u64,
+    /// Longest that a call lasts, ms.
+    lifetime_ms: u64,
+    /// The packet that was opened last.
+    arrival: Arrival,
     /// The counters so far.
     metrics: SealMetrics,
 }
 
-#[derive(Clone, Debug)]
-struct ClientHop {
-    /// The client's number.
-    client: u32,
-    /// Of the key.
-    epoch: u8,
-    /// The key.
-    key: HopKey,
+/// What is kept of a client's session.
+#[derive(Clone, Copy, Debug)]
+struct Session {
+    /// When it began: Unix time, ms.
+    began_ms: u64,
+    /// Calls below this sequence have ended.
+    floor: u32,
+    /// The address that the session is bound to: what was recorded comes from elsewhere.
+    client: SocketAddr,
+}
+
+/// Of a packet, what only its seal tells.
+#[derive(Clone, Copy, Debug, Default)]
+struct Arrival {
+    /// The client in its epoch.
+    sender: u32,
+    /// What may become of it.
+    verdict: SealVerdict,
+    /// How long ago it was sent by its client's clock, ms.
+    age_ms: u64,
+}
+
+/// What may become of a packet that a router has opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SealVerdict {
+    /// It is acted upon.
+    #[default]
+    Fit,
+    /// It names no receiver.
+    Unnamed,
+    /// Whether it has been placed before is not known.
+    Forgotten,
+}
+
+/// What bounds a router's seal.
+#[derive(Clone, Copy, Debug)]
+pub struct RouterLimits {
+    /// Clients whose keys it keeps.
+    pub clients_max: usize,
+    /// Longest that a call lasts, ns.
+    pub lifetime_ns_max: u64,
 }
 
 impl RouterSeal {
-    /// The seal of a router. `seed` is that of its tables; it remembers `clients_max` clients.
+    /// The seal of a router. `seed` is random, and another at every start.
     ///
     /// Panics for a client's keys, which authenticate no other's requests.
-    pub fn new(sealing: &Sealing, seed: u64, clients_max: usize) -> Self {
+    pub fn new(sealing: &Sealing, seed: u64, limits: RouterLimits) -> Self {
         let keys = sealing.keys.clone();
-        let master = |key: &super::EpochKey| match keys.role {
-            Role::Router => Master::of_router(&key.secret, &keys.group),
-            Role::Server => Master::of_server(key, &keys.group),
-            Role::Client(_) => panic!("a client's keys place nothing"),
-        };
-        let masters = keys.epochs.iter().map(master).collect();
+        let mut secret = [0; 16];
+        secret[..8].copy_from_slice(&seed.to_be_bytes());
+        let mut numbers = Numbers::new(&secret, b"router");
+        let own = sealing.own_name(|| numbers.draw(u64::BITS));
         Self {
             clock: WallClock { zero_ns: sealing.clock_ns },
+            masters: masters_of(&keys),
             keys,
-            masters,
-            clients: Peers::new(clients_max, seed),
-            neighbours: Latest::new(seed),
+            own,
+            clients: ByClient::new(limits.clients_max, seed),
+            sessions: Known::new(SESSIONS_MAX, 0, seed),
+            servers: Servers::new(numbers, seed),
+            routers: Routers::new(seed),
             times: Times::default(),
+            tolerance_ms: sealing.clock_tolerance_ms,
+            lifetime_ms: limits.lifetime_ns_max / 1_000_000,
+            arrival: Arrival::default(),
             metrics: SealMetrics::default(),
         }
     }
@@ -69,11 +133,42 @@ impl RouterSeal {
         self.metrics
     }
 
+    /// What may become of the packet that was opened last.
+    #[inline]
+    pub fn verdict(&self) -> SealVerdict {
+        self.arrival.verdict
+    }
+
+    /// The client of the packet that was opened last, as answers to it are sealed for.
+    #[inline]
+    pub fn sender(&self) -> u32 {
+        self.arrival.sender
+    }
+
+    /// How long ago the request that was opened last may have been sent, ns, if that is longer than clocks
+    /// may be apart.
+    pub fn age_ns(&self) -> Option<u64> {
+        let age_ms = Some(self.arrival.age_ms).filter(|&age_ms| age_ms > self.tolerance_ms);
+        age_ms.map(|age_ms| (age_ms + self.tolerance_ms) * 1_000_000)
+    }
+
+    /// How much longer than its call lasts a packet of it is taken by clocks that are apart, ns.
+    pub fn slack_ns(&self) -> u64 {
+        2 * self.tolerance_ms * 1_000_000
+    }
+
     /// Authenticates a datagram, and shows it as an open one. Gives the length of the open packet at its
     /// beginning; of what is for a server too, its payload and all behind it are still sealed.
     pub fn open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Option<usize> {
+        self.arrival = Arrival::default();
         match self.try_open(now, peer, bytes) {
-            Ok(()) => Some(bytes.len() - TRAILER_LEN),
+            Ok(()) => {
+                bytes[VERSION_AT] = EXTENSION_VERSION;
+                self.metrics.unnamed += u64::from(self.arrival.verdict == SealVerdict::Unnamed);
+                self.metrics.stale_sessions +=
+                    u64::from(self.arrival.verdict == SealVerdict::Forgotten);
+                Some(bytes.len() - TRAILER_LEN)
+            }
             Err(cause) => {
                 self.metrics.count(cause);
                 None
@@ -86,93 +181,207 @@ impl RouterSeal {
         let wall_ms = self.clock.ms(now);
         let at = self.keys.accepted(wall_ms, seen.trailer.epoch).ok_or(Cause::UnknownKeys)?;
         match (seen.kind, seen.is_sealed) {
-            (MessageType::Request | MessageType::Cancel, true) => {
-                self.open_from_client(at, peer, (&seen, bytes))
+            (MessageType::Request, true) => {
+                self.check_client(at, peer, (&seen, bytes))?;
+                self.check_request((at, wall_ms), peer, (&seen, bytes))
             }
-            (
-                MessageType::Feedback
-                | MessageType::Claimed
-                | MessageType::Ack
-                | MessageType::Probe
-                | MessageType::Claim,
-                false,
-            ) => {
-                let key = &self.masters[at].router_key;
-                open_hop(bytes, key, (&mut self.neighbours, peer), &seen)
+            (MessageType::Cancel, true) => {
+                self.check_client(at, peer, (&seen, bytes))?;
+                self.arrival.verdict = SealVerdict::Fit;
+                Ok(())
+            }
+            (MessageType::Feedback | MessageType::Claimed | MessageType::Ack, false) => {
+                self.check_tag(at, bytes)?;
+                let (names, time) = (hop_names(&seen.trailer), seen.trailer.count());
+                match self.servers.hear(peer, names, time) {
+                    Heard::Now => Ok(()),
+                    Heard::Before => Err(Cause::Replayed),
+                    Heard::Misdirected => Err(Cause::Misdirected),
+                }
+            }
+            (MessageType::Probe | MessageType::Claim, false) => {
+                self.check_tag(at, bytes)?;
+                if !self.routers.hear(self.own, peer, (seen.kind, &seen.trailer))? {
+                    self.arrival.verdict = SealVerdict::Unnamed;
+                }
+                Ok(())
             }
             _ => Err(Cause::Unsealed),
         }
     }
 
-    fn open_from_client(
+    fn check_tag(&self, at: usize, bytes: &[u8]) -> Result<(), Cause> {
+        let is_genuine = is_hop_genuine(bytes, &self.masters[at].router_key, Names::default());
+        is_genuine.then_some(()).ok_or(Cause::Forged)
+    }
+
+    /// Looks at the hop tag of a client's packet, which a router may have written in its place.
+    fn check_client(
         &mut self,
         at: usize,
         peer: SocketAddr,
-        (seen, bytes): (&Glance, &mut [u8]),
+        (seen, bytes): (&Glance, &[u8]),
     ) -> Result<(), Cause> {
-        let (client, epoch) = (seen.trailer.client(), seen.trailer.epoch);
-        let address = client_address(bytes, seen, peer);
-        let known = self.clients.find(address).cloned();
-        let known = known.filter(|known| (known.client, known.epoch) == (client, epoch));
-        let master = &self.masters[at];
-        let is_known = known.is_some();
-        let hop = known.map_or_else(|| master.hop_key(client), |known| known.key);
-        let key = if seen.is_routed { &master.router_key } else { &hop };
-        if !is_hop_genuine(bytes, key) {
-            return Err(Cause::Forged);
+        let (master, receiver) = (&self.masters[at], self.own.name);
+        let client = seen.trailer.client();
+        let sender = sender(client, seen.trailer.epoch);
+        let is_named = if seen.is_routed {
+            let [latest, before] = self.routers.at(peer).ok_or(Cause::UnknownKeys)?;
+            let is_by =
+                |sender| is_hop_genuine(bytes, &master.router_key, Names { receiver, sender });
+            (is_by(latest) || before != latest && is_by(before)).then_some(true)
+        } else {
+            let known = self.clients.find(sender);
+            let derived = if known.is_none() { Some(master.hop_key(client)) } else { None };
+            let hop = known.or(derived.as_ref()).expect("one of them is there");
+            // A cancel names nobody.
+            let may_be_named = seen.kind != MessageType::Cancel;
+            let is_for = |receiver| is_hop_genuine(bytes, hop, Names { receiver, sender: 0 });
+            if may_be_named && is_for(receiver) { Some(true) } else { is_for(0).then_some(false) }
+        };
+        let is_named = is_named.ok_or(Cause::Forged)?;
+        self.clients.entry(sender, || master.hop_key(client));
+        let verdict = if is_named { SealVerdict::Fit } else { SealVerdict::Unnamed };
+        self.arrival = Arrival { sender, verdict, age_ms: 0 };
+        Ok(())
+    }
+
+    /// Looks at when a request was sent, and at whether its call has ended.
+    fn check_request(
+        &mut self,
+        (at, wall_ms): (usize, u64),
+        peer: SocketAddr,
+        (seen, bytes): (&Glance, &[u8]),
+    ) -> Result<(), Cause> {
+        let (header, _) = RequestHeader::ref_from_prefix(bytes).map_err(|_| Cause::Unsealed)?;
+        let began_ms = self.keys.epochs[at].began_ms(seen.trailer.low.get());
+        let sent_ms = began_ms + u64::from(header.client_clock_us.get()) / 1_000;
+        // Routers before this one make the deadline shorter by what they have held it for.
+        let left_ms = match seen.is_routed {
+            true => self.lifetime_ms,
+            false => match u64::from(header.deadline_us.get()) / 1_000 {
+                0 if header.deadline_us.get() == 0 => self.lifetime_ms,
+                deadline_ms => deadline_ms.min(self.lifetime_ms),
+            },
+        };
+        if wall_ms > sent_ms.saturating_add(left_ms + self.tolerance_ms) {
+            return Err(Cause::Outdated);
         }
-        if !is_known {
-            let key = ClientHop { client, epoch, key: hop };
-            *self.clients.entry(address, || key.clone()) = key.clone();
+        self.arrival.age_ms = wall_ms.saturating_sub(sent_ms);
+        if sent_ms > wall_ms + self.tolerance_ms {
+            self.arrival.verdict = SealVerdict::Forgotten;
         }
-        bytes[VERSION_AT] = EXTENSION_VERSION;
+        let (key, floor) = (seen.session(), header.floor.get());
+        let client = client_address(bytes, seen, peer);
+        let may_be_lost = self.sessions.may_be_lost(key.client, began_ms);
+        let is_fit = self.arrival.verdict == SealVerdict::Fit;
+        match self.sessions.find_mut(key) {
+            Some(session) if session.began_ms != began_ms => return Err(Cause::Forged),
+            Some(session) if session.client != client => {
+                self.arrival.verdict = SealVerdict::Forgotten;
+            }
+            Some(session) if is_fit && RpcId(seen.rpc_id).sequence() < session.floor => {
+                return Err(Cause::Replayed);
+            }
+            // Of one that names nobody too: the router's table ends what is below.
+            Some(session) => session.floor = session.floor.max(floor),
+            None if !is_fit => {}
+            None if may_be_lost => {
+                self.arrival.verdict = SealVerdict::Forgotten;
+            }
+            None => {
+                self.sessions.add(key, began_ms, Session { began_ms, floor, client });
+            }
+        }
         Ok(())
     }
 
     /// Seals a datagram for `to`: what is passed on has its trailer, what the router has written has none
-    /// yet. `false` if it must not go.
-    pub fn seal(&mut self, now: Time, to: SocketAddr, bytes: &mut Vec<u8>) -> bool {
-        let is_sealed = self.try_seal(now, to, bytes);
+    /// yet, and may be for a client. `false` if it must not go.
+    pub fn seal(
+        &mut self,
+        now: Time,
+        (to, client): (SocketAddr, Option<u32>),
+        bytes: &mut Vec<u8>,
+    ) -> bool {
+        let is_sealed = match (written(bytes), client) {
+            (Some((MessageType::Request | MessageType::Cancel, _)), _) => self.pass_on(to, bytes),
+            (Some((MessageType::Ack | MessageType::Drop, _)), Some(client)) => {
+                self.seal_for_client(now, client, bytes)
+            }
+            (Some((kind, _)), None) => self.seal_for_node(now, (to, kind), bytes),
+            _ => false,
+        };
         if !is_sealed {
             self.metrics.unsealable += 1;
         }
         is_sealed
     }
 
-    fn try_seal(&mut self, now: Time, to: SocketAddr, bytes: &mut Vec<u8>) -> bool {
-        let Some((kind, _)) = written(bytes) else { return false };
-        let wall_ms = self.clock.ms(now);
-        if let MessageType::Request | MessageType::Cancel = kind {
-            bytes[VERSION_AT] = SEALED_VERSION;
-            // A cancel is passed on as its client has sealed it.
-            if kind == MessageType::Cancel {
-                return true;
-            }
-            let epoch = glance(bytes).map(|seen| seen.trailer.epoch);
-            // It was accepted when it came, and may have been held since.
-            let places = self.keys.epochs.iter().rposition(|key| Some(key.epoch) == epoch);
-            let Some(at) = places else { return false };
-            packet::write_hop(bytes, &self.masters[at].router_key);
+    fn pass_on(&mut self, to: SocketAddr, bytes: &mut [u8]) -> bool {
+        bytes[VERSION_AT] = SEALED_VERSION;
+        let Some(seen) = glance(bytes) else { return false };
+        // A cancel is passed on as its client has sealed it.
+        if seen.kind == MessageType::Cancel {
             return true;
         }
-        let current = self.keys.current(wall_ms);
-        let (key, epoch) = match kind {
-            MessageType::Ack | MessageType::Drop => match self.clients.find(to) {
-                Some(known) => (known.key.clone(), known.epoch),
-                None => return false,
-            },
-            MessageType::Probe
-            | MessageType::Claim
-            | MessageType::Feedback
-            | MessageType::Claimed => {
-                (self.masters[current].router_key.clone(), self.keys.epochs[current].epoch)
-            }
-            _ => return false,
+        // It was accepted when it came, and may have been held since.
+        let epoch = seen.trailer.epoch;
+        let place = self.keys.epochs.iter().rposition(|key| key.epoch == epoch);
+        let (Some(at), Some(names)) = (place, self.servers.names(to)) else { return false };
+        packet::write_hop(bytes, &self.masters[at].router_key, names);
+        true
+    }
+
+    fn seal_for_client(&mut self, now: Time, sender: u32, bytes: &mut Vec<u8>) -> bool {
+        let epoch = (sender >> CLIENT_BITS) as u8;
+        let Some(at) = self.keys.epochs.iter().position(|key| key.epoch == epoch) else {
+            return false;
         };
         let time = self.times.next(self.clock.us(now));
+        let names = Names { receiver: 0, sender: self.own.instance() };
+        let master = &self.masters[at];
+        let key = self.clients.entry(sender, || master.hop_key(client_of(sender)));
         bytes.resize(bytes.len() + TRAILER_LEN, 0);
-        let trailer = packet::trailer((time >> 32) as u32, epoch, time as u32, 0);
-        packet::seal_hop(bytes, &trailer, &key);
+        packet::seal_hop(bytes, &packet::hop_trailer(names, epoch, time), key);
+        true
+    }
+
+    fn seal_for_node(
+        &mut self,
+        now: Time,
+        (to, kind): (SocketAddr, MessageType),
+        bytes: &mut Vec<u8>,
+    ) -> bool {
+        let sender = self.own.instance();
+        let of_server = |receiver| Names { receiver, sender };
+        let names = match kind {
+            MessageType::Probe => Some(self.servers.probe(to)),
+            MessageType::Claim => self.servers.names(to),
+            MessageType::Feedback | MessageType::Claimed => {
+                self.routers.at(to).map(|[latest, _]| of_server(latest))
+            }
+            MessageType::Ack => self.routers.answered(to).map(of_server),
+            _ => None,
+        };
+        let Some(names) = names else { return false };
+        let at = self.keys.current(self.clock.ms(now));
+        let time = self.times.next(self.clock.us(now));
+        bytes.resize(bytes.len() + TRAILER_LEN, 0);
+        let trailer = packet::hop_trailer(names, self.keys.epochs[at].epoch, time);
+        packet::seal_hop(bytes, &trailer, &self.masters[at].router_key);
         true
     }
 }
+
+fn masters_of(keys: &Keys) -> Vec<Master> {
+    let master = |key: &super::EpochKey| match keys.role {
+        Role::Router => Master::of_router(&key.secret, &keys.group),
+        Role::Server => Master::of_server(key, &keys.group),
+        Role::Client(_) => panic!("a client's keys place nothing"),
+    };
+    keys.epochs.iter().map(master).collect()
+}
+
+/// Sessions of which is remembered which calls have ended.
+const SESSIONS_MAX: usize = 1 << 17;

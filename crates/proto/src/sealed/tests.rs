@@ -74,14 +74,9 @@ impl Net {
     fn new(keys: Keys, is_routed: bool) -> Self {
         let client = Config { secret: [1; 16], ..Config::default() };
         let client = Config { seal: sealing(&keys, Role::Client(17)), ..client };
-        let router = is_routed.then(|| {
-            let server = ServerConfig { addr: at(SERVER), speaks: Speaks::Extension };
-            let seal = sealing(&keys, Role::Router);
-            let config = RouterConfig { servers: vec![server], seal, ..RouterConfig::default() };
-            Router::new(START, config).unwrap()
-        });
-        Self {
-            now: START + 2 * MS,
+        let router = is_routed.then(|| router(START, &keys, 0));
+        let mut net = Self {
+            now: START,
             client: Endpoint::new(START, client),
             router,
             server: server(START, &keys, 2),
@@ -92,7 +87,14 @@ impl Net {
             ended: Vec::new(),
             clients: Vec::new(),
             loss: 0,
+        };
+        // What goes again within the time that the network may hold it, from when a router starts, may
+        // be older than that.
+        for _ in 0..12 {
+            net.turn();
+            net.now += MS;
         }
+        net
     }
 
     fn target(&self) -> SocketAddr {
@@ -197,6 +199,12 @@ impl Net {
     }
 }
 
+fn router(now: Time, keys: &Keys, seed: u64) -> Router {
+    let server = ServerConfig { addr: at(SERVER), speaks: Speaks::Extension };
+    let (servers, seal) = (vec![server], sealing(keys, Role::Router));
+    Router::new(now, RouterConfig { servers, seal, seed, ..RouterConfig::default() }).unwrap()
+}
+
 fn server(now: Time, keys: &Keys, secret: u8) -> Endpoint {
     let seal = sealing(keys, Role::Server);
     let mut config = Config { secret: [secret; 16], seal, ..Config::default() };
@@ -237,8 +245,16 @@ fn check_calls(mut net: Net) {
     }
     assert!(net.log.iter().all(|sent| sent.bytes.len() <= 1_452), "sealed packets fit the MTU");
     assert!(net.clients.iter().all(|&client| client == Some(17)));
-    let zero = SealMetrics::default();
-    assert_eq!((net.client.metrics().seal, net.server.metrics().seal), (zero, zero));
+    assert_eq!(dropped(net.client.metrics().seal), SealMetrics::default());
+    assert_eq!(dropped(net.server.metrics().seal), SealMetrics::default());
+    let unnamed =
+        net.router.as_ref().map_or(net.server.metrics().seal, |r| r.metrics().seal).unnamed;
+    assert_eq!(unnamed, 1, "the first call alone is to learn whom it has reached");
+}
+
+/// What a seal has counted but requests that were answered by a name.
+fn dropped(seal: SealMetrics) -> SealMetrics {
+    SealMetrics { unnamed: 0, ..seal }
 }
 
 #[test]
@@ -267,7 +283,16 @@ fn a_router_hears_of_its_servers() {
     let metrics = router.metrics();
     assert!(metrics.feedback_taken > 20, "{metrics:?}");
     assert_eq!(router.servers().next().unwrap().outstanding, 0);
-    assert_eq!(metrics.seal, SealMetrics::default());
+    assert_eq!(dropped(metrics.seal), SealMetrics::default());
+}
+
+/// A request that has named nobody is nowhere, so that no earlier run of the router can have placed it.
+#[test]
+fn a_router_that_has_just_started_places_the_first_call_of_a_client() {
+    let mut net = net(true);
+    net.router = Some(router(net.now, &net.keys, 3));
+    assert_eq!(net.call(b"request"), Ok(b"request".to_vec()));
+    assert_eq!(net.router.as_ref().unwrap().metrics().seal.unnamed, 1);
 }
 
 /// Every datagram of calls that were answered, changed in one bit of each byte, is nothing to anybody.
@@ -343,16 +368,173 @@ fn nothing_replayed_runs_twice() {
     };
     replay(&mut net);
     assert_eq!(net.runs, 3);
+    assert!(net.server.metrics().seal.stale_sessions > 0, "the session is at another address");
     net.restart_server();
     replay(&mut net);
-    assert_eq!(net.runs, 3, "the sessions are older than the server");
-    assert!(net.server.metrics().seal.stale_sessions > 0);
+    assert_eq!(net.runs, 3, "they name the server of before");
+    assert!(net.server.metrics().seal.forged > 0 && net.server.metrics().seal.unnamed > 0);
 }
 
-/// Another client of the group, which draws what the one with the same secret draws: the same ids.
-fn another_client(net: &Net, secret: u8) -> Endpoint {
+/// Whatever was recorded of calls is sent to another server of the group, from anywhere: nothing runs.
+#[test]
+fn nothing_recorded_runs_at_another_server() {
+    for is_routed in [false, true] {
+        let mut net = net(is_routed);
+        net.turn();
+        net.now += 10 * MS;
+        for len in [10, 3_000, 20] {
+            net.call(&message(len)).unwrap();
+        }
+        let mut other = server(START, &net.keys, 9);
+        for sent in &net.log {
+            for from in [sent.from, at(CLIENT), at(ROUTER), at(STRANGER)] {
+                let path = Path { local: None, peer: from };
+                other.handle_datagram(net.now, path, &mut sent.bytes.clone());
+            }
+        }
+        let event = other.poll_event();
+        assert!(event.is_none(), "routed: {is_routed}: {event:?}");
+        let seal = other.metrics().seal;
+        assert!(seal.forged + seal.unknown_keys > 10, "{seal:?}");
+    }
+}
+
+/// Nor does a router that has placed it place it once more for somebody elsewhere.
+#[test]
+fn nothing_recorded_is_placed_for_another_address() {
+    let mut net = net(true);
+    net.turn();
+    net.now += 10 * MS;
+    for len in [10, 20, 30] {
+        net.call(&message(len)).unwrap();
+    }
+    let is_request = |sent: &&Sent| sent.to == at(ROUTER) && sent.bytes[2] >> 4 == 0;
+    let recorded: Vec<Sent> = net.log.iter().filter(is_request).cloned().collect();
+    let forwarded = |net: &Net| net.router.as_ref().unwrap().metrics().forwarded;
+    let (before, runs) = (forwarded(&net), net.runs);
+    for sent in recorded {
+        net.deliver(Sent { from: at(STRANGER), ..sent });
+        net.turn();
+    }
+    assert_eq!((forwarded(&net), net.runs), (before, runs));
+    assert!(net.router.as_ref().unwrap().metrics().seal.stale_sessions >= 3);
+}
+
+/// The same at another router, at the same one when it has started again, and at the same one once all is
+/// forgotten of the calls: nothing is placed.
+#[test]
+fn nothing_recorded_is_placed_again() {
+    let mut net = net(true);
+    net.turn();
+    net.now += 10 * MS;
+    for len in [10, 3_000, 20] {
+        net.call(&message(len)).unwrap();
+    }
+    let recorded: Vec<Sent> =
+        net.log.iter().filter(|sent| sent.to == at(ROUTER)).cloned().collect();
+    let replay = |net: &mut Net, router: Router| {
+        let before = net.router.replace(router);
+        // It knows its server, and would place.
+        for _ in 0..4 {
+            net.turn();
+            net.now += 10 * MS;
+        }
+        let (runs, forwarded) = (net.runs, net.router.as_ref().unwrap().metrics().forwarded);
+        for from in [CLIENT, STRANGER] {
+            for sent in &recorded {
+                net.deliver(Sent { from: at(from), ..sent.clone() });
+            }
+            net.turn();
+        }
+        let router = std::mem::replace(&mut net.router, before).unwrap();
+        let metrics = router.metrics();
+        assert_eq!((net.runs, metrics.forwarded), (runs, forwarded), "{metrics:?}");
+        metrics.seal
+    };
+    let now = net.now;
+    for seed in [1, 2] {
+        let new = router(now, &net.keys, seed);
+        let seal = replay(&mut net, new);
+        assert!(seal.forged > 3 && seal.unnamed > 0, "{seal:?}");
+    }
+    net.now += 1_000 * MS;
+    let same = net.router.take().unwrap();
+    let seal = replay(&mut net, same);
+    assert!(seal.outdated > 3, "{seal:?}");
+}
+
+/// Its deadline has not passed, and its id is not remembered; but its client has said since that the call has
+/// ended.
+#[test]
+fn what_has_ended_is_not_placed_again_while_it_is_young() {
+    let mut net = net(true);
+    net.turn();
+    net.now += 10 * MS;
+    net.call(b"first").unwrap();
+    let recorded = net.log.iter().rfind(|sent| (sent.from, sent.to) == (at(CLIENT), at(ROUTER)));
+    let recorded = recorded.unwrap().clone();
+    net.call(b"second").unwrap();
+    // Its id is released after the time that the network may hold a copy.
+    net.now += 100 * MS;
+    net.turn();
+    let before = net.router.as_ref().unwrap().metrics();
+    net.deliver(recorded);
+    net.turn();
+    let after = net.router.as_ref().unwrap().metrics();
+    assert_eq!(
+        (after.forwarded, after.seal.replayed),
+        (before.forwarded, before.seal.replayed + 1)
+    );
+}
+
+/// What one server reports is not what another one does, from whatever address it comes.
+#[test]
+fn a_report_of_one_server_is_not_anothers() {
+    let mut net = net(true);
+    for _ in 0..4 {
+        net.turn();
+        net.now += 10 * MS;
+    }
+    net.call(b"request").unwrap();
+    let other = at("10.0.0.4:8000");
+    let router = net.router.as_mut().unwrap();
+    let now = net.now;
+    router.add_server(now, ServerConfig { addr: other, speaks: Speaks::Extension }).unwrap();
+    let reports: Vec<Sent> = net
+        .log
+        .iter()
+        .filter(|sent| (sent.from, sent.to) == (at(SERVER), at(ROUTER)))
+        .cloned()
+        .collect();
+    net.turn();
+    let before = net.router.as_ref().unwrap().metrics();
+    for sent in &reports {
+        net.deliver(Sent { from: other, ..sent.clone() });
+    }
+    let after = net.router.as_ref().unwrap().metrics();
+    assert_eq!(after.feedback_taken, before.feedback_taken);
+    assert_eq!(after.seal.misdirected - before.seal.misdirected, reports.len() as u64);
+    assert!(reports.len() > 3);
+}
+
+/// Another client of the group, which draws what the one with the same secret draws: the same ids. It has
+/// begun one call and been told the server's name.
+fn another_client(net: &mut Net, secret: u8) -> Endpoint {
     let seal = sealing(&net.keys, Role::Client(18));
-    Endpoint::new(START, Config { secret: [secret; 16], seal, ..Config::default() })
+    let config = Config { secret: [secret; 16], seal, ..Config::default() };
+    let mut other = Endpoint::new(START, config);
+    for sent in datagrams_of_call(&mut other, net.now, STRANGER, b"first".to_vec()) {
+        net.deliver(sent);
+    }
+    let mut answers = VecDeque::new();
+    drain(&mut net.server, SERVER, net.now, &mut answers);
+    for mut answer in answers.into_iter().filter(|answer| answer.to == at(STRANGER)) {
+        let path = Path { local: None, peer: at(SERVER) };
+        other.handle_datagram(net.now, path, &mut answer.bytes);
+    }
+    // What names the server is lost.
+    drain(&mut other, STRANGER, net.now, &mut VecDeque::new());
+    other
 }
 
 /// The datagrams of a call that begins, as from an address.
@@ -383,10 +565,10 @@ fn a_client_cannot_run_again_what_another_has_sent() {
         net.log.iter().filter(|sent| sent.from == at(CLIENT)).cloned().collect();
     net.call(b"releases it").unwrap();
     // The other one makes the session known at its own address, by a call of another sequence.
-    let mut other = another_client(&net, 1);
+    let mut other = another_client(&mut net, 1);
     let mut calls =
-        (0..3).map(|_| datagrams_of_call(&mut other, net.now, STRANGER, b"of client 18".to_vec()));
-    let third = calls.nth(2).unwrap();
+        (0..2).map(|_| datagrams_of_call(&mut other, net.now, STRANGER, b"of client 18".to_vec()));
+    let third = calls.nth(1).unwrap();
     assert_eq!(third[0].bytes[8..13], recorded[0].bytes[8..13], "one session");
     third.into_iter().for_each(|sent| net.deliver(sent));
     push_out_keys(&mut net, STRANGER);
@@ -402,6 +584,8 @@ fn a_client_cannot_run_again_what_another_has_sent() {
 #[test]
 fn a_client_cannot_cancel_a_call_of_another_from_its_address() {
     let mut net = net(false);
+    net.call(b"of a client that knows the server").unwrap();
+    let mut other = another_client(&mut net, 1);
     // Its second packet has yet to come.
     let payload = message(1_400);
     net.begin(&payload);
@@ -409,7 +593,6 @@ fn a_client_cannot_cancel_a_call_of_another_from_its_address() {
     drain(&mut net.client, CLIENT, net.now, &mut sent);
     let first = sent[0].clone();
     sent.into_iter().for_each(|sent| net.deliver(sent));
-    let mut other = another_client(&net, 1);
     let same = datagrams_of_call(&mut other, net.now, CLIENT, b"same id".to_vec());
     assert_eq!(same[0].bytes[8..16], first.bytes[8..16], "one id");
     push_out_keys(&mut net, CLIENT);
@@ -422,7 +605,11 @@ fn a_client_cannot_cancel_a_call_of_another_from_its_address() {
         net.now += MS / 10;
         net.turn();
     }
-    assert!(net.ended == [Ok(payload)], "{:?}", net.ended.first().map(|end| end.as_ref().err()));
+    assert!(
+        net.ended[1..] == [Ok(payload)],
+        "{:?}",
+        net.ended.last().map(|end| end.as_ref().err())
+    );
     assert_eq!(net.clients.last(), Some(&Some(17)));
 }
 
@@ -577,6 +764,8 @@ fn packets_are_those_of_the_vectors() {
 struct Hostile {
     net: Net,
     draws: crate::policy::Draws,
+    /// A server and a router of the group that nobody calls but the stranger.
+    others: (Endpoint, Router),
     /// Datagrams by when they arrive.
     under_way: std::collections::BTreeMap<(Time, usize), Sent>,
     count: usize,
@@ -588,7 +777,8 @@ impl Hostile {
             if seed.is_multiple_of(2) { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
         let net = Net::new(keys(cipher, START / MS + 40), !seed.is_multiple_of(3));
         let draws = crate::policy::Draws::new(seed);
-        Self { net, draws, under_way: Default::default(), count: 0 }
+        let others = (server(START, &net.keys, 77), router(START, &net.keys, 78));
+        Self { net, draws, others, under_way: Default::default(), count: 0 }
     }
 
     fn is_one_in(&mut self, many: u32) -> bool {
@@ -622,6 +812,9 @@ impl Hostile {
             let byte = self.draws.below(sent.bytes.len() as u32) as usize;
             sent.bytes[byte] ^= 1 << self.draws.below(8);
         }
+        let path = Path { local: None, peer: sent.from };
+        self.others.0.handle_datagram(self.net.now, path, &mut sent.bytes.clone());
+        self.others.1.handle_datagram(self.net.now, path, &mut sent.bytes.clone());
         self.net.deliver(sent);
     }
 
@@ -667,6 +860,9 @@ fn check_hostile(seed: u64) {
     for _ in 0..8_000 {
         run.step();
     }
+    assert!(run.others.0.poll_event().is_none(), "seed {seed}: it ran elsewhere too");
+    assert_eq!(run.others.1.metrics().forwarded, 0, "seed {seed}");
+    assert_eq!(run.others.1.queue_len(), 0, "seed {seed}");
     let Net { ended, runs_of, .. } = &run.net;
     assert_eq!(ended.len(), calls, "seed {seed}: every call ends once");
     assert!(runs_of.values().all(|&runs| runs == 1), "seed {seed}: {runs_of:?}");

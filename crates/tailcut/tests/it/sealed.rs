@@ -1,5 +1,7 @@
 //! Sealed calls over real sockets on loopback.
 
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tailcut::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
@@ -63,6 +65,88 @@ fn handlers_know_who_calls_and_strangers_are_not_heard() {
         }
         drop(guard);
         thread.join().expect("the server does not panic").expect("the socket holds");
+    });
+}
+
+/// Passes datagrams on between one client and a server, and keeps what the client has sent.
+struct Tap {
+    socket: UdpSocket,
+    server: SocketAddr,
+    heard: Vec<Vec<u8>>,
+}
+
+impl Tap {
+    fn before(server: SocketAddr) -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        Self { socket, server, heard: Vec::new() }
+    }
+
+    /// Until an empty datagram comes.
+    fn run(mut self) -> Vec<Vec<u8>> {
+        let (mut buffer, mut client) = ([0; 2_048], None);
+        loop {
+            let (len, from) = self.socket.recv_from(&mut buffer).expect("a datagram");
+            let to = match from == self.server {
+                true => client,
+                false if len == 0 => return self.heard,
+                false => {
+                    client = Some(from);
+                    self.heard.push(buffer[..len].to_vec());
+                    Some(self.server)
+                }
+            };
+            if let Some(to) = to {
+                self.socket.send_to(&buffer[..len], to).expect("the socket holds");
+            }
+        }
+    }
+}
+
+/// Whoever records calls on the way to one server sends them to another of the group: none of them runs.
+#[test]
+fn what_is_recorded_of_one_server_does_not_run_at_another() {
+    let keys = fresh_group();
+    let runs = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    let mut servers: Vec<_> = (0..2)
+        .map(|_| ServerBuilder::new().seal(keys.clone()).bind("127.0.0.1:0").expect("a port"))
+        .collect();
+    let addresses: Vec<_> = servers.iter().map(|server| server.local_address()).collect();
+    let stops: Vec<_> = servers.iter().map(|server| server.stop_handle()).collect();
+    std::thread::scope(|scope| {
+        for (server, runs) in servers.iter_mut().zip(&runs) {
+            scope.spawn(move || {
+                server.run(|request| {
+                    runs.fetch_add(1, Ordering::Relaxed);
+                    let _ = request.reply(b"done");
+                })
+            });
+        }
+        let tap = Tap::before(addresses[0]);
+        let tapped = tap.socket.local_addr().expect("it is bound");
+        let attacker = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let guard = OnDrop(Some(|| {
+            stops.iter().for_each(|stop| stop.stop());
+            // Where an assertion has failed, the tap still listens.
+            let _ = attacker.send_to(&[], tapped);
+        }));
+        let heard = scope.spawn(move || tap.run());
+        let transport = (Protocol::R2p2, DatapathKind::Udp);
+        let caller = || patient(transport).seal(of(&keys, 3));
+        let client = caller().connect(tapped).expect("a client");
+        for _ in 0..20 {
+            client.call(b"once").expect("an answer");
+        }
+        attacker.send_to(&[], tapped).expect("it listens");
+        let heard = heard.join().expect("it does not panic");
+        assert!(heard.len() > 20);
+        for datagram in &heard {
+            attacker.send_to(datagram, addresses[1]).expect("it listens");
+        }
+        // What comes from here comes after them.
+        caller().connect(addresses[1]).expect("a client").call(b"mine").expect("an answer");
+        assert_eq!(runs[1].load(Ordering::Relaxed), 1);
+        assert_eq!(runs[0].load(Ordering::Relaxed), 20);
+        drop(guard);
     });
 }
 

@@ -4,7 +4,7 @@
 //! | `version` | the packet | last 32 bytes |
 //! |---|---|---|
 //! | [`SEALED_VERSION`] | header clear, payload sealed from end to end | [`Trailer`] |
-//! | [`HOP_VERSION`] | clear, authenticated between a router and its neighbour | [`Trailer`], `tag` zero |
+//! | [`HOP_VERSION`] | clear, authenticated between a router and its neighbour | [`Trailer`], names in place of `tag` |
 //!
 //! What they mean is in `docs/sealed.md`.
 
@@ -28,7 +28,8 @@ pub const VERSION_AT: usize = 21;
 )]
 #[repr(C)]
 pub struct Trailer {
-    /// The AEAD's tag over header, payload and what follows; zero with [`HOP_VERSION`].
+    /// The AEAD's tag over header, payload and what follows; with [`HOP_VERSION`] the sender's name and the
+    /// receiver's, see [`Trailer::names`].
     pub tag: [u8; 16],
     /// Towards a server the client's number, else the high bits of `low`.
     pub high: [u8; 3],
@@ -46,6 +47,22 @@ impl Trailer {
     pub fn count(&self) -> u64 {
         let [a, b, c] = self.high;
         u64::from(u32::from_be_bytes([0, a, b, c])) << 32 | u64::from(self.low.get())
+    }
+
+    /// Sender and receiver of a packet with [`HOP_VERSION`]; 0 for one that is not known.
+    pub fn names(&self) -> (u64, u64) {
+        let name = |at: usize| {
+            let bytes = self.tag[at..].first_chunk().expect("the tag has two names");
+            u64::from_be_bytes(*bytes)
+        };
+        (name(0), name(size_of::<u64>()))
+    }
+
+    /// Writes what [`Trailer::names`] reads.
+    pub fn set_names(&mut self, sender: u64, receiver: u64) {
+        let (first, second) = self.tag.split_at_mut(size_of::<u64>());
+        first.copy_from_slice(&sender.to_be_bytes());
+        second.copy_from_slice(&receiver.to_be_bytes());
     }
 
     /// `high` as a number.

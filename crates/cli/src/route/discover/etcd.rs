@@ -21,6 +21,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
+use tailcut_net::clock::Clock;
 
 use super::http::{Ends, Http, TlsFiles};
 use super::{Answer, LookedUp, Watch, split_options};
@@ -93,7 +94,15 @@ impl Etcd {
                 let (key, value) = kv.text()?;
                 match kind.as_str() {
                     "DELETE" => _ = servers.remove(&key),
-                    _ => _ = servers.insert(key, value),
+                    _ => {
+                        // A server that registers anew may have moved under its name.
+                        if let Some(known) =
+                            watch.looked_up.borrow_mut().get_mut(self.line(&key, &value))
+                        {
+                            known.looked_up_at = None;
+                        }
+                        servers.insert(key, value);
+                    }
                 }
             }
             (watch.tell)(Ok(self.answer(&servers, watch.looked_up)?));
@@ -129,11 +138,16 @@ impl Etcd {
         servers: &BTreeMap<String, String>,
         looked_up: &RefCell<LookedUp>,
     ) -> Result<Answer> {
-        let lines = servers.iter().map(|(key, value)| match value.trim() {
+        let lines = servers.iter().map(|(key, value)| self.line(key, value));
+        Answer::of_lines(lines, (Clock.now(), looked_up), servers::parse_line)
+    }
+
+    /// The line of a server: the value, or the key's end where there is none.
+    fn line<'a>(&self, key: &'a str, value: &'a str) -> &'a str {
+        match value.trim() {
             "" => key.strip_prefix(&self.prefix).unwrap_or(key).trim_start_matches('/'),
             value => value,
-        });
-        Answer::of_lines(lines, looked_up, servers::parse_line)
+        }
     }
 }
 

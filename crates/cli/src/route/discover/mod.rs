@@ -5,6 +5,7 @@
 //! | answers with servers | these are its servers |
 //! | answers with nobody, and had none | nothing |
 //! | answers with nobody, and had some | its servers stay until it has said so, and nothing else, for `--discover-empty-after` |
+//! | names names | at an event each is looked up that was not within 30 s, or that has registered anew |
 //! | ends a watch within a second | it is asked again after a pause, as if it were away |
 //! | is away, or answers nonsense or more than 1,024 servers | its servers stay, the reason is logged, and it is asked again: after 100 ms, then up to 5 s |
 //!
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Error, Result, bail};
 use tailcut_net::clock::Clock;
+use tailcut_proto::node::Time;
 
 use super::servers::{ServerSpec, check_count};
 use crate::distribution_file::parse_positive_ns;
@@ -86,7 +88,15 @@ pub(super) struct Watcher {
 }
 
 /// The servers that lines stood for when their names were looked up last.
-type LookedUp = BTreeMap<String, Vec<ServerSpec>>;
+type LookedUp = BTreeMap<String, Known>;
+
+/// What a line stood for.
+#[derive(Clone, Debug)]
+struct Known {
+    servers: Vec<ServerSpec>,
+    /// When its name was looked up; `None` where it is to be looked up again.
+    looked_up_at: Option<Time>,
+}
 
 /// What a source is watched with.
 struct Watch<'a> {
@@ -149,26 +159,39 @@ impl Source {
 }
 
 impl Answer {
-    /// The servers of lines, and how many lines are none. A line whose name cannot be looked up now stands for
-    /// the servers that it stood for last: names that fail say nothing of servers.
+    /// The servers of lines, and how many lines are none. A name that has been looked up within
+    /// [`LOOK_UP_AGAIN_AFTER`] is not looked up again: one of a thousand lines that changes costs one look-up. A
+    /// line whose name cannot be looked up now stands for the servers that it stood for last: names that fail say
+    /// nothing of servers.
     ///
     /// # Errors
     ///
     /// That there are too many.
     fn of_lines<'a>(
         lines: impl Iterator<Item = &'a str>,
-        looked_up: &RefCell<LookedUp>,
+        (now, looked_up): (Time, &RefCell<LookedUp>),
         parse: impl Fn(&str) -> Result<Vec<ServerSpec>>,
     ) -> Result<Self> {
         let mut answer = Self::default();
         let before = looked_up.take();
         let mut known = LookedUp::new();
         for line in lines {
-            // Of one that was servers before, nothing but a name can fail.
-            match parse(line).or_else(|error| before.get(line).cloned().ok_or(error)) {
-                Ok(servers) => {
-                    known.insert(line.to_owned(), servers.clone());
-                    answer.servers.extend(servers);
+            let old = before.get(line);
+            let is_fresh = |old: &&Known| {
+                let again_after = LOOK_UP_AGAIN_AFTER.as_nanos() as u64;
+                old.looked_up_at.is_some_and(|at| now.saturating_sub(at) < again_after)
+            };
+            let found = match old.filter(is_fresh) {
+                Some(old) => Ok(old.clone()),
+                // Of one that was servers before, nothing but a name can fail.
+                None => parse(line)
+                    .map(|servers| Known { servers, looked_up_at: Some(now) })
+                    .or_else(|error| old.cloned().ok_or(error)),
+            };
+            match found {
+                Ok(found) => {
+                    answer.servers.extend(found.servers.iter().cloned());
+                    known.insert(line.to_owned(), found);
                 }
                 Err(error) => {
                     tracing::debug!(line, why = %error, "this is no server");
@@ -229,18 +252,30 @@ fn split_options(text: &str) -> (&str, Vec<(&str, &str)>) {
 
 /// Watches a source until it is over, anew after each failure.
 fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Result<Answer>)) {
+    let looked_up = RefCell::default();
+    let session = |watch: &Watch<'_>| source.session(watch);
+    let watch = Watch { is_ipv4, is_over, looked_up: &looked_up, tell };
+    follow_by(&watch, &session, &|pause| watch.pause(pause));
+}
+
+/// Watches by sessions, which are begun again after pauses that grow while they do no good.
+fn follow_by(
+    watch: &Watch<'_>,
+    session: &dyn Fn(&Watch<'_>) -> Result<()>,
+    pass: &dyn Fn(Duration),
+) {
+    let tell = watch.tell;
     let has_answered = Cell::new(false);
     let heard = |heard: Result<Answer>| {
         let heard = heard.and_then(Answer::checked);
         has_answered.set(has_answered.get() || heard.is_ok());
         tell(heard);
     };
-    let looked_up = RefCell::default();
-    let watch = Watch { is_ipv4, is_over, looked_up: &looked_up, tell: &heard };
+    let watch = Watch { tell: &heard, ..*watch };
     let mut pause = PAUSE_MIN;
     while !watch.is_over() {
         let begun_at = Clock.now();
-        let ended = source.session(&watch);
+        let ended = session(&watch);
         let was_long = Clock.now() - begun_at >= SESSION_MIN.as_nanos() as u64;
         if has_answered.take() && was_long {
             pause = PAUSE_MIN;
@@ -251,10 +286,13 @@ fn follow(source: &Source, is_ipv4: bool, is_over: &AtomicBool, tell: &dyn Fn(Re
             Ok(()) => {}
             Err(error) => tell(Err(error)),
         }
-        watch.pause(pause);
+        pass(pause);
         pause = (2 * pause).min(PAUSE_MAX);
     }
 }
+
+/// How long a name stands for what it was looked up as, where nothing says how long it does.
+const LOOK_UP_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// A session that has lasted for less has done no good, even if it ended well.
 const SESSION_MIN: Duration = Duration::from_secs(1);
@@ -273,12 +311,14 @@ mod tests {
     #[test]
     fn a_name_that_fails_stands_for_what_it_stood_for() {
         let looked_up = RefCell::default();
-        let answer = |lines: &[&str], is_up: bool| {
+        let mut now = 0;
+        let mut answer = |lines: &[&str], is_up: bool| {
             let parse = |_: &str| {
                 ensure!(is_up, "no name server answers");
                 Ok(vec![ServerSpec::of(([127, 0, 0, 1], 1).into())])
             };
-            let answer = Answer::of_lines(lines.iter().copied(), &looked_up, parse);
+            now += LOOK_UP_AGAIN_AFTER.as_nanos() as u64;
+            let answer = Answer::of_lines(lines.iter().copied(), (now, &looked_up), parse);
             answer.map(|answer| (answer.servers.len(), answer.refused)).expect("an answer")
         };
         assert_eq!(answer(&["name:1"], true), (1, 0));
@@ -287,6 +327,78 @@ mod tests {
         // What is not named any more is forgotten.
         assert_eq!(answer(&["other:1"], false), (0, 1));
         assert_eq!(answer(&["name:1"], false), (0, 1));
+    }
+
+    #[test]
+    fn a_name_is_looked_up_once_in_a_while() {
+        let (looked_up, asked) = (RefCell::default(), RefCell::new(Vec::new()));
+        let answer = |now_s: u64, lines: &[&str]| {
+            let parse = |line: &str| {
+                asked.borrow_mut().push(line.to_owned());
+                Ok(vec![ServerSpec::of(([127, 0, 0, 1], 1).into())])
+            };
+            let now = now_s * 1_000_000_000;
+            let answer = Answer::of_lines(lines.iter().copied(), (now, &looked_up), parse);
+            assert_eq!(answer.expect("an answer").servers.len(), lines.len());
+            asked.take()
+        };
+        assert_eq!(answer(0, &["a:1", "b:1"]), ["a:1", "b:1"]);
+        // Another event: nothing but what is new.
+        assert_eq!(answer(20, &["a:1", "b:1", "c:1"]), ["c:1"]);
+        assert_eq!(answer(29, &["b:1", "c:1"]), [""; 0]);
+        assert_eq!(answer(30, &["a:1", "b:1", "c:1"]), ["a:1", "b:1"]);
+        assert_eq!(answer(50, &["a:1", "b:1", "c:1"]), ["c:1"]);
+        looked_up.borrow_mut().get_mut("b:1").expect("it is known").looked_up_at = None;
+        assert_eq!(answer(51, &["a:1", "b:1", "c:1"]), ["b:1"], "it has registered anew");
+    }
+
+    type Session = fn(&Watch<'_>) -> Result<()>;
+
+    /// The pauses, ms, before sessions of which each ends so.
+    fn pauses(sessions: &[Session]) -> Vec<u128> {
+        let (is_over, looked_up) = (AtomicBool::new(false), RefCell::default());
+        let (left, passed) = (Cell::new(sessions), RefCell::new(Vec::new()));
+        let watch =
+            Watch { is_ipv4: true, is_over: &is_over, looked_up: &looked_up, tell: &|_| () };
+        let session = |watch: &Watch<'_>| {
+            let (next, rest) = left.get().split_first().expect("there are more");
+            left.set(rest);
+            is_over.store(rest.is_empty(), Ordering::Relaxed);
+            next(watch)
+        };
+        follow_by(&watch, &session, &|pause| passed.borrow_mut().push(pause.as_millis()));
+        passed.take()
+    }
+
+    /// Answers, and is ended at once.
+    fn ends(watch: &Watch<'_>) -> Result<()> {
+        (watch.tell)(Ok(Answer::default()));
+        Ok(())
+    }
+
+    fn fails(_watch: &Watch<'_>) -> Result<()> {
+        bail!("it is away")
+    }
+
+    /// Answers, and lasts for as long as one that does good.
+    fn lasts(watch: &Watch<'_>) -> Result<()> {
+        (watch.tell)(Ok(Answer::default()));
+        let ends_at = Clock.now() + SESSION_MIN.as_nanos() as u64;
+        while Clock.now() < ends_at {
+            thread::park_timeout(SESSION_MIN);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_watch_that_ends_at_once_is_begun_again_after_ever_longer_pauses() {
+        assert_eq!(pauses(&[ends as Session; 8]), [100, 200, 400, 800, 1_600, 3_200, 5_000, 5_000]);
+        assert_eq!(pauses(&[fails, ends, fails]), [100, 200, 400]);
+    }
+
+    #[test]
+    fn a_watch_that_has_lasted_is_begun_again_at_once() {
+        assert_eq!(pauses(&[ends, ends, lasts, ends]), [100, 200, 100]);
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         threads: 1,
         connections: 4,
         pipeline: 16,
-        timeout_ns: 2_000 * MS,
+        timeout_ns: 20_000 * MS,
         seed: 1,
         first_stream: 0,
         slice_ns: 20 * MS,
@@ -93,7 +93,7 @@ fn load_and_meddle(
     agent.prepare(job).expect("it prepares");
     let mut outcome = Outcome::default();
     let mut is_stopped = false;
-    let deadline = Clock.now() + 20_000 * MS;
+    let deadline = Clock.now() + 60_000 * MS;
     loop {
         assert!(Clock.now() < deadline, "it does not end: {outcome:?}");
         match agent.poll(10 * MS) {
@@ -373,15 +373,24 @@ fn check_stamps(transport: Transport, target: SocketAddr) {
     let outcome = load_and_add_up(&job, 400);
     assert_all_replied(&outcome);
     assert_eq!(outcome.kind, StampKind::Kernel);
-    let MatchCounts { requests, missing_kernel, late, unexpected, reversed, .. } = outcome.stamps;
-    // On a busy machine a call may be sent again, and then has no stamp of one sending.
-    let resent = outcome.client.resent;
-    assert!((100_u64.saturating_sub(resent)..=110).contains(&requests), "{outcome:?}");
+    let MatchCounts { missing_kernel, late, unexpected, reversed, .. } = outcome.stamps;
     assert_eq!((missing_kernel, late, unexpected, reversed), (0, 0, 0, 0), "{outcome:?}");
-    // The user's clock is read before the kernel's on the way out and after it on the way in.
+    check_bias(&outcome);
+}
+
+/// Looks whether one request in four was picked, and what the stamps of those say that left by a
+/// send of their own: on a busy machine several leave by one.
+fn check_bias(outcome: &Outcome) {
+    let MatchCounts { requests, skipped, .. } = outcome.stamps;
+    let quarter = outcome.counts.sent / 4;
+    // A few leave outside of the slices that are counted.
+    assert!(requests > 0 && (quarter..=quarter + 3).contains(&(requests + skipped)), "{outcome:?}");
     let bias = outcome.bias.summary();
-    assert!(bias.count > 90 && bias.below == 0, "{bias:?} {outcome:?}");
-    assert!(bias.mean_ns > Some(0.0), "{bias:?}");
+    // A call that was sent again has no stamp of one sending.
+    let resent = outcome.client.resent;
+    assert!((requests.saturating_sub(resent)..=requests).contains(&bias.count), "{bias:?}");
+    // The user's clock is read before the kernel's on the way out and after it on the way in.
+    assert!(bias.below == 0 && bias.mean_ns > Some(0.0), "{bias:?} {outcome:?}");
 }
 
 #[test]
@@ -556,8 +565,7 @@ fn a_server_of_tls_is_verified_and_stamped() {
     let outcome = load_and_add_up(&job, 200);
     assert_all_replied(&outcome);
     assert_eq!(outcome.kind, StampKind::Kernel);
-    let bias = outcome.bias.summary();
-    assert!(bias.count > 40 && bias.below == 0, "{bias:?} {outcome:?}");
+    check_bias(&outcome);
 }
 
 /// Why a job cannot be done.

@@ -108,10 +108,13 @@ impl Plan {
                     .iter()
                     .zip(combination)
                     .map(|(&key, value)| format!("{} {value}", table.keys[key]));
-                let title = [vec![titled(&table.figures[y])], facet.collect()].concat().join(", ");
-                charts.push(Drawn::new(&title, |width| {
+                let over = format!("{} over {}", said(&table.figures[y]), table.keys[x]);
+                let title = [vec![over], facet.collect()].concat().join(", ");
+                let drawn = Drawn::new(&title, |width| {
                     draw(&series, &scale, &titled(&table.figures[y]), width, &title)
-                }));
+                });
+                let has_bars = series.iter().any(|series| !series.ranges.is_empty());
+                charts.push(if has_bars { drawn.captioned(BARS) } else { drawn });
             }
         }
         charts
@@ -128,22 +131,16 @@ impl Plan {
         for row in rows {
             let Some(figure) = row.figures[y] else { continue };
             let place = (scale.place(&row.at[x]), figure);
+            let error = error_index(table, y).and_then(|error| row.figures[error]);
+            let range = error.map(|error| (place.0, figure - 2.0 * error, figure + 2.0 * error));
             let here = values(row, &self.series);
-            match curves.iter_mut().find(|(name, _)| *name == here) {
-                Some((_, series)) => series.points.push(place),
-                None => {
-                    let look = look_of(curves.len());
-                    curves.push((
-                        here,
-                        Series {
-                            label: self.label(table, row),
-                            look,
-                            points: vec![place],
-                            ..Series::default()
-                        },
-                    ));
-                }
-            }
+            let at = curves.iter().position(|(name, _)| *name == here).unwrap_or_else(|| {
+                let (label, look) = (self.label(table, row), look_of(curves.len()));
+                curves.push((here, Series { label, look, ..Series::default() }));
+                curves.len() - 1
+            });
+            curves[at].1.points.push(place);
+            curves[at].1.ranges.extend(range);
         }
         let finished = curves.into_iter().map(|(_, mut series)| {
             series.points.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -225,6 +222,15 @@ impl Scale {
         }
     }
 
+    /// A place on it as people say it.
+    fn said(&self, place: f64) -> String {
+        match self {
+            Self::Numbers { .. } => place.to_string(),
+            Self::Times { .. } => format!("{place} us"),
+            Self::Names { names, .. } => names.get(place as usize).cloned().unwrap_or_default(),
+        }
+    }
+
     fn axis(&self, series: &[Series]) -> Axis {
         let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
         match self {
@@ -237,9 +243,19 @@ impl Scale {
 }
 
 fn draw(series: &[Series], scale: &Scale, y_title: &str, width: u32, title: &str) -> Chart {
-    let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.1));
+    // What an interval reaches below zero is cut off with the frame.
+    let lowest = series.iter().flat_map(|series| &series.points).map(|point| point.1);
+    let lowest = lowest.fold(f64::INFINITY, f64::min);
+    let values = series.iter().flat_map(|series| {
+        let ranges = series.ranges.iter().flat_map(|range| [range.1, range.2]);
+        series.points.iter().map(|point| point.1).chain(ranges)
+    });
+    let values = values.filter(|&value| value > 0.0 || lowest <= 0.0);
     let marker_title = |label: &str, (x, y): (f64, f64)| {
-        format!("{label} at {}: {}", four_digits(x), four_digits(y))
+        let bar = series.iter().filter(|series| series.label == label);
+        let bar = bar.flat_map(|series| &series.ranges).find(|range| range.0 == x);
+        let bar = bar.map_or(String::new(), |range| format!(" ± {}", four_digits(range.2 - y)));
+        format!("{label} at {}: {}{bar}", scale.said(x), four_digits(y))
     };
     let y = Axis::from_zero(y_title.to_owned(), values);
     LineChart { series, x: scale.axis(series), y, marker_title: &marker_title }
@@ -256,15 +272,71 @@ fn are_siblings(table: &Table, one: usize, other: usize) -> bool {
     one == other || parent(one).is_some() && parent(one) == parent(other)
 }
 
-/// A figure's name with its unit, which a part of the name tells.
+/// The standard errors that belong to a figure, where its simulation gives them.
+fn error_index(table: &Table, figure: usize) -> Option<usize> {
+    let (parent, name) = table.figures[figure].rsplit_once('.')?;
+    let (_, errors) = ERRORS.iter().find(|(of, _)| *of == parent)?;
+    table.figure_index(&format!("{errors}.{name}"))
+}
+
+/// A figure as people say it, with its unit, which a part of its name tells: "p99 of the sojourn time
+/// (mean service times)".
 fn titled(figure: &str) -> String {
-    let unit_of =
-        |part: &str| UNITS.iter().find(|(ending, _)| part.ends_with(ending)).map(|(_, unit)| *unit);
-    match figure.split('.').rev().find_map(unit_of) {
-        Some(unit) => format!("{figure} ({unit})"),
-        None => figure.to_owned(),
+    match figure.split('.').rev().find_map(|part| unit_of(part)) {
+        Some((_, unit)) => format!("{} ({unit})", said(figure)),
+        None => said(figure),
     }
 }
+
+/// A figure as people say it, without its unit.
+fn said(figure: &str) -> String {
+    let word = |part: &str| {
+        let part = unit_of(part).map_or(part, |(ending, _)| &part[..part.len() - ending.len()]);
+        let known = WORDS.iter().find(|(name, _)| *name == part);
+        known.map_or_else(|| part.replace('_', " "), |(_, word)| (*word).to_owned())
+    };
+    let mut parts: Vec<String> = figure.split('.').map(word).collect();
+    let last = parts.pop().unwrap_or_default();
+    let is_statistic = ["mean", "max", "min"].contains(&last.as_str())
+        || last.strip_prefix('p').is_some_and(|digits| digits.parse::<u32>().is_ok());
+    match (parts.is_empty(), is_statistic) {
+        (true, _) => last,
+        (false, true) => format!("{} of {}", percentile(&last), parts.join(", ")),
+        (false, false) => format!("{}: {last}", parts.join(", ")),
+    }
+}
+
+/// `p999` is p99.9.
+fn percentile(name: &str) -> String {
+    match name.strip_prefix('p') {
+        Some(digits) if digits.len() > 2 && digits.starts_with("99") => {
+            format!("p{}.{}", &digits[..2], &digits[2..])
+        }
+        _ => name.to_owned(),
+    }
+}
+
+/// The ending of a name's part that says its unit, and the unit.
+fn unit_of(part: &str) -> Option<(&'static str, &'static str)> {
+    UNITS.iter().find(|(ending, _)| part.ends_with(ending)).copied()
+}
+
+const BARS: &str = "Bars reach two standard errors of the mean over the seeds to each side.";
+
+/// Figures whose standard errors a simulation gives, and where.
+const ERRORS: [(&str, &str); 3] = [
+    ("sojourn_over_service", "standard_error"),
+    ("latency_us", "standard_error_us"),
+    ("latency_ns", "standard_error_ns"),
+];
+
+/// Parts of names that are said otherwise.
+const WORDS: [(&str, &str); 4] = [
+    ("sojourn", "the sojourn time"),
+    ("latency", "the latency"),
+    ("replenished", "the time until credit is back"),
+    ("goodput_over_capacity", "goodput over the capacity"),
+];
 
 /// Endings of names, and what they mean.
 const UNITS: [(&str, &str); 7] = [
@@ -285,7 +357,8 @@ pub(super) mod tests {
     fn a_chart_has_a_curve_for_each_value_of_the_series() {
         let page = page("x = \"load\"\ny = \"t_us.p99\"\nseries = \"policy\"");
         for part in [
-            "t_us.p99 (us)",
+            "p99 of t (us)",
+            "p99 of t over load</h2>",
             "load (share of the capacity)",
             ">random</text>",
             ">rr</text>",
@@ -294,6 +367,38 @@ pub(super) mod tests {
             assert!(page.contains(part), "{part}");
         }
         assert_eq!(page.matches("<svg").count(), 2, "one chart, wide and narrow");
+    }
+
+    #[test]
+    fn figures_are_called_as_people_say_them() {
+        for (figure, title) in [
+            ("sojourn_over_service.p99", "p99 of the sojourn time (mean service times)"),
+            ("latency_us.p999", "p99.9 of the latency (us)"),
+            ("exact.zero_load_us.mean", "mean of exact, zero load (us)"),
+            ("held_share", "held (share)"),
+            ("goodput_over_capacity", "goodput over the capacity"),
+            ("counts.cloned", "counts: cloned"),
+            ("throughput_mrps", "throughput (million requests per second)"),
+        ] {
+            assert_eq!(titled(figure), title);
+        }
+    }
+
+    #[test]
+    fn points_have_bars_of_two_standard_errors_where_a_simulation_gives_them() {
+        let mut table = table();
+        table.figures = ["latency_us.p50", "latency_us.p99", "standard_error_us.p99"]
+            .map(str::to_owned)
+            .to_vec();
+        for row in &mut table.rows {
+            row.figures[2] = Some(0.5);
+        }
+        let page = html(&sweep("y = \"latency_us.p99\""), "", &table).unwrap();
+        assert_eq!(page.matches("<path class=\"range").count(), 8, "four points, two widths");
+        assert!(page.contains("<title>rr at 0.5: 6 ± 1</title>"));
+        assert!(page.contains(BARS));
+        let page = html(&sweep("y = \"latency_us.p50\""), "", &table).unwrap();
+        assert!(!page.contains("<path class=\"range") && !page.contains(BARS));
     }
 
     #[test]
@@ -333,6 +438,7 @@ pub(super) mod tests {
         assert_eq!((times.place("500ns"), times.place("2us")), (0.5, 2.0));
         let names = Scale::of(&table(["rr", "2us"]), 0);
         assert_eq!((names.place("rr"), names.place("2us")), (0.0, 1.0));
+        assert_eq!((times.said(0.5), names.said(0.0)), ("0.5 us".to_owned(), "rr".to_owned()));
     }
 
     #[test]

@@ -53,10 +53,8 @@ impl Table {
         let head = self.keys.iter().chain(&self.figures).map(|name| quoted(name));
         let mut lines = vec![head.collect::<Vec<_>>().join(",")];
         for row in &self.rows {
-            let figures = row
-                .figures
-                .iter()
-                .map(|figure| figure.map_or(String::new(), |value| value.to_string()));
+            let figures =
+                row.figures.iter().map(|figure| figure.map_or(String::new(), seven_digits));
             let cells = row.at.iter().map(|value| quoted(value)).chain(figures);
             lines.push(cells.collect::<Vec<_>>().join(","));
         }
@@ -98,6 +96,13 @@ fn collect(name: &str, value: &Value, figures: &mut Vec<(String, f64)>) {
     }
 }
 
+/// A number without the digits that no simulation knows: whole ones exactly, others to seven digits.
+fn seven_digits(value: f64) -> String {
+    let is_whole = value == value.trunc() && value.abs() < 1e15;
+    let rounded = if is_whole { value } else { format!("{value:.6e}").parse().unwrap_or(value) };
+    rounded.to_string()
+}
+
 fn quoted(cell: &str) -> String {
     if cell.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
@@ -122,6 +127,20 @@ mod tests {
             flatten(&result),
             [("buckets.0.count".to_owned(), 3.0), ("sojourn.p99".to_owned(), 2.5)]
         );
+    }
+
+    #[test]
+    fn seven_digits_are_written() {
+        for (value, written) in [
+            (4.605_170_185_988_092, "4.60517"),
+            (7.657_472_000_000_001, "7.657472"),
+            (0.301_050_000_000_000_04, "0.30105"),
+            (1_922.724_007_166_666_8, "1922.724"),
+            (123_456_789.0, "123456789"),
+            (1e-7 / 3.0, "0.00000003333333"),
+        ] {
+            assert_eq!(seven_digits(value), written);
+        }
     }
 
     #[test]

@@ -331,6 +331,22 @@ fn a_call_of_grpc_is_judged_by_its_status() {
     }
 }
 
+/// The messages of a stream leave one behind the other, and those that come are one reply, which its status
+/// ends.
+#[test]
+fn streams_of_grpc_are_sent_and_taken_whole() {
+    let mut client = Client::new("grpc:echo.Echo/Chat,hex=0a,count=3", &[]);
+    client.ask();
+    let written = client.written();
+    assert_eq!(written[1], (DATA, END_STREAM, 1, b"\0\0\0\0\x01\x0a".repeat(3)));
+    let head = frame(HEADERS, END_HEADERS, 1, b"\x88");
+    let message = frame(DATA, 0, 1, b"\0\0\0\0\x02ok");
+    let messages = [head, message.clone(), message.clone(), message].concat();
+    assert_eq!(client.take(&messages), Ok(vec![]));
+    let trailers = frame(HEADERS, BOTH, 1, b"\x40\x0bgrpc-status\x010");
+    assert_eq!(client.take(&trailers), Ok(vec![ok(0)]));
+}
+
 #[test]
 fn warm_streams_do_not_allocate() {
     let mut client = Client::new("http2:POST:/,body=hello", &[]);

@@ -149,6 +149,17 @@ impl Asker {
     }
 }
 
+/// What a [`Watch::poll`] has not handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Left {
+    /// Nothing.
+    Nothing,
+    /// Perhaps some, for the next call.
+    More,
+    /// Some were lost, so that all may have changed.
+    Unknown,
+}
+
 /// Hears of changes.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -171,9 +182,8 @@ impl Watch {
         Ok(Self { socket, buffer: vec![0; BUFFER_LEN] })
     }
 
-    /// Hands out some of the changes since the last call; says whether some were lost, so that all may
-    /// have changed.
-    pub(super) fn poll(&mut self, mut f: impl FnMut(Message)) -> bool {
+    /// Hands out some of the changes since the last call.
+    pub(super) fn poll(&mut self, mut f: impl FnMut(Message)) -> Left {
         for _ in 0..READS_MAX {
             match (&self.socket).read(&mut self.buffer) {
                 Ok(len) => {
@@ -181,11 +191,11 @@ impl Watch {
                         changed(header.kind, body).into_iter().for_each(&mut f);
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-                Err(_) => return true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Left::Nothing,
+                Err(_) => return Left::Unknown,
             }
         }
-        false
+        Left::More
     }
 }
 
@@ -422,7 +432,7 @@ const ANSWER_TIME: Duration = Duration::from_secs(1);
 /// As much as the kernel says at a time.
 const BUFFER_LEN: usize = 32 << 10;
 
-/// Reads of one look; what is left is read in the next.
+/// Reads of one look, of a change each; what is left is read in the next.
 const READS_MAX: usize = 16;
 
 const HEADER_LEN: usize = 16;
@@ -489,7 +499,7 @@ mod tests {
     fn nothing_is_told_while_nothing_changes_here() {
         let mut watch = Watch::open().expect("netlink");
         // Others may change this namespace meanwhile; none is lost.
-        assert!(!watch.poll(|_| ()));
+        assert_ne!(watch.poll(|_| ()), Left::Unknown);
     }
 
     #[test]

@@ -39,14 +39,18 @@ pub(super) mod cloner {
 pub(super) mod server {
     /// Its address.
     pub(crate) const IP: usize = 0;
-    /// Its port in network order, and zeros.
+    /// Its port in network order, and whether user space deals with its pairs; half-words.
     pub(crate) const PORT: usize = 4;
     /// What waits there.
     pub(crate) const LOAD: usize = 8;
-    /// Where its responses come in; 0 until one has.
+    /// Where its responses come in; 0 until one has. Its next hop's address is behind it.
     pub(crate) const INTERFACE: usize = 12;
-    /// Of a server; its next hop's address is behind those.
-    pub(crate) const BYTES: usize = 24;
+    /// Requests placed there, without clones. Wraps.
+    pub(crate) const ASKED: usize = 24;
+    /// Responses from there. Wraps.
+    pub(crate) const ANSWERED: usize = 28;
+    /// Of a server.
+    pub(crate) const BYTES: usize = 32;
 }
 
 /// The names of the counters, in the order of `enum cloner_count`.

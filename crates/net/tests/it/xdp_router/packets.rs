@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 
 use tailcut_net::ebpf::Verdict;
 use tailcut_proto::router::{SharedCounts, SharedPlaces};
-use tailcut_wire::r2p2::{CloneMark, Flags, MessageType, Policy, RequestRepr, RpcId, Segment};
+use tailcut_wire::r2p2::{
+    CloneMark, Flags, MessageType, Policy, ReplyRepr, RequestRepr, RpcId, Segment,
+};
 use zerocopy::IntoBytes;
 
 use super::bench::{
@@ -168,10 +170,85 @@ fn what_needs_more_than_one_look_goes_up() {
     });
     large.resize(1_501, 0);
     check_up(&large, "xdp_up_several");
-    for kind in [MessageType::Cancel, MessageType::Probe, MessageType::Claim] {
-        let repr = RequestRepr::control(kind, 1, RpcId(1));
-        check_up(repr.header().as_bytes(), "xdp_up_control");
+    let cancel = RequestRepr::control(MessageType::Cancel, 1, RpcId(1));
+    check_up(cancel.header().as_bytes(), "xdp_up_control");
+}
+
+/// The kernel and the user-space router refuse the same.
+#[test]
+fn what_routers_and_servers_say_is_heard_of_those_that_are_known() {
+    let Some(mut bench) = bench("rr", 1) else { return };
+    let other = SocketAddr::from(([10, 2, 3, 77], 9_000));
+    bench.places.add_other(other);
+    for kind in [MessageType::Probe, MessageType::Claim, MessageType::Ack, MessageType::Claimed] {
+        let bytes = match kind {
+            MessageType::Ack | MessageType::Claimed => {
+                ReplyRepr::control(kind, 1, RpcId(1)).header().as_bytes().to_vec()
+            }
+            _ => RequestRepr::control(kind, 1, RpcId(1)).header().as_bytes().to_vec(),
+        };
+        let judge = |from| bench.judge(&Frame::new(from, bench.listen, &bytes).bytes());
+        for known in [server(bench.listen, 0), other] {
+            assert_eq!(judge(known), (Verdict::Pass, "xdp_up_control"), "{kind:?} of {known}");
+        }
+        for stranger in [client(bench.listen), server(bench.listen, 1)] {
+            let expected = (Verdict::Drop, "xdp_dropped_stranger");
+            assert_eq!(judge(stranger), expected, "{kind:?} of {stranger}");
+        }
     }
+}
+
+#[test]
+fn a_request_of_whom_no_answer_can_reach_is_placed_nowhere() {
+    let v4 = |ip: [u8; 4], port| (listen_v4(), SocketAddr::from((ip, port)));
+    let v6 = |ip: [u16; 8], port| (listen_v6(), SocketAddr::from((ip, port)));
+    for (listen, from) in [
+        v4([0, 0, 0, 0], 7),
+        v4([0, 1, 2, 3], 7),
+        v4([127, 0, 0, 1], 7),
+        v4([224, 0, 0, 1], 7),
+        v4([255, 255, 255, 255], 7),
+        v4([10, 9, 8, 7], 0),
+        (listen_v4(), listen_v4()),
+        v6([0, 0, 0, 0, 0, 0, 0, 0], 7),
+        v6([0, 0, 0, 0, 0, 0, 0, 1], 7),
+        v6([0, 0, 0, 0, 0, 0xffff, 0x0a09, 0x0807], 7),
+        v6([0xff02, 0, 0, 0, 0, 0, 0, 1], 7),
+        v6([0x2001, 0xdb8, 0, 0, 0, 0, 0, 9], 0),
+        (listen_v6(), listen_v6()),
+    ] {
+        let Some(bench) = Bench::new(listen, "rr".parse().expect("a policy"), 1) else { return };
+        let payload = request(|_, _| {});
+        let frame = Frame::new(from, listen, &payload).bytes();
+        assert_eq!(bench.judge(&frame), (Verdict::Drop, "xdp_dropped_stranger"), "{from}");
+        assert_eq!(bench.places.counts(0).placed, 100);
+    }
+}
+
+/// Nothing of a message of several packets is kept: its first goes up, the others are for the server.
+#[test]
+fn parts_of_messages_are_not_kept() {
+    let Some(bench) = bench("rr", 1) else { return };
+    for index in 0..2_000u16 {
+        let mut part = request(|repr, _| {
+            let several = Segment {
+                message_len: 2_000_000,
+                segment_len: 1_400,
+                count: 2,
+                ..Segment::CONTROL
+            };
+            repr.segment = several;
+            repr.rpc_id = RpcId(u64::from(index));
+        });
+        part.resize(72 + 1_400, 0);
+        let from = SocketAddr::from(([10, 9, (index >> 8) as u8, index as u8], 40_000));
+        let frame = |part: &[u8]| Frame::new(from, bench.listen, part).bytes();
+        assert_eq!(bench.judge(&frame(&part)), (Verdict::Pass, "xdp_up_several"));
+        part[3] &= !0x80;
+        part[6..8].copy_from_slice(&1u16.to_be_bytes());
+        assert_eq!(bench.judge(&frame(&part)).0, Verdict::Drop);
+    }
+    assert_eq!(bench.places.counts(0).placed, 100);
 }
 
 /// A change to a request's bytes that makes it no packet.

@@ -1,0 +1,281 @@
+//! A client's half of a seal.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::sealed::VERSION_AT;
+use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, SackBody};
+use zerocopy::FromBytes;
+
+use super::keys::{ClientSecret, HopKey, Keys, TICK_MS};
+use super::names::Names;
+use super::neighbours::Targets;
+use super::packet::{
+    self, CLOCK_AT, COUNT_AT, ECHO_AT, FLAGS_AT, Glance, hop_names, is_hop_genuine, reply_nonce,
+    request_nonce, written,
+};
+use super::primitives::AeadKey;
+use super::server::COUNT_BITS;
+use super::{Cause, TRAILER_LEN};
+use crate::keyed::KeyedState;
+use crate::node::Time;
+
+/// A client's half.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// As its keys have it.
+    number: u32,
+    /// By place of the epoch.
+    secrets: Vec<ClientSecret>,
+    /// Sessions of calls under way, the newest last.
+    sessions: VecDeque<Session>,
+    /// By server's instance, epoch and member.
+    replies: HashMap<(u64, u8, u8), Replies, KeyedState>,
+    /// Whom it sends to.
+    targets: Targets,
+    /// The microsecond of the last packet, and the count of the first in it.
+    microsecond: (u64, u16),
+    /// Packets sealed, wrapping.
+    count: u16,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// The 40 bits of its calls' ids.
+    session: u64,
+    /// Of its keys.
+    epoch: u8,
+    /// When it began, in ticks of the epoch.
+    began: u32,
+    /// The microsecond before that, by the clock of the node.
+    zero_us: u64,
+    /// Of its packets.
+    key: AeadKey,
+}
+
+/// Replies of one server's instance.
+#[derive(Debug)]
+struct Replies {
+    /// The key.
+    key: AeadKey,
+    /// The count that is above those of all that have come.
+    next: u64,
+}
+
+impl Client {
+    pub(super) fn new(number: u32, keys: &Keys, seed: u64) -> Self {
+        Self {
+            number,
+            secrets: secrets_of(keys),
+            sessions: VecDeque::new(),
+            replies: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            targets: Targets::new(seed),
+            microsecond: (0, 0),
+            count: 0,
+        }
+    }
+
+    /// True if the next call should begin a session.
+    #[inline]
+    pub(super) fn is_session_due(&self, now: Time, current: u8) -> bool {
+        self.sessions.back().is_some_and(|session| {
+            session.epoch != current || session.age_us(now) >= SESSION_US_MAX
+        })
+    }
+
+    /// Takes note of the session of a call that begins.
+    pub(super) fn note_session(&mut self, (now, wall_ms): (Time, u64), session: u64, keys: &Keys) {
+        if self.sessions.back().is_some_and(|newest| newest.session == session) {
+            return;
+        }
+        let at = keys.current(wall_ms);
+        let epoch = keys.epochs[at].epoch;
+        let ticks = wall_ms.saturating_sub(keys.epochs[at].from_ms) / TICK_MS;
+        let began = u32::try_from(ticks).unwrap_or(u32::MAX);
+        let key = self.secrets[at].request_key(session, began);
+        if self.sessions.len() >= SESSIONS_MAX {
+            self.sessions.pop_front();
+        }
+        let zero_us = (now / 1_000).saturating_sub(1);
+        self.sessions.push_back(Session { session, epoch, began, zero_us, key });
+    }
+
+    pub(super) fn open(
+        &mut self,
+        now: Time,
+        keys: &Keys,
+        peer: SocketAddr,
+        (seen, bytes): (&Glance, &mut [u8]),
+    ) -> Result<(), Cause> {
+        let epoch = seen.trailer.epoch;
+        let place = keys.epochs.iter().position(|key| key.epoch == epoch);
+        let at = place.ok_or(Cause::UnknownKeys)?;
+        let session = RpcId(seen.rpc_id).session().0;
+        let own = self.sessions.iter().position(|own| own.session == session);
+        // A router may say that it holds a request, refuses it, or has been named by nobody, and nothing
+        // else.
+        let may_be_hop = match seen.kind {
+            MessageType::Ack => bytes[FLAGS_AT] & Flags::HELD != 0,
+            kind => kind == MessageType::Drop,
+        };
+        if !seen.is_sealed && may_be_hop {
+            own.ok_or(Cause::UnknownKeys)?;
+            return self.open_hop((now, peer), &keys.epochs[at].hop, (seen, bytes));
+        }
+        let is_for_client =
+            matches!(seen.kind, MessageType::Response | MessageType::Ack | MessageType::Drop);
+        if !seen.is_sealed || !is_for_client {
+            return Err(Cause::Unsealed);
+        }
+        let (instance, count) = (seen.trailer.hop.get(), seen.trailer.count());
+        let label = (instance, epoch, (count >> COUNT_BITS) as u8);
+        let nonce = reply_nonce(&seen.trailer);
+        if let Some(known) = self.replies.get_mut(&label) {
+            if !packet::open(bytes, &known.key, nonce, false) {
+                return Err(Cause::Forged);
+            }
+            let is_news = count >= known.next;
+            known.next = known.next.max(count + 1);
+            self.targets.hear(now, peer, (instance, is_news));
+        } else {
+            // Whoever makes up an instance has it derived, and so has to know a session at least.
+            own.ok_or(Cause::UnknownKeys)?;
+            let key = self.secrets[at].reply_key(instance);
+            if !packet::open(bytes, &key, nonce, false) {
+                return Err(Cause::Forged);
+            }
+            if self.replies.len() >= SERVERS_MAX {
+                self.replies.clear();
+            }
+            self.replies.insert(label, Replies { key, next: count + 1 });
+            self.targets.hear(now, peer, (instance, true));
+        }
+        if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
+            self.targets.learn(now, peer, seen.rpc_id, instance);
+        }
+        self.restore_clock(own, bytes);
+        Ok(())
+    }
+
+    /// Opens what a router says itself.
+    fn open_hop(
+        &mut self,
+        (now, peer): (Time, SocketAddr),
+        key: &HopKey,
+        (seen, bytes): (&Glance, &mut [u8]),
+    ) -> Result<(), Cause> {
+        let names = hop_names(&seen.trailer);
+        let is_genuine = is_hop_genuine(bytes, key, Names::default());
+        if !is_genuine || seen.kind == MessageType::Drop && !is_refusal_of_router(bytes) {
+            return Err(Cause::Forged);
+        }
+        if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
+            self.targets.learn(now, peer, seen.rpc_id, names.sender);
+        }
+        bytes[VERSION_AT] = EXTENSION_VERSION;
+        Ok(())
+    }
+
+    /// The clock that a server echoes counts from the beginning of the session: makes it the node's.
+    fn restore_clock(&self, own: Option<usize>, bytes: &mut [u8]) {
+        let echo: &mut [u8; 4] =
+            (&mut bytes[ECHO_AT..ECHO_AT + 4]).try_into().expect("four bytes are four");
+        let since = u32::from_be_bytes(*echo);
+        let restored = match own {
+            Some(own) if since != 0 => {
+                ((self.sessions[own].zero_us + u64::from(since)) as u32).max(1)
+            }
+            _ => 0,
+        };
+        *echo = restored.to_be_bytes();
+    }
+
+    pub(super) fn seal(
+        &mut self,
+        (keys, now): (&Keys, Time),
+        to: SocketAddr,
+        bytes: &mut [u8],
+    ) -> bool {
+        let Some((kind, rpc_id)) = written(bytes) else { return false };
+        let is_for_server =
+            matches!(kind, MessageType::Request | MessageType::ReplyAck | MessageType::Cancel);
+        let session = rpc_id.session().0;
+        let found = self.sessions.iter().rev().find(|own| own.session == session);
+        let (Some(own), true) = (found, is_for_server) else { return false };
+        let key = keys.epochs.iter().find(|key| key.epoch == own.epoch);
+        let (Some(epoch), Ok(since_us)) = (key, u32::try_from(own.age_us(now))) else {
+            return false;
+        };
+        let microsecond = now / 1_000;
+        if microsecond != self.microsecond.0 {
+            self.microsecond = (microsecond, self.count);
+        } else if self.count == self.microsecond.1.wrapping_sub(1) {
+            // The next one would have the nonce of the first packet of this microsecond.
+            return false;
+        }
+        bytes[COUNT_AT..COUNT_AT + 2].copy_from_slice(&self.count.to_be_bytes());
+        self.count = self.count.wrapping_add(1);
+        bytes[CLOCK_AT..CLOCK_AT + 4].copy_from_slice(&since_us.to_be_bytes());
+        let is_request = kind == MessageType::Request;
+        let is_again = is_request && bytes[FLAGS_AT] & Flags::RETRANSMIT != 0;
+        // A cancel keeps its tag through routers, and so names nobody.
+        let receiver = match kind {
+            MessageType::Cancel => 0,
+            _ => self.targets.name(now, to, is_again),
+        };
+        if is_request && receiver == 0 {
+            self.targets.ask(now, rpc_id.0, to);
+        }
+        let trailer = packet::trailer(self.number, epoch.epoch, own.began, 0);
+        let nonce = request_nonce(bytes);
+        let names = Names { receiver, sender: 0 };
+        packet::seal(bytes, &own.key, nonce, (&trailer, Some((&epoch.hop, names))));
+        true
+    }
+}
+
+impl Session {
+    /// Microseconds since it began, at least 1.
+    fn age_us(&self, now: Time) -> u64 {
+        (now / 1_000).saturating_sub(self.zero_us).max(1)
+    }
+}
+
+fn secrets_of(keys: &Keys) -> Vec<ClientSecret> {
+    keys.epochs.iter().map(|key| ClientSecret::new(&key.secret, keys.cipher)).collect()
+}
+
+/// True if an ACK gives no credit: who sends it has been named by nobody, and tells its name.
+fn is_asking_for_name(bytes: &[u8]) -> bool {
+    let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
+    let sack = SackBody::ref_from_bytes(&bytes[payload]);
+    sack.is_ok_and(|sack| sack.granted.get() == 0)
+}
+
+/// True if a DROP for one hop says what a router has to say: one of its reasons, and none of the words in
+/// which an application refuses.
+fn is_refusal_of_router(bytes: &[u8]) -> bool {
+    let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
+    let reason = DropReason::from_payload(&bytes[payload.clone()]);
+    payload.len() == 1
+        && matches!(
+            reason,
+            DropReason::Unspecified
+                | DropReason::Overload
+                | DropReason::TooLarge
+                | DropReason::Expired
+                | DropReason::NoServer
+                | DropReason::Uncertain
+                | DropReason::Stopping
+        )
+}
+
+/// Sessions of a client whose keys are kept: one that calls has ended in, and those of calls that last.
+const SESSIONS_MAX: usize = 64;
+
+/// Servers of which a client keeps the reply keys.
+const SERVERS_MAX: usize = 1 << 12;
+
+/// Time in which calls begin in one session: what a packet says of the time since it began has 32 bits, which
+/// last for 71 minutes, and calls that have begun in it may last for an hour more.
+const SESSION_US_MAX: u64 = 10 * 60 * 1_000_000;
