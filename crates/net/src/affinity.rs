@@ -43,6 +43,13 @@ pub fn set_normal() -> io::Result<()> {
     sys::set_scheduler(libc::SCHED_OTHER, 0)
 }
 
+/// Whether the calling thread has a real-time class, or another that keeps its core from the threads of the
+/// normal one.
+#[must_use]
+pub fn is_realtime() -> bool {
+    sys::is_realtime()
+}
+
 /// Wakes the calling thread's timed sleeps to the nanosecond, instead of up to 50 us late so as to
 /// wake together with others.
 ///
@@ -90,6 +97,17 @@ mod tests {
     #[test]
     fn a_core_that_is_not_there_is_an_error() {
         assert!(pin_to(1_000_000).is_err());
+    }
+
+    #[test]
+    fn a_thread_of_the_normal_class_is_not_real_time() {
+        set_normal().expect("the class of every thread");
+        assert!(!is_realtime());
+        // Only with the capability for it.
+        if set_fifo(1).is_ok() {
+            assert!(is_realtime());
+            set_normal().expect("the class of every thread");
+        }
     }
 
     #[test]

@@ -86,6 +86,7 @@ pub mod stream;
 mod tasks;
 #[cfg(feature = "tokio")]
 mod time_slice;
+mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

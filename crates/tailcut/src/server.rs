@@ -6,12 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tailcut_net::clock::Clock;
 use tailcut_net::completions::Parcel;
 use tailcut_net::datapath::Datapath;
-use tailcut_net::dispatch::{
-    Config as DispatchConfig, Dispatcher, InPlace, Metrics as DispatchMetrics,
-};
+use tailcut_net::dispatch::Metrics as DispatchMetrics;
 use tailcut_net::driver::{Driver, Turn, Waker};
 use tailcut_net::log::{self, DriverLog};
 use tailcut_proto::address::share_of;
@@ -24,10 +21,9 @@ use tailcut_proto::scheduler::{Ticket, Wait};
 use crate::backlog::Backlog;
 use crate::crew::Crew;
 use crate::error::Error;
-use crate::leader::Leadership;
 use crate::lock;
 use crate::options::{ServerBuilder, resolve};
-use crate::request::{Job, Live, Outbox, Request, Task, Verdict};
+use crate::request::{Job, Live, Outbox, Request, Verdict};
 
 /// A server on one port.
 ///
@@ -133,6 +129,17 @@ enum Look {
     By(Option<Time>),
     /// It ends.
     Never,
+}
+
+/// What comes after a turn before a crew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterTurn {
+    /// Another.
+    GoOn,
+    /// Another, after what may have been a sleep.
+    Slept,
+    /// Nothing: it is time to end.
+    End,
 }
 
 impl ServerBuilder {
@@ -333,66 +340,19 @@ impl Server {
         self.backlog.has_some() || self.live.holds_answers()
     }
 
-    /// Answers requests on worker threads until it is stopped: a number of them, or a
-    /// [`DispatchConfig`].
-    ///
-    /// One queue feeds them: a request goes to the worker that has the fewest, over lanes without
-    /// locks, and no worker has more than the hand-off's cost asks for, which is measured (JBSQ;
-    /// [`Bound`](tailcut_net::dispatch::Bound)). A request that a worker has not begun goes to another that is
-    /// idle. A request that is cancelled or whose deadline passes while it waits does not run; one
-    /// that runs is not interrupted, but can ask ([`Request::is_cancelled`]). This returns when the
-    /// handlers that run have returned.
-    ///
-    /// With [`InPlace::Auto`], requests of types that are shorter than a hand-off, as measured over thousands
-    /// of them, run on the thread that receives them. Where one of them takes long after all, another thread
-    /// takes over from that one within about 2 ms ([`DispatchConfig::in_place`]).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] when the socket has become useless or no thread is to be had, of kind
-    /// InvalidInput for a configuration that cannot be.
-    pub fn run_workers(
-        &mut self,
-        config: impl Into<DispatchConfig>,
-        handler: impl Fn(Request<'_>) + Send + Sync,
-    ) -> Result<(), Error> {
-        let mut config = config.into();
-        if self.classifier.of.is_some() {
-            config.types = self.types();
-        }
-        self.set_workers(config.workers);
-        let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
-        let run = |task: &mut Task| {
-            outbox.guard(|| handler(Request::at_worker(task)));
-        };
-        let work = |task: &mut Task| {
-            // What nobody waits for is left without a verdict: its endpoint has given it up, or is
-            // about to.
-            if task.as_ref().is_some_and(|job| !job.is_cancelled() && job.deadline > Clock.now()) {
-                run(task);
-            }
-        };
-        if config.in_place == InPlace::Never {
-            return std::thread::scope(|scope| {
-                let crew = Dispatcher::start(scope, &config, &waker, &work)?;
-                self.run_crew(crew)
-            });
-        }
-        let leadership = Leadership::new(self, &run);
-        std::thread::scope(|scope| {
-            let crew = Dispatcher::start(scope, &config, &waker, &work)?;
-            leadership.serve(scope, crew)
-        })
-    }
-
     /// Where answers from elsewhere go.
-    pub(crate) fn answers(&self) -> Arc<Outbox> {
-        self.outbox.clone()
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
     }
 
-    /// Wakes the thread that serves.
+    /// Wakes the server's thread.
     pub(crate) fn waker(&self) -> Waker {
         self.driver.waker()
+    }
+
+    /// Types of requests that are told apart, where they are.
+    pub(crate) fn told_types(&self) -> Option<usize> {
+        self.classifier.of.as_ref().map(|_| self.classifier.types)
     }
 
     /// Types of requests that are told apart.
@@ -417,7 +377,7 @@ impl Server {
     fn serve_by(&mut self, mut crew: impl Crew) -> Result<(), Error> {
         loop {
             let turn = self.crew_turn(&mut crew)?;
-            if !self.crew_wait(turn, &mut crew)? {
+            if self.crew_wait(turn, &mut crew)? == AfterTurn::End {
                 break;
             }
         }
@@ -447,22 +407,27 @@ impl Server {
         Ok(turn)
     }
 
-    /// Passes the time after a turn until there is something to do; false when it is time to end.
+    /// Passes the time after a turn until there is something to do.
     #[inline]
-    pub(crate) fn crew_wait(&mut self, turn: Turn, crew: &mut impl Crew) -> Result<bool, Error> {
-        let Look::By(until) = self.next_look(turn) else { return Ok(false) };
+    pub(crate) fn crew_wait(
+        &mut self,
+        turn: Turn,
+        crew: &mut impl Crew,
+    ) -> Result<AfterTurn, Error> {
+        let Look::By(until) = self.next_look(turn) else { return Ok(AfterTurn::End) };
         let is_sleeping = !self.holds_answers() && !self.driver.keeps_turning();
         if is_sleeping || turn.now >= self.crew_read_at.saturating_add(CREW_READ_EVERY_NS) {
             self.crew_read_at = turn.now;
             *lock(&self.crew_metrics) = crew.metrics();
         }
-        if is_sleeping {
-            if crew.fall_asleep() {
-                self.driver.wait(None, until.into_iter().chain(crew.next_look()).min())?;
-            }
-            crew.get_up();
+        if !is_sleeping {
+            return Ok(AfterTurn::GoOn);
         }
-        Ok(true)
+        if crew.fall_asleep() {
+            self.driver.wait(None, until.into_iter().chain(crew.next_look()).min())?;
+        }
+        crew.get_up();
+        Ok(AfterTurn::Slept)
     }
 
     /// Ends what a crew and its clients still have.
@@ -497,11 +462,6 @@ impl Server {
     /// A request has a place in the queue, to be cancelled by.
     pub(crate) fn note_ticket(&mut self, id: RequestId, ticket: Ticket) {
         self.live.note_ticket(id, ticket);
-    }
-
-    #[cfg(feature = "tokio")]
-    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
-        &self.outbox
     }
 
     /// Whether the thread must not sleep, because it holds answers that others may join: these have

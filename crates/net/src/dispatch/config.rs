@@ -5,7 +5,6 @@ use std::num::NonZeroU32;
 use tailcut_proto::scheduler::typed::TYPES_MAX;
 
 use super::hand_off::BOUND_MAX;
-use super::in_place::IN_PLACE_NS_MAX;
 use crate::driver::Wait;
 use crate::spin::SpinTime;
 
@@ -31,22 +30,24 @@ pub struct Config {
     pub spin_ns_max: u64,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
-    /// The jobs that the dispatcher's owner may run on its own thread. Default [`InPlace::Never`].
+    /// The jobs that the dispatcher's owner runs on its own thread, where it can. Default [`InPlace::Auto`].
     pub in_place: InPlace,
 }
 
 /// The jobs that are run where they arrive, because a hand-off would cost more than they do. An owner of a
-/// dispatcher has to ask for them ([`Dispatcher::in_place_room`](super::Dispatcher::in_place_room)).
+/// dispatcher has to take them ([`Dispatcher::set_in_place`](super::Dispatcher::set_in_place)), as
+/// `run_workers` of tailcut's server does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InPlace {
-    /// Those of types whose mean service is at most half of the measured hand-off RTT, but 200 ns in any case
-    /// and 2.5 us at most, and of which hardly one in a thousand is long.
+    /// Those of types whose mean service is at most half of the measured hand-off RTT, and 500 ns at most, as
+    /// measured over thousands of jobs at workers, and of which hardly one in a thousand is long.
+    #[default]
     Auto,
-    /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most.
+    /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most. For tests, and for
+    /// who prefers one busy core to two.
     Below(u64),
     /// None: workers run all jobs. For handlers that must run on the workers' threads, or of which no more
     /// than there are workers may run at once.
-    #[default]
     Never,
 }
 
@@ -101,7 +102,7 @@ impl Config {
             delivery: Delivery::Push,
             spin_ns_max: Wait::SPIN_NS,
             cores: Vec::new(),
-            in_place: InPlace::Never,
+            in_place: InPlace::Auto,
         }
     }
 
@@ -148,7 +149,7 @@ impl Config {
 
     fn check_in_place(&self) -> Result<(), ConfigError> {
         match self.in_place {
-            InPlace::Below(ns) if ns > IN_PLACE_NS_MAX => Err(ConfigError::InPlace(ns)),
+            InPlace::Below(ns) if ns > LONG_NS => Err(ConfigError::InPlace(ns)),
             InPlace::Below(_) | InPlace::Auto | InPlace::Never => Ok(()),
         }
     }
@@ -185,7 +186,7 @@ impl std::fmt::Display for ConfigError {
                 write!(formatter, "workers that pull take what comes first; let types be pushed")
             }
             Self::InPlace(ns) => {
-                write!(formatter, "services of {ns} ns in place; take {IN_PLACE_NS_MAX} at most")
+                write!(formatter, "services of {ns} ns in place; take {LONG_NS} at most")
             }
             Self::Bound(bound) => {
                 write!(formatter, "a bound of {bound} jobs at a worker; take 1 to {BOUND_MAX}")
@@ -202,3 +203,7 @@ pub const WORKERS_MAX: usize = 64;
 
 /// The requests that may wait by default.
 pub const QUEUE_LEN_MAX: usize = 65_536;
+
+/// A job of a service from here on is long, nanoseconds: another thread could have been woken for it twice. No type
+/// of a longer mean runs in place.
+pub const LONG_NS: u64 = 50_000;

@@ -1,25 +1,40 @@
 //! Which jobs the thread that dispatches runs itself: those of types whose services are shorter than what a
-//! hand-off costs it (Concord's work-conserving dispatcher, for what is short alone).
+//! hand-off costs (Concord's work-conserving dispatcher, for what is short alone).
 //!
 //! | a type is | event | then |
 //! |---|---|---|
-//! | learned | workers were timed at 4,096 of its jobs: the mean is within the limit, and 4 at most were long | in place |
-//! | learned | after 64 the mean is over twice the limit, after 4,096 over it, or 5 were long | barred |
-//! | in place | the moving mean is over twice the limit | barred |
-//! | in place | one job was long | barred, for 1 s at least |
+//! | learned | workers were timed at 4,096 of its jobs, and these were short | in place |
+//! | learned, in place | of at most 4,096 timed jobs, these were not short | barred for 100 ms |
+//! | in place | one job was long | barred for 1 s, and for twice as long each time, up to 64 s |
 //! | barred | the time is over | learned |
 //!
-//! A bar lasts twice as long as the one before, 10 ms to 64 s, and begins anew where the type was in place for
-//! as long as the last one took. So a thread that somebody else relieves of a job within a millisecond or two
-//! loses no more than about a five-hundredth of its time to those that turn out to be long.
+//! Jobs are short where their mean is at most half of a hand-off's round trip, but 500 ns at most, and at most
+//! 4 of 4,096 were long. In place one of 8 is timed. Bars after long jobs begin anew where the type was in
+//! place for as long as the last one took. So a thread that another relieves of a job within 2 ms loses no
+//! more than a five-hundredth of its time to those that turn out to be long.
 //!
-//! Invariant: a type that was never measured is not in place.
+//! Invariants: a type that was never measured is not in place; one whose services are longer than the limit
+//! is in place for 8,192 jobs at most before it is given back.
+
+use std::collections::VecDeque;
 
 use tailcut_proto::node::Time;
+use tailcut_proto::scheduler::Wait;
 use tailcut_proto::scheduler::typed::{TYPES_MAX, TypeId};
 
-use super::config::InPlace;
+use super::config::{InPlace, LONG_NS};
 use super::metrics::InPlaceCounts;
+
+/// The jobs that are to run in place, and the rule by which they are chosen.
+#[derive(Debug)]
+pub(super) struct OwnJobs<J> {
+    /// The types that run in place.
+    pub(super) rule: Rule,
+    /// Jobs until the owner takes them; [`GO_JOBS_MAX`] at most.
+    pending: VecDeque<(J, Wait)>,
+    /// The owner runs jobs now.
+    is_open: bool,
+}
 
 /// What is known of each type.
 #[derive(Clone, Debug)]
@@ -37,9 +52,9 @@ pub(super) struct Rule {
 struct Kind {
     /// What is done with its jobs.
     state: State,
-    /// Moving mean of its services while it is in place, sixteenths of a nanosecond.
-    mean_16ths: u64,
-    /// Length of its last bar, nanoseconds; 0 before the first.
+    /// Those that were timed since the state began or they were last found to be short.
+    window: Window,
+    /// Length of its last bar after a long job, nanoseconds; 0 before the first.
     barred_ns: u64,
 }
 
@@ -47,14 +62,7 @@ struct Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Workers run them and time each.
-    Learned {
-        /// Jobs that were not long.
-        short: u32,
-        /// Jobs that were.
-        long: u32,
-        /// Time of those that were not, nanoseconds.
-        short_ns: u64,
-    },
+    Learned,
     /// They run in place.
     InPlace {
         /// When that began.
@@ -67,41 +75,80 @@ enum State {
     },
 }
 
-impl Rule {
+/// Timed jobs of one type.
+#[derive(Clone, Copy, Debug, Default)]
+struct Window {
+    /// Jobs that were not long.
+    short: u32,
+    /// Jobs that were.
+    long: u32,
+    /// Time of those that were not, nanoseconds.
+    short_ns: u64,
+}
+
+impl<J> OwnJobs<J> {
     pub(super) fn new(mode: InPlace) -> Self {
-        let kind = Kind { state: State::LEARNED, mean_16ths: 0, barred_ns: 0 };
+        let capacity = if mode == InPlace::Never { 0 } else { GO_JOBS_MAX };
+        Self { rule: Rule::new(mode), pending: VecDeque::with_capacity(capacity), is_open: false }
+    }
+
+    /// Whether the owner runs jobs from here on.
+    #[inline]
+    pub(super) fn set_open(&mut self, is_open: bool) {
+        self.is_open = is_open;
+    }
+
+    /// Whether a job of a type is to run in place now.
+    #[inline]
+    pub(super) fn wants(&self, kind: TypeId) -> bool {
+        self.is_open && self.pending.len() < GO_JOBS_MAX && self.rule.is_in_place(kind)
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, job: J, wait: Wait) {
+        self.pending.push_back((job, wait));
+    }
+
+    #[inline]
+    pub(super) fn next(&mut self) -> Option<(J, Wait)> {
+        self.pending.pop_front()
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Whether workers are to time a job of a type.
+    #[inline]
+    pub(super) fn is_timed(&mut self, kind: TypeId, now: Time) -> bool {
+        self.is_open && self.rule.is_timed(kind, now)
+    }
+}
+
+impl Rule {
+    fn new(mode: InPlace) -> Self {
+        let kind = Kind { state: State::Learned, window: Window::default(), barred_ns: 0 };
         Self { mode, kinds: [kind; TYPES_MAX], counts: InPlaceCounts::default() }
     }
 
-    /// How many jobs of a type may run in place in one go; none where it is not in place.
     #[inline]
-    pub(super) fn room(&self, kind: TypeId) -> usize {
-        let kind = &self.kinds[place(kind)];
-        match kind.state {
-            State::InPlace { .. } => {
-                (GO_NS * 16 / kind.mean_16ths.max(1)).clamp(1, GO_JOBS_MAX) as usize
-            }
-            State::Learned { .. } | State::Barred { .. } => 0,
-        }
+    fn is_in_place(&self, kind: TypeId) -> bool {
+        matches!(self.kinds[place(kind)].state, State::InPlace { .. })
     }
 
-    /// Whether workers are to time the jobs of a type.
     #[inline]
-    pub(super) fn is_timed(&mut self, kind: TypeId, now: Time) -> bool {
+    fn is_timed(&mut self, kind: TypeId, now: Time) -> bool {
         if self.mode == InPlace::Never {
             return false;
         }
         let kind = &mut self.kinds[place(kind)];
-        match kind.state {
-            State::Learned { .. } => true,
-            State::InPlace { .. } => false,
-            State::Barred { until } => {
-                if now >= until {
-                    kind.state = State::LEARNED;
-                }
-                now >= until
-            }
+        if let State::Barred { until } = kind.state
+            && now >= until
+        {
+            kind.enter(State::Learned);
         }
+        kind.state == State::Learned
     }
 
     /// A worker took so long for a job of a type. `round_trip_ns` is that of a hand-off, where it has been
@@ -114,55 +161,63 @@ impl Rule {
     ) {
         let limit_ns = self.limit_ns(round_trip_ns);
         let kind = &mut self.kinds[place(kind)];
-        let State::Learned { short, long, short_ns } = &mut kind.state else { return };
-        if service_ns > LONG_NS {
-            *long += 1;
-        } else {
-            *short += 1;
-            *short_ns += service_ns;
+        if kind.state != State::Learned {
+            return;
         }
-        let (count, mean_ns) = (*short + *long, *short_ns / u64::from(*short).max(1));
-        let is_too_long = *long > LONG_MAX || count >= LOOK_AT && mean_ns > 2 * limit_ns;
-        if is_too_long || count >= LEARN_JOBS && mean_ns > limit_ns {
-            kind.bar(BAR_NS_MIN, now);
-        } else if count >= LEARN_JOBS {
-            kind.mean_16ths = mean_ns * 16;
-            kind.state = State::InPlace { since: now };
-            self.counts.begun += 1;
+        match kind.window.note(1, service_ns, limit_ns) {
+            Some(true) => {
+                kind.enter(State::InPlace { since: now });
+                self.counts.begun += 1;
+            }
+            Some(false) => kind.enter(State::Barred { until: now.saturating_add(BAR_NS) }),
+            None => {}
         }
     }
 
-    /// So many jobs of a type took so long in place, one after the other, of which none was long.
+    /// The owner has run a job of a type, which took so long where that is known.
     #[inline]
-    pub(super) fn note_run(
+    pub(super) fn note_in_place(
         &mut self,
         kind: TypeId,
-        (jobs, took_ns): (u32, u64),
+        service_ns: Option<u64>,
         (round_trip_ns, now): (Option<u64>, Time),
     ) {
-        self.counts.run += u64::from(jobs);
+        self.counts.run += 1;
+        let Some(service_ns) = service_ns else { return };
+        if service_ns > LONG_NS {
+            return self.note_long(kind, now);
+        }
         let limit_ns = self.limit_ns(round_trip_ns);
         let kind = &mut self.kinds[place(kind)];
-        let each_16ths = took_ns.min(LONG_NS) * 16 / u64::from(jobs).max(1);
-        kind.mean_16ths = (kind.mean_16ths * 15 + each_16ths) / 16;
-        if kind.mean_16ths > 2 * 16 * limit_ns && matches!(kind.state, State::InPlace { .. }) {
-            kind.bar(BAR_NS_MIN, now);
-            self.counts.ended += 1;
+        let State::InPlace { .. } = kind.state else { return };
+        // It stands for those that were not timed.
+        match kind.window.note(TIMED_EVERY, service_ns, limit_ns) {
+            Some(true) => kind.window = Window::default(),
+            Some(false) => {
+                kind.enter(State::Barred { until: now.saturating_add(BAR_NS) });
+                self.counts.ended += 1;
+            }
+            None => {}
         }
     }
 
     /// A job of a type that ran in place was long.
+    #[cold]
     pub(super) fn note_long(&mut self, kind: TypeId, now: Time) {
         let kind = &mut self.kinds[place(kind)];
-        if matches!(kind.state, State::InPlace { .. }) {
-            kind.bar(BAR_NS_LONG, now);
-            self.counts.ended += 1;
-        }
+        let State::InPlace { since } = kind.state else { return };
+        let is_anew = now >= since.saturating_add(kind.barred_ns);
+        let doubled_ns = if is_anew { 0 } else { kind.barred_ns * 2 };
+        kind.barred_ns = doubled_ns.clamp(BAR_NS_LONG, BAR_NS_MAX);
+        kind.enter(State::Barred { until: now.saturating_add(kind.barred_ns) });
+        self.counts.ended += 1;
     }
 
     fn limit_ns(&self, round_trip_ns: Option<u64>) -> u64 {
         match self.mode {
-            InPlace::Auto => (round_trip_ns.unwrap_or(0) / 2).clamp(LIMIT_NS_MIN, LIMIT_NS_MAX),
+            InPlace::Auto => {
+                round_trip_ns.map_or(LIMIT_NS_UNKNOWN, |ns| (ns / 2).min(LIMIT_NS_MAX))
+            }
             InPlace::Below(ns) => ns,
             InPlace::Never => 0,
         }
@@ -170,22 +225,29 @@ impl Rule {
 }
 
 impl Kind {
-    /// Workers run it, for twice the last time and `least_ns` at least.
-    fn bar(&mut self, least_ns: u64, now: Time) {
-        let since = match self.state {
-            State::InPlace { since } => since,
-            State::Learned { .. } | State::Barred { .. } => Time::MAX,
-        };
-        let is_anew = now >= since.saturating_add(self.barred_ns);
-        let doubled_ns = if is_anew { 0 } else { self.barred_ns * 2 };
-        self.barred_ns = doubled_ns.clamp(least_ns, BAR_NS_MAX);
-        self.state = State::Barred { until: now.saturating_add(self.barred_ns) };
+    fn enter(&mut self, state: State) {
+        self.state = state;
+        self.window = Window::default();
     }
 }
 
-impl State {
-    /// Of nothing yet.
-    const LEARNED: Self = Self::Learned { short: 0, long: 0, short_ns: 0 };
+impl Window {
+    /// Takes as many jobs in that took so long each; whether jobs of its type are short, once there are enough of them.
+    #[inline]
+    fn note(&mut self, jobs: u32, service_ns: u64, limit_ns: u64) -> Option<bool> {
+        if service_ns > LONG_NS {
+            self.long += jobs;
+        } else {
+            self.short += jobs;
+            self.short_ns += u64::from(jobs) * service_ns;
+        }
+        let count = self.short + self.long;
+        let is_above = |ns: u64| self.short_ns > ns * u64::from(self.short);
+        if self.long > LONG_MAX || count >= LOOK_AT && is_above(2 * limit_ns) {
+            return Some(false);
+        }
+        (count >= WINDOW_JOBS).then(|| !is_above(limit_ns))
+    }
 }
 
 /// Types past the last one are the last one.
@@ -193,34 +255,33 @@ fn place(kind: TypeId) -> usize {
     kind.index().min(TYPES_MAX - 1)
 }
 
-/// The longest services that a configuration may have run in place.
-pub(super) const IN_PLACE_NS_MAX: u64 = LONG_NS;
+/// The longest mean of a type that runs in place where no hand-off was to a worker that was awake: to wake one
+/// costs more than ten times as much.
+const LIMIT_NS_UNKNOWN: u64 = 200;
 
-/// A service from here on is long, nanoseconds: another thread could have been woken for it twice.
-pub const LONG_NS: u64 = 50_000;
+/// The longest in any case. A hand-off takes the dispatching thread 500 to 1,600 ns of processor over UDP,
+/// however long its round trip: what is in place for longer would cost that thread calls.
+const LIMIT_NS_MAX: u64 = 500;
 
-/// What a hand-off costs the thread that dispatches at least: 160 to 290 ns were measured over UDP, more
-/// where it crosses cores.
-const LIMIT_NS_MIN: u64 = 200;
+/// Jobs by which a type is judged.
+const WINDOW_JOBS: u32 = 4096;
 
-/// Where worker and dispatcher share a core the round trip is one of the kernel's scheduler.
-const LIMIT_NS_MAX: u64 = 2_500;
-
-/// Jobs that a type is learned from.
-const LEARN_JOBS: u32 = 4096;
-
-/// Long ones among them: what was descheduled looks long as well.
+/// Long ones among them: what was descheduled at a worker looks long as well.
 const LONG_MAX: u32 = 4;
 
-/// Jobs after which a type that is far from short is given up.
+/// Jobs after which a type that is far from short is known to be.
 const LOOK_AT: u32 = 64;
 
-/// What runs in place in one go, before the network is looked at again: nanoseconds, and jobs.
-const GO_NS: u64 = 50_000;
-const GO_JOBS_MAX: u64 = 256;
+/// An owner times one job of so many: two readings of the clock are a tenth of what an echo costs.
+pub const TIMED_EVERY: u32 = 8;
 
-/// The shortest bar, that after a long job in place, and the longest.
-const BAR_NS_MIN: u64 = 10_000_000;
+/// Jobs that run in place between two looks at the network.
+const GO_JOBS_MAX: usize = 256;
+
+/// For how long a type that was not short is not timed: timing 4,096 jobs costs a worker 0.2 ms.
+const BAR_NS: u64 = 100_000_000;
+
+/// The shortest bar after a long job in place, and the longest.
 const BAR_NS_LONG: u64 = 1_000_000_000;
 const BAR_NS_MAX: u64 = 64_000_000_000;
 
@@ -244,28 +305,44 @@ mod tests {
         }
     }
 
+    /// Jobs of so many nanoseconds in place.
+    fn own(rule: &mut Rule, jobs: u32, service_ns: u64) {
+        for number in 0..jobs {
+            let is_timed = number % TIMED_EVERY == 0;
+            rule.note_in_place(ONE, is_timed.then_some(service_ns), (RTT, 5));
+        }
+    }
+
+    /// A rule that has found a type to be short.
+    fn in_place(now: Time) -> Rule {
+        let mut rule = rule();
+        work(&mut rule, WINDOW_JOBS, 100, now);
+        assert!(rule.is_in_place(ONE));
+        rule
+    }
+
     #[test]
     fn a_type_of_thousands_of_short_services_runs_in_place() {
         let mut rule = rule();
-        work(&mut rule, LEARN_JOBS - 1, 400, 0);
-        assert_eq!((rule.room(ONE), rule.is_timed(ONE, 0)), (0, true));
-        work(&mut rule, 1, 400, 0);
-        // 50 us of 400 ns each; nobody is timed any more.
-        assert_eq!((rule.room(ONE), rule.is_timed(ONE, 0)), (125, false));
+        work(&mut rule, WINDOW_JOBS - 1, 500, 0);
+        assert!(!rule.is_in_place(ONE) && rule.is_timed(ONE, 0));
+        work(&mut rule, 1, 500, 0);
+        assert!(rule.is_in_place(ONE) && !rule.is_timed(ONE, 0));
+        assert!(!rule.is_in_place(TypeId(1)));
         assert_eq!(rule.counts.begun, 1);
-        assert_eq!(rule.room(TypeId(1)), 0);
     }
 
     #[test]
     fn services_that_the_hand_off_is_short_for_stay_with_the_workers() {
-        let mut rule = rule();
-        work(&mut rule, LEARN_JOBS, 501, 0);
-        assert_eq!((rule.room(ONE), rule.is_timed(ONE, BAR_NS_MIN - 1)), (0, false));
-        assert!(rule.is_timed(ONE, BAR_NS_MIN));
-        // Those that are far too long are given up soon, for twice as long.
-        work(&mut rule, LOOK_AT, 1_001, BAR_NS_MIN);
-        assert!(!rule.is_timed(ONE, 3 * BAR_NS_MIN - 1) && rule.is_timed(ONE, 3 * BAR_NS_MIN));
-        assert_eq!(rule.counts, InPlaceCounts::default());
+        for (service_ns, judged_after) in [(501, WINDOW_JOBS), (1_001, LOOK_AT)] {
+            let mut rule = rule();
+            work(&mut rule, judged_after - 1, service_ns, 0);
+            assert!(rule.is_timed(ONE, 0), "{service_ns}");
+            work(&mut rule, 1, service_ns, 0);
+            assert!(!rule.is_in_place(ONE) && !rule.is_timed(ONE, BAR_NS - 1), "{service_ns}");
+            assert!(rule.is_timed(ONE, BAR_NS));
+            assert_eq!(rule.counts, InPlaceCounts::default());
+        }
     }
 
     #[test]
@@ -273,8 +350,8 @@ mod tests {
         for (long, is_short) in [(LONG_MAX, true), (LONG_MAX + 1, false)] {
             let mut rule = rule();
             work(&mut rule, long, 500_000, 0);
-            work(&mut rule, LEARN_JOBS - long, 50, 0);
-            assert_eq!(rule.room(ONE) > 0, is_short, "{long} long");
+            work(&mut rule, WINDOW_JOBS - long, 50, 0);
+            assert_eq!(rule.is_in_place(ONE), is_short, "{long} long");
         }
     }
 
@@ -283,16 +360,16 @@ mod tests {
         let mut rule = rule();
         let mut now = 0;
         for bar_ns in [1, 2, 4, 8, 16, 32, 64, 64].map(|times| times * BAR_NS_LONG) {
-            work(&mut rule, LEARN_JOBS, 100, now);
-            assert!(rule.room(ONE) > 0, "{rule:?}");
-            rule.note_long(ONE, now);
-            assert_eq!(rule.room(ONE), 0);
+            work(&mut rule, WINDOW_JOBS, 100, now);
+            assert!(rule.is_in_place(ONE), "{rule:?}");
+            rule.note_in_place(ONE, Some(LONG_NS + 1), (RTT, now));
+            assert!(!rule.is_in_place(ONE));
             now += bar_ns;
             assert!(!rule.is_timed(ONE, now - 1), "{bar_ns}");
         }
         assert_eq!((rule.counts.begun, rule.counts.ended), (8, 8));
         // As long in place as it was barred, and the count is forgiven.
-        work(&mut rule, LEARN_JOBS, 100, now);
+        work(&mut rule, WINDOW_JOBS, 100, now);
         now += BAR_NS_MAX;
         rule.note_long(ONE, now);
         assert!(rule.is_timed(ONE, now + BAR_NS_LONG));
@@ -300,13 +377,27 @@ mod tests {
 
     #[test]
     fn services_that_grow_go_back_to_the_workers() {
-        let mut rule = rule();
-        work(&mut rule, LEARN_JOBS, 100, 0);
-        (0..100).for_each(|_| rule.note_run(ONE, (8, 8 * 900), (RTT, 5)));
-        assert!(rule.room(ONE) > 0, "{rule:?}");
-        (0..100).for_each(|_| rule.note_run(ONE, (8, 8 * 1_100), (RTT, 5)));
-        assert_eq!(rule.room(ONE), 0);
-        assert_eq!((rule.counts.run, rule.counts.ended), (1_600, 1));
+        // A window that began with short ones may go on for its length, and the next one judges.
+        for (service_ns, most) in [(501, 2 * WINDOW_JOBS), (5_000, WINDOW_JOBS / 4)] {
+            let mut rule = in_place(0);
+            own(&mut rule, WINDOW_JOBS / 2, 100);
+            let more = (0..most / TIMED_EVERY).take_while(|_| {
+                own(&mut rule, TIMED_EVERY, service_ns);
+                rule.is_in_place(ONE)
+            });
+            assert!((more.count() as u32) < most / TIMED_EVERY, "{service_ns}");
+            assert_eq!(rule.counts.ended, 1);
+            assert!(!rule.is_timed(ONE, 5 + BAR_NS - 1) && rule.is_timed(ONE, 5 + BAR_NS));
+        }
+    }
+
+    #[test]
+    fn services_that_stay_short_stay_in_place() {
+        let mut rule = in_place(0);
+        own(&mut rule, 5 * WINDOW_JOBS, 500);
+        assert!(rule.is_in_place(ONE));
+        let run = u64::from(5 * WINDOW_JOBS);
+        assert_eq!(rule.counts, InPlaceCounts { run, begun: 1, ..InPlaceCounts::default() });
     }
 
     #[test]
@@ -315,12 +406,26 @@ mod tests {
             assert_eq!(Rule::new(mode).limit_ns(round_trip), expected, "{mode:?} {round_trip:?}");
         };
         check(InPlace::Auto, None, 200);
-        check(InPlace::Auto, Some(100), 200);
-        check(InPlace::Auto, Some(3_000), 1_500);
-        check(InPlace::Auto, Some(40_000), 2_500);
+        check(InPlace::Auto, Some(100), 50);
+        check(InPlace::Auto, Some(900), 450);
+        check(InPlace::Auto, Some(40_000), 500);
         check(InPlace::Below(9_000), Some(100), 9_000);
         let mut never = Rule::new(InPlace::Never);
-        work(&mut never, 2 * LEARN_JOBS, 1, 0);
-        assert_eq!((never.room(ONE), never.is_timed(ONE, 0)), (0, false));
+        work(&mut never, 2 * WINDOW_JOBS, 1, 0);
+        assert!(!never.is_in_place(ONE) && !never.is_timed(ONE, 0));
+    }
+
+    #[test]
+    fn nothing_is_taken_while_the_owner_runs_none_or_has_enough() {
+        let mut own = OwnJobs::new(InPlace::Auto);
+        own.rule = in_place(0);
+        assert!(!own.wants(ONE));
+        own.set_open(true);
+        for _ in 0..GO_JOBS_MAX {
+            assert!(own.wants(ONE) && !own.wants(TypeId(1)));
+            own.push((), Wait::from(Time::MAX));
+        }
+        assert!(!own.wants(ONE));
+        assert!(own.next().is_some() && own.wants(ONE));
     }
 }

@@ -39,7 +39,7 @@ pub struct Metrics {
     pub types: [TypeMetrics; TYPES_MAX],
     /// What happened so far.
     pub counts: Counts,
-    /// What happened so far to jobs that its owner runs in place.
+    /// What happened so far to jobs that its owner runs in place; nothing where it runs none.
     pub in_place: InPlaceCounts,
 }
 

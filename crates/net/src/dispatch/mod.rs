@@ -7,6 +7,7 @@
 //!
 //! | a job is | event | then |
 //! |---|---|---|
+//! | offered | its type is short, and the owner runs such jobs (`in_place`) | kept for the owner |
 //! | offered | a worker has fewer than the bound | pushed to the one with the fewest |
 //! | offered | all have as many | queued, or refused where the queue is full |
 //! | queued | a worker is done with a job | pushed there, first come first served |
@@ -43,15 +44,17 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::{TypeId, Types};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
-pub use self::config::{Bound, Config, ConfigError, Delivery, InPlace, QUEUE_LEN_MAX, WORKERS_MAX};
+pub use self::config::{
+    Bound, Config, ConfigError, Delivery, InPlace, LONG_NS, QUEUE_LEN_MAX, WORKERS_MAX,
+};
 pub use self::hand_off::BOUND_MAX;
-pub use self::in_place::LONG_NS;
+pub use self::in_place::TIMED_EVERY;
 pub use self::levels::Levels;
 pub use self::metrics::{ByWorker, Counts, InPlaceCounts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
 
 use self::hand_off::{HandOff, Sample};
-use self::in_place::Rule;
+use self::in_place::OwnJobs;
 use self::pull::Pulled;
 use self::worker::{Shared, Source};
 use crate::clock::Clock;
@@ -85,8 +88,8 @@ pub struct Dispatcher<J, P = Levels> {
     hand_off: HandOff,
     /// As configured.
     bound: Bound,
-    /// The jobs that the owner's thread may run itself.
-    in_place: Rule,
+    /// The jobs that the owner's thread runs itself.
+    in_place: OwnJobs<J>,
     /// Events so far.
     counts: Counts,
     /// Time of the last poll.
@@ -167,7 +170,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             pushed: 0,
             hand_off: HandOff::new(),
             bound: config.bound,
-            in_place: Rule::new(in_place_mode(config)),
+            in_place: OwnJobs::new(in_place_mode(config)),
             counts: Counts::default(),
             now: 0,
         };
@@ -188,13 +191,18 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     }
 
     /// Gives a job to a worker, or queues it for as long as it may wait, and returns the ticket to
-    /// withdraw it by. No policy makes it run twice: a job does not say that it may.
+    /// withdraw it by. Or keeps it for its owner, where that runs such jobs ([`Dispatcher::set_in_place`]). No policy makes it run twice: a job does not say that it may.
     ///
     /// # Errors
     ///
     /// The job, when the queue is full.
     #[inline]
     pub fn offer(&mut self, job: J, wait: impl Into<Wait>) -> Result<Option<Ticket>, J> {
+        let wait = wait.into();
+        if self.in_place.wants(wait.kind()) {
+            self.in_place.push(job, wait);
+            return Ok(None);
+        }
         match self.scheduler.offer(job, Cloning::Forbidden, wait, NO_RANDOM) {
             Outcome::Placed(workers, job) => {
                 self.push(workers.first(), job);
@@ -314,15 +322,16 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         Some(oldest.saturating_add(self.patience_ns()).max(self.now + 1))
     }
 
-    /// Jobs queued or with workers.
+    /// Jobs queued, with workers or for its owner to run.
     pub fn len(&self) -> usize {
         let with_workers = |index| self.scheduler.outstanding(WorkerId::at(index)) as usize;
-        self.scheduler.queue_len() + bits(self.busy).map(with_workers).sum::<usize>()
+        let waiting = self.scheduler.queue_len() + self.in_place.len();
+        waiting + bits(self.busy).map(with_workers).sum::<usize>()
     }
 
-    /// Nothing is queued or with workers.
+    /// Nothing is queued, with workers or for its owner to run.
     pub fn is_empty(&self) -> bool {
-        self.busy == 0 && self.scheduler.queue_len() == 0
+        self.busy == 0 && self.scheduler.queue_len() == 0 && !self.has_in_place()
     }
 
     /// Jobs that a worker has. Panics for a worker that there is not.
@@ -335,31 +344,44 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.scheduler.types()
     }
 
-    /// How many jobs of a type the owner may run on its own thread before it polls again, in place of
-    /// offering them; none of a type that was not found to be short
-    /// ([`InPlace`]). It says what came of it by
-    /// [`Dispatcher::note_run`] and [`Dispatcher::note_long`], and has another thread take over where it
-    /// does not return from one: such a job is not known before.
+    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]). It then takes
+    /// all that [`Dispatcher::next_in_place`] has after each poll, and says how long each took; and has
+    /// another thread take over where it does not return from one, for such a job is not known
+    /// before. At first it runs none.
     #[inline]
-    pub fn in_place_room(&self, kind: TypeId) -> usize {
-        self.in_place.room(kind)
+    pub fn set_in_place(&mut self, is_possible: bool) {
+        self.in_place.set_open(is_possible);
     }
 
-    /// The owner has run so many jobs of a type in `took_ns`, none of them longer than [`LONG_NS`].
+    /// The next job for the owner to run, as it was offered. While it runs none, what is offered again
+    /// goes to the workers.
     #[inline]
-    pub fn note_run(&mut self, kind: TypeId, jobs: u32, took_ns: u64) {
+    pub fn next_in_place(&mut self) -> Option<(J, Wait)> {
+        self.in_place.next()
+    }
+
+    /// Whether there are jobs for the owner to run.
+    #[inline]
+    pub fn has_in_place(&self) -> bool {
+        self.in_place.len() > 0
+    }
+
+    /// The owner has run a job of a type, which took `service_ns`; `None` where it was not timed, as one of
+    /// [`TIMED_EVERY`] is, or others had the core meanwhile.
+    #[inline]
+    pub fn note_in_place(&mut self, kind: TypeId, service_ns: Option<u64>) {
         let known = (self.hand_off.round_trip_ns(), self.now);
-        self.in_place.note_run(kind, (jobs, took_ns), known);
+        self.in_place.rule.note_in_place(kind, service_ns, known);
     }
 
-    /// A job of a type that the owner ran was longer than [`LONG_NS`]: others go to the workers.
+    /// A job of a type that was begun in place was longer than [`LONG_NS`], and somebody else has taken over.
     pub fn note_long(&mut self, kind: TypeId) {
-        self.in_place.note_long(kind, self.now);
+        self.in_place.rule.note_long(kind, self.now);
     }
 
     /// Another thread has taken over from one that has not returned from a job.
     pub fn note_taken_over(&mut self) {
-        self.in_place.counts.taken_over += 1;
+        self.in_place.rule.counts.taken_over += 1;
     }
 
     /// What it has counted and measured.
@@ -380,7 +402,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             panics: self.shared.panics(),
             types: TypeMetrics::of(&self.scheduler),
             counts: self.counts,
-            in_place: self.in_place.counts,
+            in_place: self.in_place.rule.counts,
         }
     }
 
@@ -441,7 +463,11 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             return;
         }
         let (kind, service_ns) = (kind.unwrap_or_default(), u64::from(note));
-        self.in_place.note_at_worker(kind, service_ns, (self.hand_off.round_trip_ns(), self.now));
+        self.in_place.rule.note_at_worker(
+            kind,
+            service_ns,
+            (self.hand_off.round_trip_ns(), self.now),
+        );
         if note & SAMPLE == 0 {
             return;
         }

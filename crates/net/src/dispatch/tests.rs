@@ -428,48 +428,63 @@ fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
     });
 }
 
-/// Jobs of two types, of which workers are quick at one: that alone may run in place, until one of it is long.
-#[test]
-fn what_workers_are_quick_at_may_run_in_place_until_one_is_long() {
-    let (quick, slow) = (TypeId(0), TypeId(1));
-    let config = Config::new(2).types(2).in_place(InPlace::Below(50_000));
+/// Two workers that have run jobs of two types, the first of them quickly, until one is for the owner; or so
+/// many of each.
+fn quick_and_slow(in_place: InPlace, jobs: u64) -> (Dispatcher<Job>, Vec<Worker<Job>>) {
+    let config = Config::new(2).types(2).in_place(in_place);
     let (mut dispatcher, mut workers) =
         Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
-    let mut rounds = 0;
-    while dispatcher.in_place_room(quick) == 0 {
-        rounds += 1;
-        assert!(rounds < 1_000_000, "{:?}", dispatcher.metrics());
-        for kind in [quick, slow] {
-            dispatcher.offer((0, None), Wait::from(Time::MAX).of_type(kind)).unwrap();
-            for worker in &mut workers {
-                worker.turn(|_| {
-                    let began_at = Clock.now();
-                    while kind == slow && Clock.now() < began_at + 3 * LONG_NS {}
-                });
-            }
-            assert_eq!(done(&mut dispatcher, rounds * 100_000_000).len(), 1);
+    dispatcher.set_in_place(true);
+    for (number, kind) in (0..jobs).flat_map(|number| [(number, TypeId(0)), (number, TypeId(1))]) {
+        offer_typed(&mut dispatcher, number, kind);
+        if dispatcher.has_in_place() {
+            break;
         }
+        for worker in &mut workers {
+            worker.turn(|_| {
+                let began_at = Clock.now();
+                while kind == TypeId(1) && Clock.now() <= began_at + LONG_NS {}
+            });
+        }
+        // So late that a type which looked slow, because others had the core, is timed again.
+        assert_eq!(done(&mut dispatcher, number * 1_000_000_000).len(), 1);
     }
-    assert_eq!(dispatcher.in_place_room(slow), 0);
-    dispatcher.note_run(quick, 8, 800);
+    (dispatcher, workers)
+}
+
+#[test]
+fn what_workers_are_quick_at_is_for_the_owner_until_one_is_long() {
+    let (mut dispatcher, mut workers) = quick_and_slow(InPlace::Below(50_000), 1_000_000);
+    let taken = dispatcher.next_in_place().expect("workers were quick at thousands");
+    assert_eq!((taken.1.kind(), dispatcher.next_in_place().is_none()), (TypeId(0), true));
+    dispatcher.note_in_place(TypeId(0), Some(100));
+    // The other type is the workers'.
+    offer_typed(&mut dispatcher, 1, TypeId(1));
+    assert!(!dispatcher.has_in_place() && dispatcher.len() == 1);
+    // So is all that is offered while the owner runs none, and what it gives back.
+    offer_typed(&mut dispatcher, 2, TypeId(0));
+    assert_eq!(dispatcher.len(), 2);
+    dispatcher.set_in_place(false);
+    let (job, wait) = dispatcher.next_in_place().unwrap();
+    assert!(dispatcher.offer(job, wait).is_ok() && !dispatcher.has_in_place());
+    let ran: Vec<_> = workers.iter_mut().flat_map(|worker| [turn(worker), turn(worker)]).collect();
+    assert!(ran.contains(&Some(1)) && ran.contains(&Some(2)), "{ran:?}");
+    assert_eq!(done(&mut dispatcher, Time::MAX / 2).len(), 2);
+    // And all after a long one.
+    dispatcher.set_in_place(true);
     dispatcher.note_taken_over();
-    dispatcher.note_long(quick);
-    assert_eq!(dispatcher.in_place_room(quick), 0);
-    let expected = InPlaceCounts { run: 8, begun: 1, ended: 1, taken_over: 1 };
+    dispatcher.note_long(TypeId(0));
+    offer_typed(&mut dispatcher, 4, TypeId(0));
+    assert!(!dispatcher.has_in_place());
+    let expected = InPlaceCounts { run: 1, begun: 1, ended: 1, taken_over: 1 };
     assert_eq!(dispatcher.metrics().in_place, expected);
 }
 
 #[test]
-fn nothing_runs_in_place_where_that_is_not_wanted() {
-    let pulled = Config::new(1).delivery(Delivery::Pull).in_place(InPlace::Auto);
-    for config in [Config::new(1), pulled] {
-        let (mut dispatcher, mut workers) =
-            Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
-        for number in 0..10_000 {
-            dispatcher.offer((number, None), Time::MAX).unwrap();
-            assert!(turn(&mut workers[0]).is_some());
-            assert_eq!(done(&mut dispatcher, number).len(), 1);
-        }
-        assert_eq!(dispatcher.in_place_room(TypeId(0)), 0);
-    }
+fn nothing_is_for_the_owner_where_that_is_not_wanted() {
+    let (mut dispatcher, _workers) = quick_and_slow(InPlace::Never, 10_000);
+    assert!(dispatcher.next_in_place().is_none());
+    assert_eq!(dispatcher.metrics().in_place, InPlaceCounts::default());
+    let pulled = Config::new(1).delivery(Delivery::Pull);
+    assert_eq!((pulled.in_place, in_place_mode(&pulled)), (InPlace::Auto, InPlace::Never));
 }

@@ -46,6 +46,13 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
         .map(|_| ())
 }
 
+/// Whether the calling thread's scheduling class is none of the normal ones.
+pub(crate) fn is_realtime() -> bool {
+    // SAFETY: the call takes no pointer; 0 is the calling thread.
+    let class = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    !matches!(class, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
+}
+
 /// The calling thread's time on a processor, nanoseconds, to the microsecond; and how often it has given
 /// its core up to wait for something.
 pub(crate) fn thread_usage() -> (u64, u64) {

@@ -9,6 +9,8 @@ use tailcut::{
     Client, DispatchConfig, DropReason, Error, Failure, InPlace, InPlaceCounts, Pending, Request,
     ServerHandle,
 };
+use tailcut_net::affinity;
+use tailcut_net::clock::Clock;
 
 use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, server};
 
@@ -37,10 +39,9 @@ fn in_place(
 }
 
 fn moody(request: Request<'_>, word: &Mutex<Receiver<()>>, odd_in_place: &AtomicU64) {
-    let is_in_place =
-        std::thread::current().name().is_none_or(|name| !name.starts_with("tailcut-worker"));
-    let is_odd = matches!(request.bytes(), b"panic" | b"drop" | b"reject" | b"defer" | b"reply");
-    if is_in_place && is_odd {
+    let is_odd =
+        matches!(request.bytes(), b"wait" | b"panic" | b"drop" | b"reject" | b"defer" | b"reply");
+    if !is_at_worker() && is_odd {
         odd_in_place.fetch_add(1, Ordering::SeqCst);
     }
     let answered = match request.bytes() {
@@ -63,6 +64,10 @@ fn moody(request: Request<'_>, word: &Mutex<Receiver<()>>, odd_in_place: &Atomic
     let _ = answered;
 }
 
+fn is_at_worker() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with("tailcut-worker"))
+}
+
 fn counts(handle: &ServerHandle) -> InPlaceCounts {
     handle.dispatch_metrics().unwrap_or_default().in_place
 }
@@ -71,26 +76,42 @@ fn counts(handle: &ServerHandle) -> InPlaceCounts {
 fn warm_up(client: &Client, handle: &ServerHandle) {
     let before = counts(handle).run;
     while counts(handle).run < before + 100 {
-        let calls: Vec<_> = (0..32u32).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
-        for (n, call) in (0..32u32).zip(calls) {
-            assert_eq!(&call.wait().unwrap()[..], n.to_be_bytes());
+        echo(client, 32);
+    }
+}
+
+/// So many calls at once. Where others have the workers' cores for long their queue stands, and refuses some.
+fn echo(client: &Client, count: u32) {
+    let calls: Vec<_> = (0..count).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
+    for (n, call) in (0..count).zip(calls) {
+        match call.wait() {
+            Ok(reply) => assert_eq!(&reply[..], n.to_be_bytes()),
+            Err(error) => assert!(error.is_refused(), "{error}"),
         }
     }
 }
 
 /// A call whose request waits for a word on a thread that was relieved for it, while others are answered.
-fn relieved<'a>(client: &'a Client, handle: &ServerHandle, word: &Sender<()>) -> Pending<'a> {
+fn relieved<'a>(
+    client: &'a Client,
+    handle: &ServerHandle,
+    (odd_in_place, word): (&AtomicU64, &Sender<()>),
+) -> Pending<'a> {
     loop {
         warm_up(client, handle);
-        let before = counts(handle).taken_over;
-        let call = client.start(b"wait").unwrap();
-        for n in 0..200u32 {
-            assert_eq!(&client.call(&n.to_be_bytes()).unwrap()[..], n.to_be_bytes());
+        let before = odd_in_place.load(Ordering::SeqCst);
+        // Amid others, which were to run in place behind it.
+        let others: Vec<_> = (0..10).map(|_| client.enqueue(b"echo").unwrap()).collect();
+        let call = client.enqueue(b"wait").unwrap();
+        echo(client, 20);
+        others.into_iter().for_each(|other| drop(other.wait()));
+        for _ in 0..200 {
+            echo(client, 1);
         }
-        if counts(handle).taken_over > before {
+        if odd_in_place.load(Ordering::SeqCst) > before {
             return call;
         }
-        // A worker had it, or the counters are old.
+        // A worker had it.
         word.send(()).unwrap();
         assert_eq!(&call.wait().unwrap()[..], b"at last");
     }
@@ -99,24 +120,86 @@ fn relieved<'a>(client: &'a Client, handle: &ServerHandle, word: &Sender<()>) ->
 #[test]
 fn one_that_takes_long_after_thousands_that_did_not_holds_nobody_up() {
     for transport in [R2P2, HOMA] {
-        in_place(transport, &AtomicU64::new(0), |client, handle, word| {
-            let call = relieved(client, handle, word);
-            let ended = counts(handle).ended;
-            word.send(()).unwrap();
-            assert_eq!(&call.wait().unwrap()[..], b"at last", "{transport:?}");
-            // Its type is the workers' from here on, and then learned anew.
-            let begun = counts(handle).begun;
-            warm_up(client, handle);
-            let after = counts(handle);
-            assert!(after.ended > ended && after.begun > begun, "{transport:?}: {after:?}");
+        let odd_in_place = AtomicU64::new(0);
+        in_place(transport, &odd_in_place, |client, handle, word| {
+            // Twice, so that either thread leads and is relieved.
+            for _ in 0..2 {
+                let call = relieved(client, handle, (&odd_in_place, word));
+                // While nobody is the deputy the workers have all.
+                let before = counts(handle);
+                (0..10).for_each(|_| echo(client, 10));
+                assert_eq!(counts(handle), before);
+                assert!(before.taken_over > 0);
+                word.send(()).unwrap();
+                assert_eq!(&call.wait().unwrap()[..], b"at last", "{transport:?}");
+                // Its type is the workers' from here on, and then learned anew.
+                warm_up(client, handle);
+                let after = counts(handle);
+                assert!(
+                    after.ended > before.ended && after.begun > before.begun,
+                    "{transport:?}: {before:?} {after:?}"
+                );
+            }
         });
     }
 }
 
 #[test]
+fn what_takes_longer_than_a_hand_off_may_never_runs_in_place() {
+    let mut server = server(R2P2);
+    let (address, handle) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            server.run_workers(2, |request| {
+                assert!(is_at_worker());
+                let began_at = Clock.now();
+                while Clock.now() < began_at + 10_000 {}
+                let _ = request.reply_in_place(|_| ());
+            })
+        });
+        let guard = OnDrop(Some(|| handle.stop()));
+        let client = patient(R2P2).connect(address).unwrap();
+        (0..400).for_each(|_| echo(&client, 32));
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
+    assert_eq!((counts(&handle), handle.panics()), (InPlaceCounts::default(), 0));
+}
+
+/// A thread that a deputy could not take the core from runs nothing itself.
+#[test]
+fn a_server_of_the_real_time_class_runs_nothing_in_place() {
+    let mut server = server(R2P2);
+    let (address, handle) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let config = DispatchConfig::new(2).in_place(InPlace::Below(50_000));
+            // Without the capability there is nothing to see.
+            if affinity::set_fifo(1).is_err() {
+                return Ok(());
+            }
+            server.run_workers(config, |request| {
+                let _ = request.reply_in_place(|_| ());
+            })
+        });
+        let guard = OnDrop(Some(|| handle.stop()));
+        let client = patient(R2P2).connect(address).unwrap();
+        for _ in 0..400 {
+            if !thread.is_finished() {
+                echo(&client, 32);
+            }
+        }
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
+    assert_eq!(counts(&handle), InPlaceCounts::default());
+}
+
+#[test]
 fn a_stop_at_its_limit_says_that_one_on_a_relieved_thread_is_uncertain() {
-    in_place(R2P2, &AtomicU64::new(0), |client, handle, word| {
-        let call = relieved(client, handle, word);
+    let odd_in_place = AtomicU64::new(0);
+    in_place(R2P2, &odd_in_place, |client, handle, word| {
+        let call = relieved(client, handle, (&odd_in_place, word));
         handle.stop_within(std::time::Duration::ZERO);
         let error = call.wait().unwrap_err();
         assert!(
