@@ -98,15 +98,15 @@ impl<J> OwnJobs<J> {
         self.is_open = is_open;
     }
 
-    /// Whether a job of a type is to run in place now.
+    /// Keeps a job, if its type is short and the owner runs another.
     #[inline]
-    pub(super) fn wants(&self, kind: TypeId) -> bool {
-        self.is_open && self.pending.len() < GO_JOBS_MAX && self.rule.is_in_place(kind)
-    }
-
-    #[inline]
-    pub(super) fn push(&mut self, job: J, wait: Wait) {
+    pub(super) fn offer(&mut self, job: J, wait: Wait) -> Result<(), J> {
+        if !self.is_open || self.pending.len() >= GO_JOBS_MAX || !self.rule.is_in_place(wait.kind())
+        {
+            return Err(job);
+        }
         self.pending.push_back((job, wait));
+        Ok(())
     }
 
     #[inline]
@@ -419,13 +419,13 @@ mod tests {
     fn nothing_is_taken_while_the_owner_runs_none_or_has_enough() {
         let mut own = OwnJobs::new(InPlace::Auto);
         own.rule = in_place(0);
-        assert!(!own.wants(ONE));
+        let of = |kind| Wait::from(Time::MAX).of_type(kind);
+        assert!(own.offer((), of(ONE)).is_err());
         own.set_open(true);
         for _ in 0..GO_JOBS_MAX {
-            assert!(own.wants(ONE) && !own.wants(TypeId(1)));
-            own.push((), Wait::from(Time::MAX));
+            assert!(own.offer((), of(TypeId(1))).is_err() && own.offer((), of(ONE)).is_ok());
         }
-        assert!(!own.wants(ONE));
-        assert!(own.next().is_some() && own.wants(ONE));
+        assert!(own.offer((), of(ONE)).is_err());
+        assert!(own.next().is_some() && own.offer((), of(ONE)).is_ok());
     }
 }

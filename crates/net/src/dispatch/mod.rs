@@ -7,7 +7,7 @@
 //!
 //! | a job is | event | then |
 //! |---|---|---|
-//! | offered | its type is short, and the owner runs such jobs (`in_place`) | kept for the owner |
+//! | offered in place | its type is short, and the owner runs such jobs (`in_place`) | kept for the owner |
 //! | offered | a worker has fewer than the bound | pushed to the one with the fewest |
 //! | offered | all have as many | queued, or refused where the queue is full |
 //! | queued | a worker is done with a job | pushed there, first come first served |
@@ -191,18 +191,13 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     }
 
     /// Gives a job to a worker, or queues it for as long as it may wait, and returns the ticket to
-    /// withdraw it by. Or keeps it for its owner, where that runs such jobs ([`Dispatcher::set_in_place`]). No policy makes it run twice: a job does not say that it may.
+    /// withdraw it by. No policy makes it run twice: a job does not say that it may.
     ///
     /// # Errors
     ///
     /// The job, when the queue is full.
     #[inline]
     pub fn offer(&mut self, job: J, wait: impl Into<Wait>) -> Result<Option<Ticket>, J> {
-        let wait = wait.into();
-        if self.in_place.wants(wait.kind()) {
-            self.in_place.push(job, wait);
-            return Ok(None);
-        }
         match self.scheduler.offer(job, Cloning::Forbidden, wait, NO_RANDOM) {
             Outcome::Placed(workers, job) => {
                 self.push(workers.first(), job);
@@ -344,17 +339,27 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.scheduler.types()
     }
 
-    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]). It then takes
-    /// all that [`Dispatcher::next_in_place`] has after each poll, and says how long each took; and has
-    /// another thread take over where it does not return from one, for such a job is not known
-    /// before. At first it runs none.
+    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]): those that it
+    /// offers by [`Dispatcher::offer_in_place`]. It then takes all that [`Dispatcher::next_in_place`] has
+    /// after each poll, and says how long each took; and has another thread take over where it does not
+    /// return from one, for such a job is not known before. At first it runs none.
     #[inline]
     pub fn set_in_place(&mut self, is_possible: bool) {
         self.in_place.set_open(is_possible);
     }
 
-    /// The next job for the owner to run, as it was offered. While it runs none, what is offered again
-    /// goes to the workers.
+    /// Keeps a job for the owner to run.
+    ///
+    /// # Errors
+    ///
+    /// The job, when it is not short, the owner runs none now, or has enough: it is for
+    /// [`Dispatcher::offer`].
+    #[inline]
+    pub fn offer_in_place(&mut self, job: J, wait: Wait) -> Result<(), J> {
+        self.in_place.offer(job, wait)
+    }
+
+    /// The next job for the owner to run, as it was offered.
     #[inline]
     pub fn next_in_place(&mut self) -> Option<(J, Wait)> {
         self.in_place.next()

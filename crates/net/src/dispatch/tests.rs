@@ -428,6 +428,11 @@ fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
     });
 }
 
+/// Whether a job of a type is kept for the owner.
+fn offer_in_place(dispatcher: &mut Dispatcher<Job>, number: u64, kind: TypeId) -> bool {
+    dispatcher.offer_in_place((number, None), Wait::from(Time::MAX).of_type(kind)).is_ok()
+}
+
 /// Two workers that have run jobs of two types, the first of them quickly, until one is for the owner; or so
 /// many of each.
 fn quick_and_slow(in_place: InPlace, jobs: u64) -> (Dispatcher<Job>, Vec<Worker<Job>>) {
@@ -436,10 +441,10 @@ fn quick_and_slow(in_place: InPlace, jobs: u64) -> (Dispatcher<Job>, Vec<Worker<
         Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
     dispatcher.set_in_place(true);
     for (number, kind) in (0..jobs).flat_map(|number| [(number, TypeId(0)), (number, TypeId(1))]) {
-        offer_typed(&mut dispatcher, number, kind);
-        if dispatcher.has_in_place() {
+        if offer_in_place(&mut dispatcher, number, kind) {
             break;
         }
+        offer_typed(&mut dispatcher, number, kind);
         for worker in &mut workers {
             worker.turn(|_| {
                 let began_at = Clock.now();
@@ -459,12 +464,12 @@ fn what_workers_are_quick_at_is_for_the_owner_until_one_is_long() {
     assert_eq!((taken.1.kind(), dispatcher.next_in_place().is_none()), (TypeId(0), true));
     dispatcher.note_in_place(TypeId(0), Some(100));
     // The other type is the workers'.
-    offer_typed(&mut dispatcher, 1, TypeId(1));
-    assert!(!dispatcher.has_in_place() && dispatcher.len() == 1);
-    // So is all that is offered while the owner runs none, and what it gives back.
-    offer_typed(&mut dispatcher, 2, TypeId(0));
-    assert_eq!(dispatcher.len(), 2);
+    assert!(!offer_in_place(&mut dispatcher, 1, TypeId(1)) && dispatcher.is_empty());
+    assert!(offer_in_place(&mut dispatcher, 2, TypeId(0)) && dispatcher.len() == 1);
+    // So is all that comes while the owner runs none, and what it gives them.
     dispatcher.set_in_place(false);
+    assert!(!offer_in_place(&mut dispatcher, 1, TypeId(0)));
+    offer_typed(&mut dispatcher, 1, TypeId(0));
     let (job, wait) = dispatcher.next_in_place().unwrap();
     assert!(dispatcher.offer(job, wait).is_ok() && !dispatcher.has_in_place());
     let ran: Vec<_> = workers.iter_mut().flat_map(|worker| [turn(worker), turn(worker)]).collect();
@@ -474,8 +479,7 @@ fn what_workers_are_quick_at_is_for_the_owner_until_one_is_long() {
     dispatcher.set_in_place(true);
     dispatcher.note_taken_over();
     dispatcher.note_long(TypeId(0));
-    offer_typed(&mut dispatcher, 4, TypeId(0));
-    assert!(!dispatcher.has_in_place());
+    assert!(!offer_in_place(&mut dispatcher, 4, TypeId(0)));
     let expected = InPlaceCounts { run: 1, begun: 1, ended: 1, taken_over: 1 };
     assert_eq!(dispatcher.metrics().in_place, expected);
 }
