@@ -1,6 +1,7 @@
 //! Requests that the server's thread runs itself because workers were quick at thousands of them, and what
 //! becomes of everybody else when one of them takes long after all.
 
+use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -142,6 +143,52 @@ fn one_that_takes_long_after_thousands_that_did_not_holds_nobody_up() {
             }
         });
     }
+}
+
+/// Requests of eight types, 64 outstanding, of which some compute for long where they run in place.
+#[test]
+fn each_request_runs_once_however_often_a_thread_is_relieved() {
+    let runs: Vec<AtomicU64> = (0..8_000).map(|_| AtomicU64::new(0)).collect();
+    let mut server = server(R2P2);
+    server.classify(8, |request| request[3] % 8);
+    let (address, handle) = (server.local_address(), server.stop_handle());
+    let number = |bytes: &[u8]| u32::from_be_bytes(bytes.try_into().unwrap()) as usize;
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let config = DispatchConfig::new(2).in_place(InPlace::Below(50_000));
+            server.run_workers(config, |request| {
+                let (number, began_at) = (number(request.bytes()), Clock.now());
+                runs[number].fetch_add(1, Ordering::SeqCst);
+                let is_long = !is_at_worker() && number.is_multiple_of(501);
+                while is_long && Clock.now() < began_at + 3_000_000 {}
+                let _ = request.reply_in_place(|_| ());
+            })
+        });
+        let guard = OnDrop(Some(|| handle.stop()));
+        let client = patient(R2P2).connect(address).unwrap();
+        while counts(&handle).taken_over < 4 {
+            let mut calls = VecDeque::new();
+            let conclude = |number: usize, call: Pending<'_>| match call.wait() {
+                Ok(reply) => {
+                    assert_eq!(&reply[..], (number as u32).to_be_bytes());
+                    assert_eq!(runs[number].swap(0, Ordering::SeqCst), 1);
+                }
+                Err(error) => assert!(error.is_refused(), "{error}"),
+            };
+            for number in 0..runs.len() {
+                if calls.len() == 64 {
+                    let (number, call) = calls.pop_front().unwrap();
+                    conclude(number, call);
+                }
+                calls.push_back((number, client.enqueue(&(number as u32).to_be_bytes()).unwrap()));
+            }
+            calls.into_iter().for_each(|(number, call)| conclude(number, call));
+            // Of those that were refused none has run.
+            assert!(runs.iter().all(|runs| runs.load(Ordering::SeqCst) == 0));
+        }
+        drop(guard);
+        thread.join().unwrap().unwrap();
+    });
 }
 
 #[test]
