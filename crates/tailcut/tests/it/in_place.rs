@@ -231,7 +231,8 @@ fn a_server_of_the_real_time_class_runs_nothing_in_place() {
         });
         let guard = OnDrop(Some(|| handle.stop()));
         let client = patient(R2P2).connect(address).unwrap();
-        for _ in 0..400 {
+        // A little more than a type is learned from: others want the core, too.
+        for _ in 0..140 {
             if !thread.is_finished() {
                 echo(&client, 32);
             }
