@@ -328,7 +328,8 @@ const STUCK_NS: u64 = 1_000_000;
 /// Without any request in place for so long the deputy sleeps until there is one.
 const QUIET_NS: u64 = 20_000_000;
 
-/// For how long requests run in place before the network is looked at again: the rest is the workers'.
+/// For how long requests run in place before the network is looked at again, as seen at those that are timed: the
+/// rest is the workers'.
 const GO_NS_MAX: u64 = 100_000;
 
 /// How old what a thread had had of its core may be.
