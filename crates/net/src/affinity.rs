@@ -43,6 +43,13 @@ pub fn set_normal() -> io::Result<()> {
     sys::set_scheduler(libc::SCHED_OTHER, 0)
 }
 
+/// Whether the calling thread has a real-time class, or another that keeps its core from the threads of the
+/// normal one.
+#[must_use]
+pub fn is_realtime() -> bool {
+    sys::is_realtime()
+}
+
 /// Wakes the calling thread's timed sleeps to the nanosecond, instead of up to 50 us late so as to
 /// wake together with others.
 ///
@@ -51,6 +58,31 @@ pub fn set_normal() -> io::Result<()> {
 /// What the kernel says.
 pub fn set_precise_sleeps() -> io::Result<()> {
     Ok(thread::set_current_timer_slack(Some(NonZeroU64::MIN))?)
+}
+
+/// What the calling thread has had of its core.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Usage {
+    /// Time on a core, nanoseconds, to the microsecond.
+    cpu_ns: u64,
+    /// Times that it gave the core up to wait for something.
+    sleeps: u64,
+}
+
+impl Usage {
+    /// That of the calling thread, so far: a call of the kernel's.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        let (cpu_ns, sleeps) = sys::thread_usage();
+        Self { cpu_ns, sleeps }
+    }
+
+    /// Whether the thread has computed for more than `ns` since then, or has waited for something: what
+    /// took long took that long of its own, and not because others had the core.
+    #[must_use]
+    pub fn is_long_since(self, before: Self, ns: u64) -> bool {
+        self.sleeps != before.sleeps || self.cpu_ns.saturating_sub(before.cpu_ns) > ns
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +97,29 @@ mod tests {
     #[test]
     fn a_core_that_is_not_there_is_an_error() {
         assert!(pin_to(1_000_000).is_err());
+    }
+
+    #[test]
+    fn a_thread_of_the_normal_class_is_not_real_time() {
+        set_normal().expect("the class of every thread");
+        assert!(!is_realtime());
+        // Only with the capability for it.
+        if set_fifo(1).is_ok() {
+            assert!(is_realtime());
+            set_normal().expect("the class of every thread");
+        }
+    }
+
+    #[test]
+    fn what_computes_or_sleeps_is_long_and_what_does_neither_is_not() {
+        let before = Usage::of_this_thread();
+        assert!(!before.is_long_since(before, 0));
+        let mut now = before;
+        while !now.is_long_since(before, 1_000_000) && now.sleeps == before.sleeps {
+            now = Usage::of_this_thread();
+        }
+        let before = Usage::of_this_thread();
+        std::thread::park_timeout(std::time::Duration::from_millis(1));
+        assert!(Usage::of_this_thread().is_long_since(before, u64::MAX));
     }
 }

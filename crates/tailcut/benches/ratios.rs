@@ -16,8 +16,8 @@ use std::sync::Barrier;
 
 use support::*;
 use tailcut::{
-    Client, ClientBuilder, DispatchConfig, Pending, Protocol, Request, SegmentedSend, Server,
-    ServerBuilder, Wait,
+    Client, ClientBuilder, DispatchConfig, InPlace, Pending, Protocol, Request, SegmentedSend,
+    Server, ServerBuilder, ServerHandle, Wait,
 };
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
@@ -49,7 +49,7 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 13] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 15] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
             ping(slice, Wait::BusyPoll)
@@ -85,16 +85,22 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 13] {
             |slice| calls(slice, Protocol::Homa, (64, &[1; 100])),
         ),
         ("D1 64 outstanding, a worker on the same core", "M/s", echo_alone, |slice| {
-            echo_by_worker(slice, SERVER_CORE)
+            echo_by_worker(slice, (SERVER_CORE, InPlace::Auto))
         }),
         ("D1 the same, the worker on the client's core", "M/s", echo_alone, |slice| {
-            echo_by_worker(slice, CLIENT_CORE)
+            echo_by_worker(slice, (CLIENT_CORE, InPlace::Auto))
+        }),
+        ("D1 a worker on the same core, all handed off", "M/s", echo_alone, |slice| {
+            echo_by_worker(slice, (SERVER_CORE, InPlace::Never))
+        }),
+        ("D1 the worker on the client's, all handed off", "M/s", echo_alone, |slice| {
+            echo_by_worker(slice, (CLIENT_CORE, InPlace::Never))
         }),
         ("D1 CPU time a call of the server's thread", "ns", cpu_alone, |slice| {
-            cpu_by_worker(slice, CLIENT_CORE)
+            cpu_by_worker(slice, (CLIENT_CORE, InPlace::Auto))
         }),
         ("D1 the same, a worker on the same core", "ns", cpu_alone, |slice| {
-            cpu_by_worker(slice, SERVER_CORE)
+            cpu_by_worker(slice, (SERVER_CORE, InPlace::Auto))
         }),
     ]
 }
@@ -214,9 +220,10 @@ fn echo_alone(slice_ns: u64) -> f64 {
     with_sleeping_server(slice_ns, |server| server.run(echo)).rate
 }
 
-/// The same behind the dispatcher, whose one worker is on this core.
-fn echo_by_worker(slice_ns: u64, core: usize) -> f64 {
-    by_worker(slice_ns, core).rate
+/// The same behind the dispatcher, whose one worker is on this core, and runs all requests or those that are
+/// not short.
+fn echo_by_worker(slice_ns: u64, worker: (usize, InPlace)) -> f64 {
+    by_worker(slice_ns, worker).rate
 }
 
 /// Nanoseconds of processor that a server's thread takes for a call. They bound how many it serves
@@ -227,18 +234,27 @@ fn cpu_alone(slice_ns: u64) -> f64 {
 }
 
 /// The same of the thread that dispatches.
-fn cpu_by_worker(slice_ns: u64, core: usize) -> f64 {
-    by_worker(slice_ns, core).cpu_ns
+fn cpu_by_worker(slice_ns: u64, worker: (usize, InPlace)) -> f64 {
+    by_worker(slice_ns, worker).cpu_ns
 }
 
-fn by_worker(slice_ns: u64, core: usize) -> Served {
-    let config = DispatchConfig { cores: vec![core], ..DispatchConfig::new(1) };
+fn by_worker(slice_ns: u64, (core, in_place): (usize, InPlace)) -> Served {
+    let config = DispatchConfig { cores: vec![core], in_place, ..DispatchConfig::new(1) };
     with_sleeping_server(slice_ns, |server| server.run_workers(config, echo))
 }
 
 fn echo(request: Request<'_>) {
     // A client that has gone needs no answer.
     let _ = request.reply_in_place(|_| ());
+}
+
+/// Stops a server, also where a client panics.
+struct StopOnDrop(ServerHandle);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// What a server came to.
@@ -263,11 +279,15 @@ fn with_sleeping_server(
             let before = thread_cpu_ns();
             serve(&mut server).map(|()| thread_cpu_ns() - before)
         });
+        // A client that fails ends the bench, and does not leave it waiting for a server.
+        let stop = StopOnDrop(stop);
         let client = Client::connect(target).expect("a client");
+        // What a server learns from thousands of calls it has learned by then.
+        keep_outstanding(&client, (64, &[1; 32]), slice_ns / 2);
         let began_at = Clock.now();
         let rate = keep_outstanding(&client, (64, &[1; 32]), slice_ns);
         let calls = rate * (Clock.now() - began_at) as f64 / 1e3;
-        stop.stop();
+        drop(stop);
         let cpu_ns = thread.join().expect("the server").expect("the server's calls");
         Served { rate, cpu_ns: cpu_ns as f64 / calls }
     })
@@ -302,6 +322,7 @@ fn with_server_of<T>(
     let mut server = builder.bind("127.0.0.1:0").expect("a server");
     let (target, stop, start) = (server.local_address(), server.stop_handle(), Barrier::new(2));
     std::thread::scope(|scope| {
+        let stop = StopOnDrop(stop);
         let thread = scope.spawn(|| {
             affinity::pin_to(SERVER_CORE).expect("two cores");
             start.wait();
@@ -314,7 +335,7 @@ fn with_server_of<T>(
         });
         start.wait();
         let result = shielded(|| client(target));
-        stop.stop();
+        drop(stop);
         thread.join().expect("the server").expect("the server's calls");
         result
     })

@@ -48,7 +48,8 @@ pub(crate) trait Crew {
 
 impl Crew for Dispatcher<Task> {
     fn offer(&mut self, job: Parcel<Job>, wait: Wait) -> Result<Option<Ticket>, Parcel<Job>> {
-        self.offer(Some(job), wait).map_err(|task| task.expect("it was offered"))
+        let Err(task) = self.offer_in_place(Some(job), wait) else { return Ok(None) };
+        self.offer(task, wait).map_err(|task| task.expect("it was offered"))
     }
 
     fn withdraw(&mut self, ticket: Ticket) -> Option<Parcel<Job>> {

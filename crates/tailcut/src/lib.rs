@@ -77,6 +77,7 @@ mod backlog;
 mod client;
 mod crew;
 mod error;
+mod leader;
 mod options;
 mod request;
 mod server;
@@ -85,12 +86,14 @@ pub mod stream;
 mod tasks;
 #[cfg(feature = "tokio")]
 mod time_slice;
+mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use tailcut_net::dispatch::{
     Bound, ByWorker as DispatchByWorker, Config as DispatchConfig, Counts as DispatchCounts,
-    Delivery, Metrics as DispatchMetrics, TypeMetrics as DispatchTypeMetrics,
+    Delivery, InPlace, InPlaceCounts, Metrics as DispatchMetrics,
+    TypeMetrics as DispatchTypeMetrics,
 };
 pub use tailcut_net::driver::Wait;
 pub use tailcut_net::open::{DatapathKind, Protocol};

@@ -382,6 +382,11 @@ impl Job {
         Self { id, client, identity, deadline, options, request, reply, verdict, link }
     }
 
+    /// Whether somebody waits for its answer at `now`.
+    pub(crate) fn is_wanted(&self, now: Time) -> bool {
+        !self.is_cancelled() && self.deadline > now
+    }
+
     /// Whether nobody waits for its answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_cancelled())
@@ -440,7 +445,7 @@ impl Outbox {
     }
 
     /// Gives an answer to the server's thread. Where that has ended, the answer goes nowhere.
-    fn push(&self, job: Parcel<Job>) {
+    pub(crate) fn push(&self, job: Parcel<Job>) {
         if self.answers.push(job).is_ok() {
             self.waker.wake();
         }

@@ -6,16 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tailcut_net::clock::Clock;
 use tailcut_net::completions::Parcel;
 use tailcut_net::datapath::Datapath;
-use tailcut_net::dispatch::{Config as DispatchConfig, Dispatcher, Metrics as DispatchMetrics};
+use tailcut_net::dispatch::Metrics as DispatchMetrics;
 use tailcut_net::driver::{Driver, Turn, Waker};
 use tailcut_net::log::{self, DriverLog};
 use tailcut_proto::address::share_of;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
-use tailcut_proto::rpc::{DropReason, Event, Rpc};
+use tailcut_proto::rpc::{DropReason, Event, RequestId, Rpc};
 use tailcut_proto::scheduler::typed::TypeId;
 use tailcut_proto::scheduler::{Ticket, Wait};
 
@@ -24,7 +23,7 @@ use crate::crew::Crew;
 use crate::error::Error;
 use crate::lock;
 use crate::options::{ServerBuilder, resolve};
-use crate::request::{Job, Live, Outbox, Request, Task, Verdict};
+use crate::request::{Job, Live, Outbox, Request, Verdict};
 
 /// A server on one port.
 ///
@@ -130,6 +129,17 @@ enum Look {
     By(Option<Time>),
     /// It ends.
     Never,
+}
+
+/// What comes after a turn before a crew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterTurn {
+    /// Another.
+    GoOn,
+    /// Another, after what may have been a sleep.
+    Slept,
+    /// Nothing: it is time to end.
+    End,
 }
 
 impl ServerBuilder {
@@ -330,42 +340,19 @@ impl Server {
         self.backlog.has_some() || self.live.holds_answers()
     }
 
-    /// Answers requests on worker threads until it is stopped: a number of them, or a
-    /// [`DispatchConfig`].
-    ///
-    /// One queue feeds them: a request goes to the worker that has the fewest, over lanes without
-    /// locks, and no worker has more than the hand-off's cost asks for, which is measured (JBSQ;
-    /// [`Bound`](tailcut_net::dispatch::Bound)). A request that a worker has not begun goes to another that is
-    /// idle. A request that is cancelled or whose deadline passes while it waits does not run; one
-    /// that runs is not interrupted, but can ask ([`Request::is_cancelled`]). This returns when the
-    /// handlers that run have returned.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Io`] when the socket has become useless or no thread is to be had, of kind
-    /// InvalidInput for a configuration that cannot be.
-    pub fn run_workers(
-        &mut self,
-        config: impl Into<DispatchConfig>,
-        handler: impl Fn(Request<'_>) + Send + Sync,
-    ) -> Result<(), Error> {
-        let mut config = config.into();
-        if self.classifier.of.is_some() {
-            config.types = self.types();
-        }
-        self.set_workers(config.workers);
-        let (waker, outbox) = (self.driver.waker(), self.outbox.clone());
-        let work = |task: &mut Task| {
-            // What nobody waits for is left without a verdict: its endpoint has given it up, or is
-            // about to.
-            if task.as_ref().is_some_and(|job| !job.is_cancelled() && job.deadline > Clock.now()) {
-                outbox.guard(|| handler(Request::at_worker(task)));
-            }
-        };
-        std::thread::scope(|scope| {
-            let crew = Dispatcher::start(scope, &config, &waker, &work)?;
-            self.run_crew(crew)
-        })
+    /// Where answers from elsewhere go.
+    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
+        &self.outbox
+    }
+
+    /// Wakes the server's thread.
+    pub(crate) fn waker(&self) -> Waker {
+        self.driver.waker()
+    }
+
+    /// Types of requests that are told apart, where they are.
+    pub(crate) fn told_types(&self) -> Option<usize> {
+        self.classifier.of.as_ref().map(|_| self.classifier.types)
     }
 
     /// Types of requests that are told apart.
@@ -382,51 +369,99 @@ impl Server {
     pub(crate) fn run_crew(&mut self, crew: impl Crew) -> Result<(), Error> {
         let result = self.serve_by(crew);
         if result.is_err() {
-            // Nobody is left to answer, and who runs shall not go on for ever.
-            self.live.cancel_all();
+            self.abandon_crew();
         }
         result
     }
 
     fn serve_by(&mut self, mut crew: impl Crew) -> Result<(), Error> {
         loop {
-            let (live, classifier) = (&mut self.live, &self.classifier);
-            let turn = self.driver.turn_with(|_, endpoint, now| {
-                endpoint.set_retry_after(crew.retry_after_ns());
-                crew.poll_done(now, |mut job| {
-                    // Nobody has begun it: it has waited for too long.
-                    if job.verdict == Verdict::Open {
-                        job.verdict = Verdict::Refuse(DropReason::Overload);
-                    }
-                    live.hold(job);
-                });
-                live.take_answers(endpoint, now);
-                while let Some(event) = endpoint.poll_event() {
-                    classifier.offer(event, &mut crew, endpoint, (now, live));
-                }
-                crew.flush();
-            })?;
-            let Look::By(until) = self.next_look(turn) else { break };
-            let is_sleeping = !self.holds_answers() && !self.driver.keeps_turning();
-            if is_sleeping || turn.now >= self.crew_read_at.saturating_add(CREW_READ_EVERY_NS) {
-                self.crew_read_at = turn.now;
-                *lock(&self.crew_metrics) = crew.metrics();
-            }
-            if is_sleeping {
-                if crew.fall_asleep() {
-                    self.driver.wait(None, until.into_iter().chain(crew.next_look()).min())?;
-                }
-                crew.get_up();
+            let turn = self.crew_turn(&mut crew)?;
+            if self.crew_wait(turn, &mut crew)? == AfterTurn::End {
+                break;
             }
         }
-        self.give_up(|ticket| crew.withdraw(ticket));
-        *lock(&self.crew_metrics) = crew.metrics();
+        self.end_crew(&mut crew);
         Ok(())
     }
 
-    #[cfg(feature = "tokio")]
-    pub(crate) fn outbox(&self) -> &Arc<Outbox> {
-        &self.outbox
+    /// One turn before a crew.
+    #[inline]
+    pub(crate) fn crew_turn(&mut self, crew: &mut impl Crew) -> Result<Turn, Error> {
+        let (live, classifier) = (&mut self.live, &self.classifier);
+        let turn = self.driver.turn_with(|_, endpoint, now| {
+            endpoint.set_retry_after(crew.retry_after_ns());
+            crew.poll_done(now, |mut job| {
+                // Nobody has begun it: it has waited for too long.
+                if job.verdict == Verdict::Open {
+                    job.verdict = Verdict::Refuse(DropReason::Overload);
+                }
+                live.hold(job);
+            });
+            live.take_answers(endpoint, now);
+            while let Some(event) = endpoint.poll_event() {
+                classifier.offer(event, crew, endpoint, (now, live));
+            }
+            crew.flush();
+        })?;
+        Ok(turn)
+    }
+
+    /// Passes the time after a turn until there is something to do.
+    #[inline]
+    pub(crate) fn crew_wait(
+        &mut self,
+        turn: Turn,
+        crew: &mut impl Crew,
+    ) -> Result<AfterTurn, Error> {
+        let Look::By(until) = self.next_look(turn) else { return Ok(AfterTurn::End) };
+        let is_sleeping = !self.holds_answers() && !self.driver.keeps_turning();
+        if is_sleeping || turn.now >= self.crew_read_at.saturating_add(CREW_READ_EVERY_NS) {
+            self.crew_read_at = turn.now;
+            *lock(&self.crew_metrics) = crew.metrics();
+        }
+        if !is_sleeping {
+            return Ok(AfterTurn::GoOn);
+        }
+        if crew.fall_asleep() {
+            self.driver.wait(None, until.into_iter().chain(crew.next_look()).min())?;
+        }
+        crew.get_up();
+        Ok(AfterTurn::Slept)
+    }
+
+    /// Ends what a crew and its clients still have.
+    pub(crate) fn end_crew(&mut self, crew: &mut impl Crew) {
+        self.give_up(|ticket| crew.withdraw(ticket));
+        *lock(&self.crew_metrics) = crew.metrics();
+    }
+
+    /// Nobody is left to answer, and who runs shall not go on for ever.
+    pub(crate) fn abandon_crew(&mut self) {
+        self.live.cancel_all();
+    }
+
+    /// Gives the answer of a job that this thread has run itself; it leaves by [`Server::flush_run`].
+    #[inline]
+    pub(crate) fn settle_run(&mut self, now: Time, job: Parcel<Job>) {
+        // A request that is gone by now needs no answer.
+        let _ = self.live.settle(self.driver.node_mut(0), now, job);
+    }
+
+    /// Sends those answers.
+    #[inline]
+    pub(crate) fn flush_run(&mut self, now: Time) {
+        self.driver.flush(now);
+    }
+
+    /// Refuses what neither workers nor a queue have room for.
+    pub(crate) fn refuse_run(&mut self, now: Time, job: Parcel<Job>) {
+        refuse(self.driver.node_mut(0), now, &mut self.live, job);
+    }
+
+    /// A request has a place in the queue, to be cancelled by.
+    pub(crate) fn note_ticket(&mut self, id: RequestId, ticket: Ticket) {
+        self.live.note_ticket(id, ticket);
     }
 
     /// Whether the thread must not sleep, because it holds answers that others may join: these have

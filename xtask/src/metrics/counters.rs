@@ -222,6 +222,11 @@ const GROUPS: &[Group] = &[
         ],
     },
     Group {
+        heading: "Short requests in place",
+        about: "Of a program's own `Server::run_workers`: `in_place` of `ServerHandle::dispatch_metrics`.",
+        sources: &[all("crates/net/src/dispatch/metrics.rs", "InPlaceCounts", "in_place_")],
+    },
+    Group {
         heading: "The router",
         about: "Of `route`.",
         sources: &[

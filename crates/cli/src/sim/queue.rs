@@ -77,6 +77,10 @@ pub(crate) struct Args {
     /// How long the scheduler takes for each request, one after the other
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     occupancy: u64,
+    /// Have the scheduler run requests itself whose mean service (of each type, with --darc) is at most half of
+    /// the hand-off, once it has seen 4,096 of them
+    #[arg(long, requires = "handoff")]
+    in_place: bool,
     /// Service times that part the requests into types, such as 10us or 10us,1ms: figures of each
     #[arg(long, value_name = "TIME,...", value_delimiter = ',', value_parser = parse_positive_ns)]
     types: Vec<u64>,
@@ -267,6 +271,7 @@ impl Args {
             to_worker_ps: self.handoff.map_or(self.to_worker.saturating_mul(1000), half_ps),
             feedback_ps: self.handoff.map_or(self.feedback.saturating_mul(1000), half_ps),
             occupancy_ps: self.occupancy.saturating_mul(1000),
+            in_place_ps: self.handoff.filter(|_| self.in_place).map(half_ps),
             types_ps: self.types.iter().map(|limit_ns| limit_ns.saturating_mul(1000)).collect(),
             typing: if self.darc { Typing::Reserved } else { Typing::Shown },
             deadline_ps: self.deadline.map(|deadline_ns| deadline_ns.saturating_mul(1000)),
@@ -296,6 +301,7 @@ impl Args {
             "feedback_ns": self.feedback,
             "handoff_ns": self.handoff,
             "occupancy_ns": self.occupancy,
+            "in_place": self.in_place,
             "types_ns": self.types,
             "darc": self.darc,
             "slice_ns": self.slice,
@@ -328,6 +334,7 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
         && system.to_worker_ps == 0
         && system.feedback_ps == 0
         && system.occupancy_ps == 0
+        && system.in_place_ps.is_none()
         && system.deadline_ps.is_none()
         && system.slice_ps.is_none()
         && system.typing == Typing::Shown
@@ -388,6 +395,7 @@ Examples:
   tailcut sim queue --layout 4x4 --policy jbsq:1 --service fixed:1us --load 0.9 --seeds 5
   tailcut sim queue --policy jbsq:3 --service exp:10us --to-worker 5us --feedback 5us --load 0.9
   tailcut sim queue --policy jbsq:2 --handoff 130ns --occupancy 30ns --load 0.9
+  tailcut sim queue --workers 1 --handoff 1us --in-place --service exp:300ns --load 0.7
   tailcut sim queue --policy jbsq:1 --service exp:1ms --load 10 --deadline 100ms --requests 300k
   tailcut sim queue --policy jbsq:1 --service bimodal:1us:500us:0.995 --load 0.7 --types 10us --darc
   tailcut sim queue --policy jbsq:1 --service bimodal:1us:500us:0.995 --load 0.7 --types 10us --slice 5us

@@ -30,6 +30,25 @@ pub struct Config {
     pub spin_ns_max: u64,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
+    /// The jobs that the dispatcher's owner runs on its own thread, where it can. Default [`InPlace::Auto`].
+    pub in_place: InPlace,
+}
+
+/// The jobs that are run where they arrive, because a hand-off would cost more than they do. An owner of a
+/// dispatcher has to take them ([`Dispatcher::set_in_place`](super::Dispatcher::set_in_place)), as
+/// `run_workers` of tailcut's server does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InPlace {
+    /// Those of types whose mean service is at most half of the measured hand-off RTT, and 500 ns at most, as
+    /// measured over thousands of jobs at workers, and of which hardly one in a thousand is long.
+    #[default]
+    Auto,
+    /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most. For tests, and for
+    /// who prefers one busy core to two.
+    Below(u64),
+    /// None: workers run all jobs. For handlers that must run on the workers' threads, or of which no more
+    /// than there are workers may run at once.
+    Never,
 }
 
 /// A job's way from the queue to its worker.
@@ -68,6 +87,8 @@ pub enum ConfigError {
     Types(usize),
     /// There are several types, and workers pull.
     TypesPulled,
+    /// Services of so many nanoseconds, more than 50,000, are to be run in place.
+    InPlace(u64),
 }
 
 impl Config {
@@ -81,6 +102,7 @@ impl Config {
             delivery: Delivery::Push,
             spin_ns_max: Wait::SPIN_NS,
             cores: Vec::new(),
+            in_place: InPlace::Auto,
         }
     }
 
@@ -102,6 +124,12 @@ impl Config {
         Self { delivery, ..self }
     }
 
+    /// The same with other jobs run in place.
+    #[must_use]
+    pub fn in_place(self, in_place: InPlace) -> Self {
+        Self { in_place, ..self }
+    }
+
     /// Checks it; every dispatcher does so first.
     ///
     /// # Errors
@@ -115,7 +143,14 @@ impl Config {
             _ if !(1..=TYPES_MAX).contains(&self.types) => Err(ConfigError::Types(self.types)),
             _ if self.types > 1 && self.delivery == Delivery::Pull => Err(ConfigError::TypesPulled),
             Bound::Fixed(bound) if bound.get() > BOUND_MAX => Err(ConfigError::Bound(bound.get())),
-            Bound::Fixed(_) | Bound::Auto => Ok(()),
+            Bound::Fixed(_) | Bound::Auto => self.check_in_place(),
+        }
+    }
+
+    fn check_in_place(&self) -> Result<(), ConfigError> {
+        match self.in_place {
+            InPlace::Below(ns) if ns > LONG_NS => Err(ConfigError::InPlace(ns)),
+            InPlace::Below(_) | InPlace::Auto | InPlace::Never => Ok(()),
         }
     }
 
@@ -150,6 +185,9 @@ impl std::fmt::Display for ConfigError {
             Self::TypesPulled => {
                 write!(formatter, "workers that pull take what comes first; let types be pushed")
             }
+            Self::InPlace(ns) => {
+                write!(formatter, "services of {ns} ns in place; take {LONG_NS} at most")
+            }
             Self::Bound(bound) => {
                 write!(formatter, "a bound of {bound} jobs at a worker; take 1 to {BOUND_MAX}")
             }
@@ -165,3 +203,7 @@ pub const WORKERS_MAX: usize = 64;
 
 /// The requests that may wait by default.
 pub const QUEUE_LEN_MAX: usize = 65_536;
+
+/// A job of a service from here on is long, nanoseconds: another thread could have been woken for it twice. No type
+/// of a longer mean runs in place.
+pub const LONG_NS: u64 = 50_000;

@@ -39,6 +39,8 @@ pub struct Metrics {
     pub types: [TypeMetrics; TYPES_MAX],
     /// What happened so far.
     pub counts: Counts,
+    /// What happened so far to jobs that its owner runs in place; nothing where it runs none.
+    pub in_place: InPlaceCounts,
 }
 
 /// A count of each worker, by its index.
@@ -76,6 +78,20 @@ pub struct Counts {
     pub expired: u64,
     /// Wake-ups of workers that slept.
     pub wakes: u64,
+}
+
+/// Events since the start about jobs that run where they arrive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InPlaceCounts {
+    /// Jobs that the owner's thread ran itself.
+    pub run: u64,
+    /// Times that a type was found to be short enough.
+    pub begun: u64,
+    /// Times that a type that ran in place was found to take too long, and went back to the workers.
+    pub ended: u64,
+    /// Times that another thread took over the network and the queue from one that did not come back from
+    /// a job.
+    pub taken_over: u64,
 }
 
 impl ByWorker {

@@ -7,6 +7,7 @@
 //!
 //! | a job is | event | then |
 //! |---|---|---|
+//! | offered in place | its type is short, and the owner runs such jobs (`in_place`) | kept for the owner |
 //! | offered | a worker has fewer than the bound | pushed to the one with the fewest |
 //! | offered | all have as many | queued, or refused where the queue is full |
 //! | queued | a worker is done with a job | pushed there, first come first served |
@@ -26,6 +27,7 @@
 
 mod config;
 mod hand_off;
+mod in_place;
 mod levels;
 mod metrics;
 mod pull;
@@ -42,13 +44,17 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::typed::{TypeId, Types};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
-pub use self::config::{Bound, Config, ConfigError, Delivery, QUEUE_LEN_MAX, WORKERS_MAX};
+pub use self::config::{
+    Bound, Config, ConfigError, Delivery, InPlace, LONG_NS, QUEUE_LEN_MAX, WORKERS_MAX,
+};
 pub use self::hand_off::BOUND_MAX;
+pub use self::in_place::TIMED_EVERY;
 pub use self::levels::Levels;
-pub use self::metrics::{ByWorker, Counts, Metrics, TypeMetrics};
+pub use self::metrics::{ByWorker, Counts, InPlaceCounts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
 
 use self::hand_off::{HandOff, Sample};
+use self::in_place::OwnJobs;
 use self::pull::Pulled;
 use self::worker::{Shared, Source};
 use crate::clock::Clock;
@@ -82,6 +88,8 @@ pub struct Dispatcher<J, P = Levels> {
     hand_off: HandOff,
     /// As configured.
     bound: Bound,
+    /// The jobs that the owner's thread runs itself.
+    in_place: OwnJobs<J>,
     /// Events so far.
     counts: Counts,
     /// Time of the last poll.
@@ -162,6 +170,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             pushed: 0,
             hand_off: HandOff::new(),
             bound: config.bound,
+            in_place: OwnJobs::new(in_place_mode(config)),
             counts: Counts::default(),
             now: 0,
         };
@@ -308,15 +317,16 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         Some(oldest.saturating_add(self.patience_ns()).max(self.now + 1))
     }
 
-    /// Jobs queued or with workers.
+    /// Jobs queued, with workers or for its owner to run.
     pub fn len(&self) -> usize {
         let with_workers = |index| self.scheduler.outstanding(WorkerId::at(index)) as usize;
-        self.scheduler.queue_len() + bits(self.busy).map(with_workers).sum::<usize>()
+        let waiting = self.scheduler.queue_len() + self.in_place.len();
+        waiting + bits(self.busy).map(with_workers).sum::<usize>()
     }
 
-    /// Nothing is queued or with workers.
+    /// Nothing is queued, with workers or for its owner to run.
     pub fn is_empty(&self) -> bool {
-        self.busy == 0 && self.scheduler.queue_len() == 0
+        self.busy == 0 && self.scheduler.queue_len() == 0 && !self.has_in_place()
     }
 
     /// Jobs that a worker has. Panics for a worker that there is not.
@@ -327,6 +337,56 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
     /// The types of jobs and the workers that are reserved for each; `None` where there is one.
     pub fn types(&self) -> Option<&Types> {
         self.scheduler.types()
+    }
+
+    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]): those that it
+    /// offers by [`Dispatcher::offer_in_place`]. It then takes all that [`Dispatcher::next_in_place`] has
+    /// after each poll, and says how long each took; and has another thread take over where it does not
+    /// return from one, for such a job is not known before. At first it runs none.
+    #[inline]
+    pub fn set_in_place(&mut self, is_possible: bool) {
+        self.in_place.set_open(is_possible);
+    }
+
+    /// Keeps a job for the owner to run.
+    ///
+    /// # Errors
+    ///
+    /// The job, when it is not short, the owner runs none now, or has enough: it is for
+    /// [`Dispatcher::offer`].
+    #[inline]
+    pub fn offer_in_place(&mut self, job: J, wait: Wait) -> Result<(), J> {
+        self.in_place.offer(job, wait)
+    }
+
+    /// The next job for the owner to run, as it was offered.
+    #[inline]
+    pub fn next_in_place(&mut self) -> Option<(J, Wait)> {
+        self.in_place.next()
+    }
+
+    /// Whether there are jobs for the owner to run.
+    #[inline]
+    pub fn has_in_place(&self) -> bool {
+        self.in_place.len() > 0
+    }
+
+    /// The owner has run a job of a type, which took `service_ns`; `None` where it was not timed, as one of
+    /// [`TIMED_EVERY`] is, or others had the core meanwhile.
+    #[inline]
+    pub fn note_in_place(&mut self, kind: TypeId, service_ns: Option<u64>) {
+        let known = (self.hand_off.round_trip_ns(), self.now);
+        self.in_place.rule.note_in_place(kind, service_ns, known);
+    }
+
+    /// A job of a type that was begun in place was longer than [`LONG_NS`], and somebody else has taken over.
+    pub fn note_long(&mut self, kind: TypeId) {
+        self.in_place.rule.note_long(kind, self.now);
+    }
+
+    /// Another thread has taken over from one that has not returned from a job.
+    pub fn note_taken_over(&mut self) {
+        self.in_place.rule.counts.taken_over += 1;
     }
 
     /// What it has counted and measured.
@@ -347,6 +407,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
             panics: self.shared.panics(),
             types: TypeMetrics::of(&self.scheduler),
             counts: self.counts,
+            in_place: self.in_place.rule.counts,
         }
     }
 
@@ -364,18 +425,18 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         } else {
             self.committed |= bit;
         }
-        let mut note = 0;
-        let samples_next = if self.scheduler.types().is_none() {
-            self.hand_off.samples_next()
+        let (kind, samples_next) = if self.scheduler.types().is_none() {
+            (TypeId(0), self.hand_off.samples_next())
         } else {
             let kind = self.scheduler.placed_type();
             lane.kinds.push_back(kind);
-            self.scheduler.samples_next(kind)
+            (kind, self.scheduler.samples_next(kind))
         };
+        let mut note = if self.in_place.is_timed(kind, self.now) { TIMED } else { 0 };
         if lane.sample.is_none() && samples_next {
             let is_hand_off = is_idle && !self.shared.is_asleep(index);
             lane.sample = Some(Sample { pushed_at: Clock.now(), is_hand_off });
-            note = 1;
+            note = SAMPLE;
         }
         let is_pushed = lane.sender.push(job, note).is_ok();
         assert!(is_pushed, "the bound is a lane's length at most");
@@ -406,9 +467,18 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         if note == 0 {
             return;
         }
-        self.scheduler.note_service(kind.unwrap_or_default(), u64::from(note));
+        let (kind, service_ns) = (kind.unwrap_or_default(), u64::from(note));
+        self.in_place.rule.note_at_worker(
+            kind,
+            service_ns,
+            (self.hand_off.round_trip_ns(), self.now),
+        );
+        if note & SAMPLE == 0 {
+            return;
+        }
+        self.scheduler.note_service(kind, service_ns);
         if let Some(sample) = self.lanes[index].sample.take() {
-            self.hand_off.record(sample, u64::from(note), Clock.now());
+            self.hand_off.record(sample, service_ns, Clock.now());
             if self.bound == Bound::Auto {
                 self.scheduler.set_bound(self.hand_off.bound());
             }
@@ -440,7 +510,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
                 candidates &= !(1 << index);
                 continue;
             };
-            if note != 0 {
+            if note & SAMPLE != 0 {
                 self.lanes[index].sample = None;
             }
             self.release(index);
@@ -468,6 +538,11 @@ impl<J, P> Drop for Dispatcher<J, P> {
     }
 }
 
+/// Which jobs may run in place: none where workers pull, which is there to be compared with.
+fn in_place_mode(config: &Config) -> InPlace {
+    if config.delivery == Delivery::Pull { InPlace::Never } else { config.in_place }
+}
+
 /// A scheduler of so many types of jobs.
 fn typed<J, P: Policy>(scheduler: Scheduler<J, P>, types: usize) -> Scheduler<J, P> {
     if types > 1 { scheduler.with_types(types) } else { scheduler }
@@ -481,6 +556,13 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
         Some(index as usize)
     })
 }
+
+/// The note of a job whose service and hand-off are measured. As the last bit it comes back beside the
+/// service.
+const SAMPLE: u32 = 1;
+
+/// The note of one whose service alone is.
+const TIMED: u32 = 2;
 
 /// JBSQ breaks ties by rotation and needs no random word.
 const NO_RANDOM: u64 = 0;

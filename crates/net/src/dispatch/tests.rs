@@ -387,6 +387,7 @@ fn a_configuration_that_cannot_be_is_refused() {
     check(Config::new(65), "65 workers; take 1 to 64");
     check(Config::new(1).types(2).delivery(Delivery::Pull), "let types be pushed");
     check(Config::new(1).bound(Bound::Fixed(NonZeroU32::new(17).unwrap())), "a bound of 17");
+    check(Config::new(1).in_place(InPlace::Below(50_001)), "50001 ns in place; take 50000");
 }
 
 /// A policy that clones whatever it is asked for.
@@ -425,4 +426,69 @@ fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
             assert_eq!(dispatcher.outstanding(worker), 0);
         }
     });
+}
+
+/// Whether a job of a type is kept for the owner.
+fn offer_in_place(dispatcher: &mut Dispatcher<Job>, number: u64, kind: TypeId) -> bool {
+    dispatcher.offer_in_place((number, None), Wait::from(Time::MAX).of_type(kind)).is_ok()
+}
+
+/// Two workers that have run jobs of two types, the first of them quickly, until one is for the owner; or so
+/// many of each.
+fn quick_and_slow(in_place: InPlace, jobs: u64) -> (Dispatcher<Job>, Vec<Worker<Job>>) {
+    let config = Config::new(2).types(2).in_place(in_place);
+    let (mut dispatcher, mut workers) =
+        Dispatcher::<Job>::new(&config, &Waker::new().unwrap()).unwrap();
+    dispatcher.set_in_place(true);
+    for (number, kind) in (0..jobs).flat_map(|number| [(number, TypeId(0)), (number, TypeId(1))]) {
+        if offer_in_place(&mut dispatcher, number, kind) {
+            break;
+        }
+        offer_typed(&mut dispatcher, number, kind);
+        for worker in &mut workers {
+            worker.turn(|_| {
+                let began_at = Clock.now();
+                while kind == TypeId(1) && Clock.now() <= began_at + LONG_NS {}
+            });
+        }
+        // So late that a type which looked slow, because others had the core, is timed again.
+        assert_eq!(done(&mut dispatcher, number * 1_000_000_000).len(), 1);
+    }
+    (dispatcher, workers)
+}
+
+#[test]
+fn what_workers_are_quick_at_is_for_the_owner_until_one_is_long() {
+    let (mut dispatcher, mut workers) = quick_and_slow(InPlace::Below(50_000), 1_000_000);
+    let taken = dispatcher.next_in_place().expect("workers were quick at thousands");
+    assert_eq!((taken.1.kind(), dispatcher.next_in_place().is_none()), (TypeId(0), true));
+    dispatcher.note_in_place(TypeId(0), Some(100));
+    // The other type is the workers'.
+    assert!(!offer_in_place(&mut dispatcher, 1, TypeId(1)) && dispatcher.is_empty());
+    assert!(offer_in_place(&mut dispatcher, 2, TypeId(0)) && dispatcher.len() == 1);
+    // So is all that comes while the owner runs none, and what it gives them.
+    dispatcher.set_in_place(false);
+    assert!(!offer_in_place(&mut dispatcher, 1, TypeId(0)));
+    offer_typed(&mut dispatcher, 1, TypeId(0));
+    let (job, wait) = dispatcher.next_in_place().unwrap();
+    assert!(dispatcher.offer(job, wait).is_ok() && !dispatcher.has_in_place());
+    let ran: Vec<_> = workers.iter_mut().flat_map(|worker| [turn(worker), turn(worker)]).collect();
+    assert!(ran.contains(&Some(1)) && ran.contains(&Some(2)), "{ran:?}");
+    assert_eq!(done(&mut dispatcher, Time::MAX / 2).len(), 2);
+    // And all after a long one.
+    dispatcher.set_in_place(true);
+    dispatcher.note_taken_over();
+    dispatcher.note_long(TypeId(0));
+    assert!(!offer_in_place(&mut dispatcher, 4, TypeId(0)));
+    let expected = InPlaceCounts { run: 1, begun: 1, ended: 1, taken_over: 1 };
+    assert_eq!(dispatcher.metrics().in_place, expected);
+}
+
+#[test]
+fn nothing_is_for_the_owner_where_that_is_not_wanted() {
+    let (mut dispatcher, _workers) = quick_and_slow(InPlace::Never, 10_000);
+    assert!(dispatcher.next_in_place().is_none());
+    assert_eq!(dispatcher.metrics().in_place, InPlaceCounts::default());
+    let pulled = Config::new(1).delivery(Delivery::Pull);
+    assert_eq!((pulled.in_place, in_place_mode(&pulled)), (InPlace::Auto, InPlace::Never));
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
+use super::{SAMPLE, TIMED};
 use crate::affinity;
 use crate::cache_line::Line;
 use crate::clock::Clock;
@@ -222,7 +223,9 @@ impl<J: Send> Worker<J> {
             let began_at = Clock.now();
             handler(&mut job);
             let service_ns = Clock.now().saturating_sub(began_at);
-            job.set_note(u32::try_from(service_ns).unwrap_or(u32::MAX).max(1));
+            // To 2 ns, and 2 at least: the last bit is the dispatcher's.
+            let service_ns = u32::try_from(service_ns).unwrap_or(u32::MAX) & !SAMPLE;
+            job.set_note(service_ns.max(TIMED) | job.note() & SAMPLE);
         }
         true
     }

@@ -44,7 +44,7 @@ pub(crate) use send::{Parts, send_one};
 pub(crate) use shared_queue::{Feeder, Puller, shared_queue};
 #[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};
-pub(crate) use thread::{monotonic_ns, poll, set_scheduler};
+pub(crate) use thread::{is_realtime, monotonic_ns, poll, set_scheduler, thread_usage};
 pub use xsk::Xsk;
 pub(crate) use xsk::{Pool, QueueConfig, Shape};
 

@@ -45,3 +45,22 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
     check(unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } as isize)
         .map(|_| ())
 }
+
+/// Whether the calling thread's scheduling class is none of the normal ones.
+pub(crate) fn is_realtime() -> bool {
+    // SAFETY: the call takes no pointer; 0 is the calling thread.
+    let class = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+    !matches!(class, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
+}
+
+/// The calling thread's time on a processor, nanoseconds, to the microsecond; and how often it has given
+/// its core up to wait for something.
+pub(crate) fn thread_usage() -> (u64, u64) {
+    // SAFETY: all bits zero is a valid block of counts.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: the place outlives the call. The call cannot fail: there is such a thread and the pointer is
+    // good.
+    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
+    (ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_nvcsw as u64)
+}

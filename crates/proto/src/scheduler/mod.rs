@@ -82,6 +82,11 @@ impl Wait {
         Self { held_until, ..self }
     }
 
+    /// The item's type.
+    pub fn kind(&self) -> TypeId {
+        self.kind
+    }
+
     /// This wait of an item of a type.
     #[must_use]
     pub fn of_type(self, kind: TypeId) -> Self {

@@ -2,7 +2,8 @@
 //!
 //! | event | then |
 //! |---|---|
-//! | an arrival | what concluded by then is concluded first; then it is placed, or held |
+//! | an arrival | of a type that is known to be short, where such run in place: the scheduler serves it itself |
+//! | an arrival, else | what concluded by then is concluded first; then it is placed, or held |
 //! | a conclusion is known | the worker's count falls, and held requests that may go are placed |
 //! | a held request has waited for as long as its deadline and the overload rule let it | it is refused |
 //! | a placement | the request reaches its worker after the way there, and its end of service is known |
@@ -18,7 +19,7 @@ use tailcut_measure::generator::generator;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Draws, Policy, WorkerId};
 use tailcut_proto::scheduler::overload::OverloadConfig;
-use tailcut_proto::scheduler::typed::TypeId;
+use tailcut_proto::scheduler::typed::{TYPES_MAX, TypeId};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Wait, Workers};
 
 use super::departures::Departures;
@@ -39,6 +40,10 @@ pub(super) struct Group<P: ?Sized> {
     to_worker_ps: u64,
     feedback_ps: u64,
     occupancy_ps: u64,
+    /// The longest mean service of types that it runs itself, where it does.
+    in_place_ps: Option<u64>,
+    /// By type, the requests that it has seen, up to [`LEARN_REQUESTS`], and the time of their services.
+    learned: [(u64, u64); TYPES_MAX],
     /// From arrival until nobody wants the answer, where requests have deadlines.
     deadline_ps: Option<u64>,
     /// The longest service at a time, where it is sliced.
@@ -112,6 +117,8 @@ impl<P: Policy + ?Sized> Group<P> {
             to_worker_ps: system.to_worker_ps,
             feedback_ps: system.feedback_ps,
             occupancy_ps: system.occupancy_ps,
+            in_place_ps: system.in_place_ps,
+            learned: [(0, 0); TYPES_MAX],
             deadline_ps: system.deadline_ps,
             slice_ps: system.slice_ps,
             placed_at_ps: 0,
@@ -128,11 +135,16 @@ impl<P: Policy + ?Sized> Group<P> {
         request: Request,
         record: &mut impl FnMut(u64, Request, Option<u64>),
     ) {
-        let now = self.placed_at_ps.max(request.arrived_ps).saturating_add(self.occupancy_ps);
+        let kind = kind(&self.types_ps, request.service_ps);
+        let is_in_place = self.in_place_ps.is_some() && self.is_in_place(kind, request.service_ps);
+        let lasts_ps = if is_in_place { request.service_ps } else { self.occupancy_ps };
+        let now = self.placed_at_ps.max(request.arrived_ps).saturating_add(lasts_ps);
         self.placed_at_ps = now.min(self.time_last_ps);
         self.handle_conclusions(now, record);
+        if is_in_place {
+            return record(number, request, Some(now - request.arrived_ps));
+        }
         let random = self.placements.word();
-        let kind = kind(&self.types_ps, request.service_ps);
         let wait = self.wait(now, request).of_type(kind);
         let job = Job { number, request, rest_ps: request.service_ps };
         match self.scheduler.offer(job, Cloning::Allowed, wait, random) {
@@ -146,6 +158,16 @@ impl<P: Policy + ?Sized> Group<P> {
                 record(number, request, None);
             }
         }
+    }
+
+    /// Whether the scheduler runs requests of a type itself, of which one comes that takes so long.
+    fn is_in_place(&mut self, kind: TypeId, service_ps: u64) -> bool {
+        let (seen, total_ps) = &mut self.learned[kind.index()];
+        if *seen < LEARN_REQUESTS {
+            (*seen, *total_ps) = (*seen + 1, total_ps.saturating_add(service_ps));
+            return false;
+        }
+        self.in_place_ps.is_some_and(|limit_ps| *total_ps / LEARN_REQUESTS <= limit_ps)
     }
 
     /// How long a request may wait. The scheduler's time is in nanoseconds, by which it bounds waiting.
@@ -164,6 +186,7 @@ impl<P: Policy + ?Sized> Group<P> {
     /// When the last service ended; `None` where that is beyond the times that can be told apart.
     pub(super) fn end_ps(&self) -> Option<u64> {
         let end_ps = self.workers.iter().map(|worker| worker.free_at_ps).max().unwrap_or(0);
+        let end_ps = end_ps.max(self.in_place_ps.map_or(0, |_| self.placed_at_ps));
         Some(end_ps).filter(|&end_ps| end_ps.saturating_add(self.feedback_ps) < self.time_last_ps)
     }
 
@@ -293,3 +316,6 @@ impl Worker {
         self.free_at_ps
     }
 }
+
+/// Requests of a type by which a host's dispatcher learns whether it is short.
+const LEARN_REQUESTS: u64 = 4096;

@@ -43,6 +43,10 @@ pub struct System {
     /// How long a scheduler takes to place a request: for those that arrive one after the other,
     /// and once more for one that has waited for a worker; picoseconds. Default 0.
     pub occupancy_ps: u64,
+    /// The longest mean service of types whose requests the scheduler runs itself, one after the other and at
+    /// speed 1, instead of placing them: those of which it has seen 4,096, as a host's dispatcher does
+    /// ([`Typing::Reserved`] has several types). It is half of a hand-off there; picoseconds. Default none.
+    pub in_place_ps: Option<u64>,
     /// Service times that part the requests into types: up to the first, above it and up to the
     /// second, and so on; ascending, picoseconds. Default none: all are of one type.
     pub types_ps: Vec<u64>,
@@ -126,6 +130,7 @@ impl System {
             to_worker_ps: 0,
             feedback_ps: 0,
             occupancy_ps: 0,
+            in_place_ps: None,
             types_ps: Vec::new(),
             typing: Typing::Shown,
             deadline_ps: None,
@@ -324,13 +329,13 @@ impl System {
         let ceiling = speeds.chunks(self.workers).map(served).fold(f64::INFINITY, f64::min)
             / offered
             * self.load;
-        // What a scheduler takes in a mean service is all that it can place in one.
-        let placements_ps = self.occupancy_ps as f64 * self.slices();
+        // What a scheduler takes in a mean service is all that it can place in one, or run itself.
+        let placements_ps = self.scheduler_ps() * self.slices();
         let placed = self.service_mean_ps() / placements_ps / offered * self.load;
         if self.deadline_ps.is_some() && placed <= self.load {
             return Err(SystemError::Occupancy { load: self.load, ceiling: placed });
         }
-        let ceiling = ceiling.min(placed);
+        let ceiling = if self.is_all_in_place() { placed } else { ceiling.min(placed) };
         if ceiling <= self.load && self.deadline_ps.is_some() && self.bound().is_none() {
             return Err(SystemError::WaitsAtWorkers { load: self.load, policy: self.policy });
         }
@@ -338,6 +343,29 @@ impl System {
             return Err(SystemError::Overload { load: self.load, ceiling });
         }
         Ok(())
+    }
+
+    /// What a scheduler takes for a request at most, on average; picoseconds.
+    fn scheduler_ps(&self) -> f64 {
+        let occupancy_ps = self.occupancy_ps as f64;
+        match self.in_place_ps {
+            _ if self.is_all_in_place() => self.service_mean_ps(),
+            Some(limit_ps) if self.typing == Typing::Reserved => {
+                // Types whose shortest service is longer than the limit are the workers'.
+                let short_up_to_ps = self.types_ps.iter().find(|&&up_to_ps| up_to_ps >= limit_ps);
+                let share = short_up_to_ps.map_or(1.0, |&up_to_ps| {
+                    1.0 - self.service.tail(up_to_ps as f64 / PS_PER_NS as f64)
+                });
+                occupancy_ps.max(share * limit_ps as f64 + (1.0 - share) * occupancy_ps)
+            }
+            _ => occupancy_ps,
+        }
+    }
+
+    /// Requests are of one type, and it is short.
+    fn is_all_in_place(&self) -> bool {
+        let is_short = |limit_ps| self.service_mean_ps() <= limit_ps as f64;
+        self.typing == Typing::Shown && self.in_place_ps.is_some_and(is_short)
     }
 
     /// The largest arrival rate that the policy can serve with workers of these speeds; or a bound

@@ -289,6 +289,69 @@ fn short_requests_do_not_wait_behind_long_ones_where_workers_are_reserved() {
     assert!(reserved_long < 3.0 * one_long, "{reserved_long} over {one_long}");
 }
 
+/// A host's dispatcher of a hand-off of 1 us.
+fn dispatched(workers: usize, service_text: &str) -> System {
+    let mut system = System::new(workers, "jbsq:2".parse().unwrap(), service(service_text));
+    (system.to_worker_ps, system.feedback_ps) = (500_000, 500_000);
+    system.for_requests(1_000_000)
+}
+
+#[test]
+fn requests_that_are_shorter_than_half_a_hand_off_are_the_schedulers_own() {
+    // Then it is the one server of a queue: M/M/1's mean sojourn of 1 / (1 - load), with a standard deviation of
+    // 0.03 over seeds at this length. By its worker, at a load that this can serve, they take a hand-off more.
+    let in_place = System { in_place_ps: Some(500_000), ..dispatched(1, "exp:300ns") };
+    let run = in_place.at_load(0.5).run(1).unwrap();
+    assert!((run.mean() - 2.0).abs() < 0.1, "{}", run.mean());
+    assert!(run.utilisation < 0.01, "the worker has those that were seen first alone");
+    let by_worker = dispatched(1, "exp:300ns").at_load(0.4).run(1).unwrap();
+    assert!(by_worker.mean() > 1.0 / 0.6 + 1.6, "{}", by_worker.mean());
+}
+
+#[test]
+fn requests_that_are_longer_than_half_a_hand_off_are_the_workers() {
+    let mut sojourns = [None, Some(500_000)].map(|in_place_ps| {
+        let system = System { in_place_ps, ..dispatched(4, "exp:520ns") }.at_load(0.3);
+        let mut sojourns_ps = Vec::new();
+        system.run_observed(1, |_, sojourn_ps| sojourns_ps.push(sojourn_ps)).unwrap();
+        sojourns_ps
+    });
+    assert_eq!(sojourns[0].len(), 1_000_000);
+    assert!(std::mem::take(&mut sojourns[0]) == sojourns[1], "the same to the bit");
+}
+
+#[test]
+fn only_the_types_that_are_short_are_the_schedulers_own() {
+    // The short ones meet nobody but each other there, and the long ones find workers.
+    let system = dispatched(16, "bimodal:100ns:50us:0.9");
+    let typed =
+        System { types_ps: vec![1_000_000], typing: Typing::Reserved, ..system }.at_load(0.5);
+    let in_place = System { in_place_ps: Some(500_000), ..typed.clone() };
+    let [handed, own] = [typed, in_place].map(|system| {
+        let run = system.run(1).unwrap();
+        [0, 1].map(|kind| run.by_type[kind].percentile(0.99))
+    });
+    // 100 ns and the way of 500 ns, against 100 ns and what has come just before.
+    assert!(handed[0] >= 600_000.0 && own[0] <= 300_000.0, "{handed:?} {own:?}");
+    assert!(own[1] <= 1.05 * handed[1], "{handed:?} {own:?}");
+}
+
+#[test]
+fn a_scheduler_that_serves_cannot_be_given_more_than_it_can() {
+    // It is one server, and they are four.
+    check_refused(|system| system.in_place_ps = Some(1_000_000), "must stay below 0.2500");
+    // Of nine in ten, which take half a microsecond at most, it may run each; a mean service is 1 us.
+    let typed = |system: &mut System| {
+        (system.typing, system.types_ps) = (Typing::Reserved, vec![2_000_000]);
+        system.service = service("bimodal:500ns:5500ns:0.9");
+        system.in_place_ps = Some(500_000);
+    };
+    check_refused(|system| (typed(system), system.load = 0.6).0, "must stay below 0.5556");
+    check_accepted(|system| (typed(system), system.load = 0.5).0);
+    // These are the workers' in any case.
+    check_accepted(|system| (system.in_place_ps, system.load) = (Some(999_999), 0.9));
+}
+
 #[test]
 fn types_need_an_order_and_reserved_workers_need_types() {
     check_refused(|system| system.types_ps = vec![2, 2], "must ascend");

@@ -4,12 +4,15 @@ use std::collections::VecDeque;
 
 use allocation_counter::measure;
 use tailcut::{
-    CallOptions, Client, ClientBuilder, Pending, Request, Responder, Server, ServerBuilder,
+    CallOptions, Client, ClientBuilder, DispatchConfig, InPlace, Pending, Request, Responder,
+    Server, ServerBuilder,
 };
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
+
+use crate::library::{OnDrop, R2P2, patient};
 
 /// 100 000 calls through the library, 64 outstanding, client and server turned on this thread by
 /// turns.
@@ -43,6 +46,57 @@ fn a_warm_answer_from_elsewhere_allocates_nothing() {
     });
 }
 
+/// Requests that run in place before workers: what 100 000 calls more allocate at the server's thread, from its
+/// start to its end.
+#[test]
+fn a_warm_request_in_place_allocates_nothing() {
+    let allocations = |count: usize| {
+        let mut server = ServerBuilder::new().bind(V4).expect("a server");
+        let (target, handle) = (server.local_address(), server.stop_handle());
+        let config = DispatchConfig::new(1).in_place(InPlace::Below(50_000));
+        std::thread::scope(|scope| {
+            let serving = scope.spawn(|| {
+                measure(|| {
+                    let echo = |request: Request<'_>| {
+                        // A client that has gone needs no answer.
+                        let _ = request.reply_in_place(|_| {});
+                    };
+                    server.run_workers(config, echo).expect("the socket holds");
+                })
+            });
+            // A call that fails ends the test, not only this thread.
+            let guard = OnDrop(Some(|| handle.stop()));
+            // Where others have the worker's core the queue stands, and what waits in it is refused.
+            keep_calling(target, count);
+            drop(guard);
+            let total = serving.join().expect("the server does not panic").count_total;
+            (total, handle.dispatch_metrics().expect("there are workers").in_place.run)
+        })
+    };
+    let (few, _) = allocations(20_000);
+    // Beside tests that take all cores the workers may look slow for a while.
+    let mut runs = (0..WINDOWS).map(|_| allocations(120_000));
+    let (many, _) = runs.find(|&(_, in_place)| in_place > 10_000).expect("some run in place");
+    assert!(many < few + 1000, "{few} allocations in 20 000 calls, {many} in 120 000");
+}
+
+/// So many replies, 64 calls outstanding; returns how many calls were refused, and made again.
+fn keep_calling(target: std::net::SocketAddr, count: usize) -> usize {
+    let client = patient(R2P2).connect(target).expect("a client");
+    let mut calls: VecDeque<Pending<'_>> = VecDeque::with_capacity(64);
+    let (mut missing, mut refused) = (count, 0);
+    while missing > 0 || !calls.is_empty() {
+        if missing > 0 && calls.len() < 64 {
+            calls.push_back(client.enqueue(&[7; 64]).expect("a call"));
+            missing -= 1;
+        } else if let Some(Err(error)) = calls.pop_front().map(Pending::wait) {
+            assert!(error.is_refused(), "{error}");
+            (missing, refused) = (missing + 1, refused + 1);
+        }
+    }
+    refused
+}
+
 /// Answers by tasks: what 100 000 calls more allocate at the server's thread, from its start to its
 /// end.
 #[cfg(feature = "tokio")]
@@ -61,17 +115,9 @@ fn a_warm_task_allocates_nothing() {
                     server.run_async(tasks, 64, echo).expect("the socket holds");
                 })
             });
-            let client = ClientBuilder::new().connect(target).expect("a client");
-            let mut calls = VecDeque::with_capacity(64);
-            for _ in 0..count {
-                if calls.len() == 64 {
-                    let oldest: Option<Pending<'_>> = calls.pop_front();
-                    oldest.map(Pending::wait).transpose().expect("a reply");
-                }
-                calls.push_back(client.enqueue(&[7; 64]).expect("a call"));
-            }
-            calls.into_iter().for_each(|call| drop(call.wait().expect("a reply")));
-            handle.stop();
+            let guard = OnDrop(Some(|| handle.stop()));
+            assert_eq!(keep_calling(target, count), 0, "refused");
+            drop(guard);
             serving.join().expect("the server does not panic").count_total
         })
     };

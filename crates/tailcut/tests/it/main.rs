@@ -4,6 +4,7 @@ mod allocations;
 #[cfg(feature = "tokio")]
 mod endings;
 mod failover;
+mod in_place;
 mod later;
 mod library;
 #[cfg(feature = "tokio")]
