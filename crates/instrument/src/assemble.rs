@@ -22,14 +22,24 @@ use super::result::{
     Point, Rates, Reason, StationarityTest, Tests, Timestamps, Verdict,
 };
 
-/// The point of a load.
-pub(super) fn point(measured: &Measured, arrivals: &str) -> Point {
+/// The verdict on a load: of its samples, and of what the hosts say besides.
+pub(super) fn verdict(measured: &Measured) -> verdict::Verdict {
+    let Measured { report, record, sessions, .. } = measured;
+    let mut client = ClientCounts::default();
+    sessions.iter().for_each(|session| client.add(&session.client));
+    let causes = busy(report, cpu(sessions)).into_iter().chain(silent(report, record));
+    let causes = causes.chain(dropped(report, record, client.host_drops));
+    verdict::Verdict::from_reasons(report.verdict.reasons().iter().cloned().chain(causes).collect())
+}
+
+/// The point of a load, on which [`verdict`] says this.
+pub(super) fn point(measured: &Measured, found: &verdict::Verdict, arrivals: &str) -> Point {
     let Measured { report, record, sessions, .. } = measured;
     let mut client = ClientCounts::default();
     sessions.iter().for_each(|session| client.add(&session.client));
     let rates = record.rates();
     Point {
-        verdict: verdict_of(measured, cpu(sessions), client.host_drops),
+        verdict: verdict_of(measured, found),
         rate_per_s: Rates {
             offered: rates.offered_per_s,
             sent: rates.sent_per_s,
@@ -143,14 +153,9 @@ fn dropped(report: &Report, record: &Record, drops: DropCounts) -> Option<verdic
     Some(R::PacketsDropped { places })
 }
 
-fn verdict_of(measured: &Measured, cpu: Option<Cpu>, drops: DropCounts) -> Verdict {
-    let (report, record) = (&measured.report, &measured.record);
-    let busy = busy(report, cpu);
-    let is_busy = busy.is_some();
-    let causes = busy.into_iter().chain(silent(report, record));
-    let causes = causes.chain(dropped(report, record, drops));
-    let all = report.verdict.reasons().iter().cloned().chain(causes).collect();
-    let verdict = verdict::Verdict::from_reasons(all);
+fn verdict_of(measured: &Measured, verdict: &verdict::Verdict) -> Verdict {
+    let is_busy = |reason: &verdict::Reason| matches!(reason, verdict::Reason::HostBusy { .. });
+    let is_busy = verdict.reasons().iter().any(is_busy);
     // More threads would not help where there is no CPU for those that there are.
     let reason = |found: &verdict::Reason| match found {
         verdict::Reason::RateNotReached { .. }
@@ -164,9 +169,9 @@ fn verdict_of(measured: &Measured, cpu: Option<Cpu>, drops: DropCounts) -> Verdi
     };
     Verdict {
         trustworthy: verdict.is_ok(),
-        in_short: in_short(measured, &verdict),
+        in_short: in_short(measured, verdict),
         reasons: verdict.reasons().iter().map(reason).collect(),
-        tried: report.tried.iter().map(ToString::to_string).collect(),
+        tried: measured.report.tried.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -7,8 +7,8 @@ use anyhow::{Context, Result};
 use tailcut_measure::objective::{Answer as Judgement, Objective, percentile_name};
 use tailcut_measure::quantity::duration;
 use tailcut_measure::search::Outcome;
-use tailcut_measure::statistics::quantile::estimate;
-use tailcut_measure::verdict::Reason;
+use tailcut_measure::statistics::quantile::{Estimate, estimate};
+use tailcut_measure::verdict::{Reason, Verdict};
 
 use super::agent::key::Key;
 use super::agent::remote;
@@ -87,7 +87,8 @@ struct Answer {
 
 fn measure_one(runner: &mut Runner<'_>, rate_per_s: Option<f64>) -> Result<Answer> {
     let measured = runner.run(rate_per_s)?.context(INTERRUPTED)?;
-    let point = assemble::point(&measured, &runner.experiment.arrivals);
+    let verdict = assemble::verdict(&measured);
+    let point = assemble::point(&measured, &verdict, &runner.experiment.arrivals);
     runner.view.handle_verdict(&point.verdict);
     let assertions = assertions(&runner.experiment.assertions, &measured);
     Ok(Answer { hosts: hosts_of(&measured), point, assertions, points: Vec::new(), search: None })
@@ -111,9 +112,10 @@ fn measure_several(pattern: Pattern, runner: &mut Runner<'_>) -> Result<Answer> 
         };
         hosts = hosts_of(&measured);
         let experiment = &*runner.experiment;
-        let is_answer =
-            advance(&mut schedule, rate_per_s, &measured, experiment.objective.as_ref());
-        let mut point = assemble::point(&measured, &experiment.arrivals);
+        let verdict = assemble::verdict(&measured);
+        let known = Known { verdict: &verdict, intended: measured.report.intended };
+        let is_answer = advance(&mut schedule, rate_per_s, known, experiment.objective.as_ref());
+        let mut point = assemble::point(&measured, &verdict, &experiment.arrivals);
         runner.view.handle_point(&point);
         if is_answer || answer.is_none() {
             answer = Some((point.clone(), assertions(&experiment.assertions, &measured)));
@@ -154,25 +156,33 @@ fn hosts_of(measured: &Measured) -> Vec<Host> {
     measured.sessions.iter().map(|session| session.host.clone()).collect()
 }
 
+/// What is known of a load.
+#[derive(Clone, Copy)]
+struct Known<'a> {
+    /// As it is reported, with what the hosts say.
+    verdict: &'a Verdict,
+    intended: Option<Estimate>,
+}
+
 /// Tells the schedule what a load turned out to be; whether it is the best answer so far.
 fn advance(
     schedule: &mut RateSchedule,
     rate_per_s: f64,
-    measured: &Measured,
+    Known { verdict, intended }: Known<'_>,
     slo: Option<&Objective>,
 ) -> bool {
     match (schedule, slo) {
         (RateSchedule::Find(search), Some(slo)) => {
-            let outcome = Outcome::of(&measured.report, slo);
+            let outcome = Outcome::of(verdict, intended, slo);
             search.handle_outcome(rate_per_s, outcome);
             outcome == Outcome::Met
         }
         (RateSchedule::Sweep(sweep), _) => {
-            let known = measured.report.intended.filter(|_| measured.report.verdict.is_ok());
+            let known = intended.filter(|_| verdict.is_ok());
             sweep.handle_latency(rate_per_s, known.map(|estimate| estimate.value_ns));
-            measured.report.verdict.is_ok()
+            verdict.is_ok()
         }
-        _ => measured.report.verdict.is_ok(),
+        _ => verdict.is_ok(),
     }
 }
 

@@ -6,9 +6,9 @@
 //! Invariant: a load counts as met only if its whole interval is within the limit and its verdict
 //! is ok. The search ends after a bounded number of loads.
 
-use crate::control::Report;
 use crate::objective::{Answer, Objective};
-use crate::verdict::Reason;
+use crate::statistics::quantile::Estimate;
+use crate::verdict::{Reason, Verdict};
 
 /// What a load turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +24,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What `report`, of a run that was to decide on `objective`, says.
-    pub fn of(report: &Report, objective: &Objective) -> Self {
+    /// What the verdict on a run that was to decide on `objective` says, with the percentile as it was
+    /// found.
+    ///
+    /// Give the whole verdict, with what is known of the hosts besides what the samples show: a load is not
+    /// missed because the client was starved.
+    pub fn of(verdict: &Verdict, intended: Option<Estimate>, objective: &Objective) -> Self {
         let of_the_client = |reason: &Reason| {
             matches!(
                 reason,
@@ -46,18 +50,17 @@ impl Outcome {
                     | Reason::NotStationary { .. }
             )
         };
-        let reasons = report.verdict.reasons();
+        let reasons = verdict.reasons();
         if reasons.iter().any(of_the_client) {
             return Self::Unjudged;
         }
-        let answer =
-            report.intended.map_or(Answer::Undecided, |estimate| objective.judge(&estimate));
+        let answer = intended.map_or(Answer::Undecided, |estimate| objective.judge(&estimate));
         match answer {
             Answer::Missed => Self::Missed,
             // Late sends make a percentile worse, so that what is met in spite of them is met; but
             // what is not may be their fault.
             _ if reasons.iter().any(of_the_server) => Self::Missed,
-            Answer::Met if report.verdict.is_ok() => Self::Met,
+            Answer::Met if verdict.is_ok() => Self::Met,
             _ if reasons.iter().any(|reason| matches!(reason, Reason::ClientLate { .. })) => {
                 Self::Unjudged
             }
@@ -201,6 +204,40 @@ const OVERLOAD: f64 = 2.3;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_load_that_a_busy_host_made_slow_is_not_judged() {
+        let late = || Reason::ClientLate { p: 0.5, intended_ns: 3e6, actual_ns: 1e6 };
+        let busy = || Reason::HostBusy { waited_share: 0.2, stolen_share: 0.0 };
+        let silent = || Reason::ServerSilent { silent_ns: 1_000_000_000, due: 100 };
+        let drifting = || Reason::NotStationary { change: Some(0.5) };
+        check(vec![], (0.8e6, 0.9e6), Outcome::Met);
+        check(vec![], (0.9e6, 1.1e6), Outcome::Close);
+        check(vec![], (1.1e6, 1.2e6), Outcome::Missed);
+        check(vec![late()], (1.1e6, 1.2e6), Outcome::Missed);
+        check(vec![late()], (0.9e6, 1.1e6), Outcome::Unjudged);
+        check(vec![late(), busy()], (1.1e6, 1.2e6), Outcome::Unjudged);
+        check(vec![drifting(), busy()], (0.9e6, 1.1e6), Outcome::Unjudged);
+        check(vec![drifting()], (0.9e6, 1.1e6), Outcome::Missed);
+        check(vec![drifting(), silent()], (0.9e6, 1.1e6), Outcome::Missed);
+    }
+
+    /// Of a p50 below 1 ms, whose interval has these ends.
+    fn check(reasons: Vec<Reason>, (low_ns, high_ns): (f64, f64), expected: Outcome) {
+        let value_ns = f64::midpoint(low_ns, high_ns);
+        let interval = Estimate {
+            p: 0.5,
+            value_ns,
+            low_ns,
+            high_ns,
+            confidence: 0.95,
+            samples: 1_000,
+            inflation: 1.0,
+        };
+        let verdict = Verdict::from_reasons(reasons.clone());
+        let objective: Objective = "p50<1ms".parse().unwrap();
+        assert_eq!(Outcome::of(&verdict, Some(interval), &objective), expected, "{reasons:?}");
+    }
 
     #[test]
     fn a_search_closes_in_on_the_edge_from_below() {
