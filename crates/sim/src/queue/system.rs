@@ -431,9 +431,6 @@ pub enum SystemError {
     /// Gaps whose mean is zero or infinite.
     #[error("the arrivals {0} have no mean gap above zero, so they cannot be scaled to a load")]
     Arrivals(String),
-    /// A trace that has no gaps.
-    #[error("a trace of arrivals needs gaps, none below zero and one at least above it")]
-    Trace,
     /// A queue that is never used, or never empties.
     #[error("the load must be above 0 and below 1, but is {0}; more needs a deadline")]
     Load(f64),

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use rand::RngExt;
 use tailcut_measure::generator::Generator;
-
-use super::system::SystemError;
+use thiserror::Error;
 
 /// Gaps between arrivals as they were recorded: what bursts and lulls they have stays as it was, and
 /// only their scale follows from the load.
@@ -21,14 +20,13 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`SystemError::Trace`] where there are none, where one is negative or no number, or where all are
-    /// zero.
-    pub fn new(gaps: Vec<f64>) -> Result<Self, SystemError> {
+    /// Where there are none, where one is negative or not a number, or where all are zero.
+    pub fn new(gaps: Vec<f64>) -> Result<Self, TraceError> {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let are_gaps = gaps.iter().all(|&gap| gap.is_finite() && gap >= 0.0);
         // Of no gaps at all it is not a number.
         if !are_gaps || !(mean.is_finite() && mean > 0.0) {
-            return Err(SystemError::Trace);
+            return Err(TraceError);
         }
         Ok(Self { gaps: gaps.into(), mean })
     }
@@ -44,6 +42,11 @@ impl Trace {
         Replay { gaps: Arc::clone(&self.gaps), next, scale }
     }
 }
+
+/// Gaps that cannot be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a trace of arrivals needs gaps, none below zero and one at least above it")]
+pub struct TraceError;
 
 /// A trace that is replayed. It never ends: its first gap follows its last.
 #[derive(Clone, Debug)]
