@@ -87,7 +87,9 @@ impl Plan {
         });
         let mut ys = wanted.collect::<Result<Vec<_>>>()?;
         if ys.is_empty() {
-            let tail = table.figures.iter().position(|name| name.ends_with(".p99"));
+            // What theory says is there to compare with.
+            let is_tail = |name: &String| name.ends_with(".p99") && !name.starts_with("exact.");
+            let tail = table.figures.iter().position(is_tail);
             ys.extend(tail.or((!table.figures.is_empty()).then_some(0)));
         }
         let shown = (0..table.figures.len())
@@ -505,12 +507,14 @@ pub(super) mod tests {
 
     #[test]
     fn without_a_wish_the_tail_is_drawn_over_the_load() {
-        let (file, table) = (sweep(""), table());
+        let (file, mut table) = (sweep(""), table());
         let plan = Plan::new(&file, &table).unwrap();
         assert_eq!(
             plan,
             Plan { x: Some(1), ys: vec![1], series: vec![0], facets: vec![], shown: vec![0, 1] }
         );
+        table.figures = ["exact.p99", "t_us.p99", "count"].map(str::to_owned).to_vec();
+        assert_eq!(Plan::new(&file, &table).unwrap().ys, [1], "what was simulated");
     }
 
     #[test]
