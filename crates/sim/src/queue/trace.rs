@@ -25,10 +25,8 @@ impl Trace {
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let are_gaps = gaps.iter().all(|&gap| gap.is_finite() && gap >= 0.0);
         // Of no gaps at all it is not a number.
-        if !are_gaps || !(mean.is_finite() && mean > 0.0) {
-            return Err(TraceError);
-        }
-        Ok(Self { gaps: gaps.into(), mean })
+        let is_trace = are_gaps && mean.is_finite() && mean > 0.0;
+        if is_trace { Ok(Self { gaps: gaps.into(), mean }) } else { Err(TraceError) }
     }
 
     /// The mean gap, above zero.

@@ -479,7 +479,7 @@ pub(super) mod tests {
         // 0, 10, 20 and so on, or 5, 10, 20, 50.
         assert_eq!(on("y-axis = \"log\""), (2, 2, true));
         assert_eq!(on("y-axis = \"linear\""), on(""));
-        assert_eq!(on("y-axis = \"linear\"").2, false);
+        assert!(!on("y-axis = \"linear\"").2);
         let zero = |report: &str| page(report).matches(">0</text>").count();
         assert_eq!([zero("y-axis = \"log\""), zero("")], [2, 2], "on the linear axis alone");
     }
