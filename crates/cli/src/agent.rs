@@ -22,8 +22,8 @@ use crate::{log, network, output};
 
 /// Load servers on behalf of `tailcut measure` on another host
 ///
-/// Takes one coordinator at a time, which must have the same key. It does what a job says and
-/// nothing else: no command, no file. The load ends when the coordinator goes away; SIGINT or
+/// Takes one coordinator at a time, which must have the same key. It does only what a job
+/// describes: it runs no commands and reads no files. The load ends when the coordinator goes away; SIGINT or
 /// SIGTERM lets the coordinator that is there finish. Over ssh,
 /// `tailcut measure --agent ssh:HOST` starts it by itself.
 #[derive(Debug, clap::Args)]
@@ -42,11 +42,10 @@ pub(crate) struct Args {
     /// Write a new key to a new file, and end
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "stdio", "key_file"])]
     make_key: Option<PathBuf>,
-    /// Requests a second that it sends at most, whatever a coordinator asks
+    /// Requests per second that it sends at most, whatever a coordinator asks for
     #[arg(long, value_name = "R", default_value = "1M", value_parser = parse_rate_per_s)]
     rate_max: f64,
-    /// Load targets outside of loopback and private networks too; those you do not own are not
-    /// yours to load
+    /// Load targets outside of loopback and private networks too; only if you own them
     #[arg(long)]
     i_own_these_targets: bool,
     #[command(flatten)]

@@ -13,8 +13,8 @@ use crate::output;
 
 /// List the applications that `tailcut measure --app` asks for, with their options
 ///
-/// Options stand behind the name, after a colon, separated by commas. A value that holds a comma is put
-/// in double quotes, within which \\" \\\\ \\r \\n \\t stand for what they stand for everywhere.
+/// Options follow the name and a colon, separated by commas. Put a value that contains a comma in double
+/// quotes; in it \" \\ \r \n \t have their usual meaning.
 #[derive(Debug, clap::Args)]
 #[command(after_help = describe())]
 pub(crate) struct Args {}

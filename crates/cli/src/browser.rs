@@ -10,6 +10,9 @@ use tailcut_measure::verdict;
 use self::chromium::Chromium;
 use crate::measure::sample;
 
+/// Width of an A4 sheet within its margins, in CSS pixels.
+const PAPER: u32 = 680;
+
 /// Widths of a desktop and of a phone, in CSS pixels.
 const WIDTHS: [u32; 2] = [1280, 390];
 
@@ -22,6 +25,47 @@ fn nothing_is_cut_without_a_cue_and_every_reason_leads_to_its_explanation() {
             let faults = browser.evaluate(FAULTS);
             assert_eq!(faults, Value::Array(vec![]), "{name} at {width} px");
         }
+    }
+}
+
+/// What a reader switches to is seen in the place of the chart, at either width, and nothing of it is cut.
+#[test]
+fn a_switch_shows_the_other_axis() {
+    let Some(mut browser) = Chromium::start() else { return };
+    for (name, page) in pages().into_iter().filter(|(name, _)| *name != "the demo") {
+        for width in WIDTHS {
+            browser.show(&page, width);
+            let before = browser.evaluate(SHOWN);
+            let switches = browser.evaluate(
+                "[...document.querySelectorAll('.switch input')].map(s => s.click()).length",
+            );
+            assert!(switches.as_u64() > Some(0), "{name}");
+            let after = browser.evaluate(SHOWN);
+            let count = |shown: &Value| shown.as_array().map(Vec::len);
+            assert_eq!(count(&before), count(&after), "{name} at {width} px: a chart each");
+            assert_ne!(before, after, "{name} at {width} px");
+            assert_eq!(browser.evaluate(FAULTS), Value::Array(vec![]), "{name} at {width} px");
+        }
+    }
+}
+
+/// On paper everything is there that a page holds, in letters and lines and not as pixels.
+#[test]
+fn a_page_prints_whole() {
+    let Some(mut browser) = Chromium::start() else { return };
+    for (name, page) in pages() {
+        browser.show(&page, PAPER);
+        browser.print_media();
+        let faults = browser.evaluate(FAULTS_ON_PAPER);
+        assert_eq!(faults, Value::Array(vec![]), "{name}");
+        let pdf = browser.pdf();
+        assert!(pdf.starts_with(b"%PDF-"), "{name}");
+        let has = |part: &str| pdf.windows(part.len()).any(|bytes| bytes == part.as_bytes());
+        assert!(has("/FontFile"), "{name}: its letters are letters");
+        assert!(
+            !has("/Subtype /Image") && !has("/Subtype/Image"),
+            "{name}: nothing of it is pixels"
+        );
     }
 }
 
@@ -67,6 +111,27 @@ fn with_every_reason(mut result: MeasureResult) -> MeasureResult {
     result.point.verdict.reasons = verdict::Reason::VARIANTS.iter().map(reason).collect();
     result
 }
+
+/// The charts that are seen: what each has on its axes.
+const SHOWN: &str = "[...document.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width)\
+    .map(svg => [...svg.querySelectorAll('text.faint')].map(text => text.textContent).join(' '))";
+
+/// What is missing on paper, or is there although nobody can use it: a list of sentences.
+const FAULTS_ON_PAPER: &str = r#"(() => {
+  const faults = [], width = document.documentElement.clientWidth;
+  const is_seen = element => element.checkVisibility({ contentVisibilityAuto: true })
+    && element.getBoundingClientRect().height > 0;
+  const name = element => `${element.tagName} ${(element.textContent ?? "").trim().slice(0, 40)}`;
+  for (const element of document.querySelectorAll("li, td, th, p, pre, figcaption, dd, .wide:not(.other)"))
+    if (!is_seen(element) && !element.closest(".narrow, .other, .switch") && !element.querySelector("a[download]"))
+      faults.push(`${name(element)} is not printed`);
+  for (const element of document.querySelectorAll(".narrow, .switch, a[download]"))
+    if (is_seen(element)) faults.push(`${name(element)} is printed`);
+  for (const element of document.body.querySelectorAll("*"))
+    if (element.getBoundingClientRect().right > width + 1) faults.push(`${name(element)} is cut`);
+  if (getComputedStyle(document.body).color != "rgb(31, 35, 40)") faults.push("it is not dark on white");
+  return faults;
+})()"#;
 
 /// What is wrong with the page that is shown: a list of sentences.
 const FAULTS: &str = r#"(() => {

@@ -12,7 +12,7 @@ mod hover;
 
 use std::fmt::Write as _;
 
-pub(crate) use self::axis::Axis;
+pub(crate) use self::axis::{Axis, Growth};
 
 /// One curve, with or without markers and intervals.
 #[derive(Clone, Debug, Default)]
@@ -42,6 +42,11 @@ pub(crate) struct LineChart<'a> {
 }
 
 impl LineChart<'_> {
+    /// Whether values have the same places on another chart.
+    pub(crate) fn has_axes_of(&self, other: &Self) -> bool {
+        self.x == other.x && self.y == other.y
+    }
+
     /// The chart for a width in pixels, with what it says for those who do not see it.
     ///
     /// What lies above the frame is drawn at its edge: a curve ends there, and a marker's value
@@ -137,6 +142,16 @@ impl Chart {
     /// For a page that holds [`style`].
     pub(crate) fn inline(&self) -> String {
         self.element(0, "", ("", &self.hover))
+    }
+
+    /// A file of its own, on white paper, in a typeface of the reader's system.
+    pub(crate) fn printed(&self, font: &str) -> String {
+        let style = format!(
+            "<style>\n{}.chart text {{ font-family: {}; }}\n</style>\n",
+            style(Theme::Light),
+            escape(font)
+        );
+        self.element(0, &style, ("", ""))
     }
 
     /// A file of its own, on a light panel that stands on any background.

@@ -31,8 +31,8 @@ use tailcut_proto::node::Time;
 /// How a command ends.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LifeFlags {
-    /// How long SIGINT or SIGTERM lets what is under way come to its end. Nothing new is taken
-    /// meanwhile; a second signal ends the process at once
+    /// How long work in progress may take to finish after SIGINT or SIGTERM. Nothing new is accepted
+    /// meanwhile, and a second signal ends the process at once
     #[arg(long = "drain", value_name = "TIME", default_value = "5s", value_parser = parse_duration_ns)]
     pub(crate) drain_ns: u64,
 }

@@ -1,7 +1,7 @@
 //! The `tailcut` command: the only crate that knows files, terminals and formats.
 //!
 //! Each command is a module with its arguments and its `run`. Exit codes: 0 when it did what was
-//! asked, 1 when it could not, 2 when the command line makes no sense; 3 and 4 are for measurements
+//! asked, 1 when it could not, 2 when the command line is invalid; 3 and 4 are for measurements
 //! that cannot be relied on or break an assertion.
 
 mod admin;
@@ -53,7 +53,7 @@ use self::route::config::CommandLine;
 #[derive(Debug, Parser)]
 #[command(name = "tailcut", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
-    /// Log state changes and limits that bite, on standard error; without it serve, route and agent
+    /// Log state changes and limits that are reached, on standard error; without it serve, route and agent
     /// log warnings. TAILCUT_LOG filters by target and level, as in `off` or `info,tailcut_net=off`
     #[arg(long, global = true, value_name = "FORMAT")]
     log: Option<log::Format>,
@@ -167,7 +167,7 @@ file:PATH (one value a line), and V+DISTRIBUTION.
 Exit codes:
   0  it did what was asked, or was ended by SIGINT or SIGTERM while serving
   1  it could not; standard error says why
-  2  the command line makes no sense
+  2  the command line is invalid
   3  a measurement is not trustworthy
   4  an assertion about a measurement does not hold";
 

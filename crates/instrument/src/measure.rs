@@ -164,7 +164,7 @@ fn advance(
     let report = &measured.report;
     match (schedule, slo) {
         (RateSchedule::Find(search), Some(slo)) => {
-            let outcome = Outcome::of(&report.verdict, report.intended.as_ref(), slo);
+            let outcome = Outcome::of(&report.verdict, report.intended, slo);
             search.handle_outcome(rate_per_s, outcome);
             outcome == Outcome::Met
         }

@@ -19,7 +19,7 @@ pub(crate) fn pem() -> Result<&'static str> {
     let pem = PEM.get_or_init(read);
     ensure!(
         !pem.is_empty(),
-        "this host trusts no certificates (Debian: ca-certificates); say which to trust (--ca), or to trust whatever the server shows (--insecure)"
+        "this host trusts no certificates (Debian: ca-certificates); say which to trust (--ca), or accept any certificate (--insecure)"
     );
     Ok(pem)
 }

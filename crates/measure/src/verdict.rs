@@ -142,7 +142,7 @@ pub enum Reason {
         actual_ns: f64,
     },
     /// The gaps between sends were not of the distribution asked for.
-    #[error("the gaps between sends are not of the distribution asked for (fault {fault:.4})")]
+    #[error("the gaps between sends do not follow the distribution asked for (fault {fault:.4})")]
     ArrivalsWrong {
         /// The fault, see [`ArrivalFit::fault`](crate::statistics::arrival_fit::ArrivalFit::fault).
         fault: f64,
@@ -163,7 +163,7 @@ pub enum Reason {
         change: Option<f64>,
     },
     /// The percentile is a matter of a few episodes: a pause, or a queue that hardly ever empties.
-    #[error("only about {beyond:.0} independent samples lie beyond {}", percentile_name(*p))]
+    #[error("only about {} beyond {}", independent(*beyond), percentile_name(*p))]
     FewEpisodes {
         /// The percentile, as a share.
         p: f64,
@@ -204,10 +204,10 @@ impl Reason {
     /// What it means to somebody who wants the number, as one clause for people.
     pub fn in_short(&self) -> String {
         match self {
-            Self::AgentLost { .. } => "an agent went away, so the load was not what was asked for",
+            Self::AgentLost { .. } => "an agent went away, so the load was not the one asked for",
             Self::Interrupted => "the run was ended early",
             Self::Errors { .. } => "the server answers with errors",
-            Self::Misses { .. } => "the store does not hold the keys that are asked for",
+            Self::Misses { .. } => "the store does not hold the keys asked for",
             Self::HostBusy { .. } => "this host was too busy to measure from",
             Self::ServerSilent { .. } => "the server did not answer at all for a while",
             Self::PacketsDropped { .. } => "this host dropped packets, replies perhaps among them",
@@ -218,7 +218,7 @@ impl Reason {
             Self::Unanswered { .. } => "too many requests got no reply",
             Self::NotStationary { .. } => "the latency changed during the run",
             Self::FewEpisodes { .. } => {
-                "the tail comes from a few slow moments; it takes a longer run"
+                "the tail comes from a few slow moments, so it takes a longer run"
             }
             Self::IntervalWide { .. } => "the run was too short for the precision asked for",
             Self::Undecided { .. } => "the figure is too close to the limit to tell",
@@ -289,13 +289,20 @@ fn listed(outcomes: &[(&str, u64)]) -> String {
     listed.join(", ")
 }
 
+fn independent(samples: f64) -> String {
+    match samples.round() {
+        1.0 => "1 independent sample lies".to_owned(),
+        samples => format!("{samples:.0} independent samples lie"),
+    }
+}
+
 fn moved(change: Option<f64>) -> String {
     match change {
         Some(change) => {
             let percent = change * 100.0;
             format!("the latency moved by {percent:+.1} % from the first half to the second")
         }
-        None => "the latency wanders instead of returning to a level".to_owned(),
+        None => "the latency drifts instead of settling".to_owned(),
     }
 }
 

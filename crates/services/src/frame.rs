@@ -87,6 +87,11 @@ pub fn parse_reply(bytes: &[u8]) -> Result<&[u8], Status> {
     }
 }
 
+/// The status code of a reply that this end has made.
+pub(crate) fn code(reply: &[u8]) -> Code {
+    reply.first().map_or(Code::Unknown, |first| Code::from_number(first.wrapping_sub(STATUS_BASE)))
+}
+
 fn parse_status(code: u8, rest: &[u8]) -> Status {
     let Some((len, rest)) = rest.split_first_chunk() else {
         return unreadable(FrameError::TooShort(1 + rest.len()));

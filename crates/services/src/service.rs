@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 
 use tailcut::{DispatchConfig, Error, Responder};
 use tokio::runtime::Handle;
+use tracing::{Instrument as _, Span, debug_span, field};
 
 use crate::codec::Codec;
 use crate::frame;
@@ -137,6 +138,11 @@ where
 }
 
 impl Answer {
+    /// Its status code, which its first byte has.
+    fn code(&self) -> Code {
+        frame::code(&self.bytes)
+    }
+
     /// A status, in the place of what is in the buffer.
     fn status(mut bytes: Vec<u8>, status: &Status, outcome: Outcome) -> Self {
         bytes.clear();
@@ -283,8 +289,27 @@ impl Services {
             return Admitted::Answered(answer);
         };
         let Place { service, method } = self.places[at].1;
-        Admitted::Runs(self.services[service].call(method, incoming))
+        let service = &self.services[service];
+        let client = incoming.origin.client;
+        let span = debug_span!(
+            "call",
+            method = service.methods()[method].path(),
+            %client,
+            code = field::Empty
+        );
+        let answering = service.call(method, incoming);
+        Admitted::Runs(if span.is_disabled() { answering } else { traced(answering, span) })
     }
+}
+
+/// An answer whose handler runs in a span, which ends with the answer's code.
+fn traced(answering: Answering, span: Span) -> Answering {
+    let answering = async move {
+        let answer = answering.await;
+        Span::current().record("code", field::debug(answer.code()));
+        answer
+    };
+    Box::pin(answering.instrument(span))
 }
 
 impl Incoming {

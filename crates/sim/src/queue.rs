@@ -31,6 +31,7 @@ mod group;
 mod requests;
 mod system;
 mod tokens;
+mod trace;
 
 use rand::Rng;
 use tailcut_measure::generator::generator;
@@ -40,6 +41,7 @@ use tailcut_proto::policy::{Draws, Jbsq, Policy, Ties};
 pub use self::requests::{Request, Requests};
 pub use self::system::{Jitter, REQUESTS_MAX, System, SystemError, TieRule, Typing, WORKERS_MAX};
 pub use self::tokens::Tokens;
+pub use self::trace::{Trace, TraceError};
 
 use self::group::Group;
 use crate::sojourn::Sojourns;

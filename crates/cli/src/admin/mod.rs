@@ -39,8 +39,8 @@ use crate::{network, output};
 /// Where a command tells how it is.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct AdminFlags {
-    /// Answer HTTP at this address: /metrics for Prometheus, /healthz and /readyz. Whoever reaches
-    /// it reads it, so keep it on loopback or an inner network; port 0 takes a free one
+    /// Answer HTTP at this address: /metrics for Prometheus, /healthz and /readyz. Anyone who can
+    /// reach it can read it, so keep it on loopback or an internal network; port 0 takes a free one
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
 }

@@ -65,15 +65,16 @@ pub(crate) struct Args {
     /// Identity in replies and feedback
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
-    /// Router that keeps clients' addresses, which gets the feedback; a router that annotates needs no mention
+    /// Router that forwards with the client as the source, to which feedback is sent; one that annotates need
+    /// not be named
     #[arg(long, value_name = "ADDR")]
     router: Option<String>,
-    /// Network whose addresses cannot be forged, besides loopback: its clients need not prove theirs. May be
-    /// repeated
+    /// Network whose addresses cannot be forged, besides loopback: its clients need no address validation. May
+    /// be repeated
     #[arg(long, value_name = "PREFIX")]
     trust: Vec<Prefix>,
-    /// File with 32 hex digits, the same for all servers behind one router: clients prove their address to all
-    /// of them at once
+    /// File with 32 hex digits, the same for all servers behind one router: a client then validates its address
+    /// once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
     #[command(flatten)]

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use serde_json::{Value, json};
 
 /// A browser with one page, killed when dropped.
@@ -79,6 +81,17 @@ impl Chromium {
         let answer = self.ask("Runtime.evaluate", asked);
         assert!(answer.get("exceptionDetails").is_none(), "{answer:#}");
         answer["result"]["value"].clone()
+    }
+
+    /// Has the page look as on paper.
+    pub(super) fn print_media(&mut self) {
+        self.ask("Emulation.setEmulatedMedia", json!({ "media": "print" }));
+    }
+
+    /// The page as it is printed.
+    pub(super) fn pdf(&mut self) -> Vec<u8> {
+        let printed = self.ask("Page.printToPDF", json!({ "printBackground": true }));
+        BASE64.decode(text(&printed["data"])).expect("it is base64")
     }
 
     fn ask(&mut self, method: &str, params: Value) -> Value {

@@ -1,6 +1,20 @@
 //! Where values stand on a side of a frame, and which of them are written there.
 
+use serde::Deserialize;
 use tailcut_measure::quantity::duration;
+
+/// How equal lengths of an axis are meant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Growth {
+    /// As `Log` where the values span decades, else as `Linear`.
+    #[default]
+    Auto,
+    /// Equal differences.
+    Linear,
+    /// Equal ratios; where a value is not above zero, equal differences.
+    Log,
+}
 
 /// A side of a frame: linear, logarithmic, or names side by side.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,8 +50,17 @@ impl Axis {
 
     /// From zero to the highest of the values, with some room; logarithmic where they span decades.
     pub(crate) fn from_zero(title: String, values: impl IntoIterator<Item = f64>) -> Self {
+        Self::from_zero_as(Growth::Auto, title, values)
+    }
+
+    /// The axis of [`Axis::from_zero`], of this growth.
+    pub(crate) fn from_zero_as(
+        growth: Growth,
+        title: String,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
         let Some((low, high)) = ends(values) else { return Self::linear(title, (0.0, 1.0), 0.5) };
-        if spans_decades(low, high) {
+        if growth.is_log(low, high) {
             return Self::logarithmic(title, (low, high));
         }
         let span = high.max(0.0) - low.min(0.0);
@@ -50,8 +73,17 @@ impl Axis {
 
     /// From the lowest to the highest of the values; logarithmic where they span decades.
     pub(crate) fn covering(title: String, values: impl IntoIterator<Item = f64>) -> Self {
+        Self::covering_as(Growth::Auto, title, values)
+    }
+
+    /// The axis of [`Axis::covering`], of this growth.
+    pub(crate) fn covering_as(
+        growth: Growth,
+        title: String,
+        values: impl IntoIterator<Item = f64>,
+    ) -> Self {
         match ends(values) {
-            Some((low, high)) if spans_decades(low, high) => Self::logarithmic(title, (low, high)),
+            Some((low, high)) if growth.is_log(low, high) => Self::logarithmic(title, (low, high)),
             Some((low, high)) if low < high => {
                 Self::linear(title, (low, high), nice_step(high - low))
             }
@@ -151,6 +183,18 @@ impl Axis {
     }
 }
 
+impl Growth {
+    fn is_log(self, low: f64, high: f64) -> bool {
+        let may_be = low > 0.0 && high > low;
+        may_be
+            && match self {
+                Self::Auto => high / low >= LOG_FROM,
+                Self::Linear => false,
+                Self::Log => true,
+            }
+    }
+}
+
 /// The lowest and the highest of the values that are finite.
 fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
     let finite = values.into_iter().filter(|value| value.is_finite());
@@ -158,10 +202,6 @@ fn ends(values: impl IntoIterator<Item = f64>) -> Option<(f64, f64)> {
         let (low, high) = ends.unwrap_or((value, value));
         Some((value.min(low), value.max(high)))
     })
-}
-
-fn spans_decades(low: f64, high: f64) -> bool {
-    low > 0.0 && high / low >= LOG_FROM
 }
 
 /// A step of the series 1, 2, 5, 10, ... of which a span has eight at most.
@@ -223,6 +263,18 @@ mod tests {
         check(&axis, "0.2 0.5 1 2 5 10 20 50");
         assert!((axis.share(10f64.sqrt()) - 0.5).abs() < 1e-12, "the middle is the geometric mean");
         check(&Axis::from_zero(String::new(), [1.0, 20_000.0]), "1 10 100 1000 10000");
+    }
+
+    #[test]
+    fn an_axis_grows_as_it_is_asked_to() {
+        let axis = |growth, values| Axis::from_zero_as(growth, String::new(), values);
+        check(&axis(Growth::Linear, [0.3, 46.0]), "0 10 20 30 40 50");
+        check(&axis(Growth::Log, [4.0, 10.0]), "2 5 10");
+        check(&axis(Growth::Log, [0.0, 12.0]), "0 2 4 6 8 10 12 14");
+        check(&axis(Growth::Log, [5.0, 5.0]), "0 1 2 3 4 5 6");
+        let covering = |growth| Axis::covering_as(growth, String::new(), [1.0, 100.0]);
+        check(&covering(Growth::Linear), "20 40 60 80 100");
+        check(&covering(Growth::Log), "1 2 5 10 20 50 100");
     }
 
     #[test]

@@ -25,9 +25,9 @@ use tailcut_instrument::{hdr, saved};
 /// that is
 ///
 /// Latencies are those from the intended send. A percentile is compared where the samples of both
-/// results support it. Its difference is B less A, with an interval that reckons with how alike
-/// neighbouring samples are; where the interval leaves zero out, the two differ. The runs must be
-/// independent of each other.
+/// results support it. Its difference is B minus A, with an interval that accounts for the
+/// correlation of neighbouring samples; if the interval excludes zero, the two differ. The runs must
+/// be independent of each other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -192,7 +192,7 @@ Examples:
 Exit codes:
   0  both results can be relied on, whether they differ or not
   1  there is no comparison; standard error says why
-  2  the command line makes no sense
+  2  the command line is invalid
   3  a result is not trustworthy; the comparison is printed all the same
   4  a condition of --fail-if is met: B takes longer than that";
 

@@ -105,8 +105,8 @@ mod tests {
         assert!(!page.contains("<i>") && !page.contains("<got>") && !page.contains("<b>host"));
         assert_eq!(
             page.matches("<svg").count(),
-            4,
-            "percentiles and distribution, wide and narrow"
+            8,
+            "percentiles and distribution on two axes, wide and narrow"
         );
         for part in ["longer in B", "Settings that differ", "A: &lt;i&gt;a&lt;", "not trustworthy"]
         {

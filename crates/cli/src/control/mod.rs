@@ -41,8 +41,8 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         json: Option<String>,
     },
-    /// Have a router read its files again and resolve its servers' names; all of it holds from then on,
-    /// or nothing changes and the reason is told
+    /// Make a router read its files and resolve its servers' names again; either all of it takes effect,
+    /// or nothing changes and the reason is printed
     Reload,
     /// Take servers into service
     Add {
@@ -53,14 +53,14 @@ enum Action {
         #[arg(long)]
         v1: bool,
     },
-    /// Forget servers at once; requests that run there may be lost to their clients' retries. Drain
-    /// them first
+    /// Remove servers at once; requests still running there may be refused when clients retry them.
+    /// Drain them first
     Remove {
         /// The server, or ADDR+COUNT
         #[arg(value_name = "ADDR")]
         address: String,
     },
-    /// Give servers nothing more; what they have ends as usual
+    /// Send servers no new requests; those in progress finish as usual
     Drain {
         /// The server, or ADDR+COUNT
         #[arg(value_name = "ADDR")]

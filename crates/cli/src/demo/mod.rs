@@ -33,12 +33,12 @@ use self::report::{CHECK_LOAD, Machine, Report, Setting};
 use crate::distribution_file::parse_positive_ns;
 use crate::{output, signals};
 
-/// Show what a short tail is: measure policies side by side, and write a page with curves
+/// Demonstrate a short tail: measure policies side by side, and write a page with curves
 ///
 /// Eight emulated servers of 1 ms exponential service, a router and an open-loop load run on this
 /// machine, for about a minute. The percentiles are printed beside what queueing theory predicts,
-/// and the page holds the picture. Then six servers of 15 workers, of whose services one in a hundred
-/// takes 15 times as long, show what a second copy of a request gains, for a quarter of a minute.
+/// and the page holds the picture. Then six servers of 15 workers, where one service in a hundred takes
+/// 15 times as long, show for a quarter of a minute what a second copy of a request gains.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

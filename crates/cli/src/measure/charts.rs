@@ -4,7 +4,7 @@
 
 use hdrhistogram::Histogram;
 
-use crate::chart::{Axis, LineChart, MarkerTitle, Series};
+use crate::chart::{Axis, Growth, LineChart, MarkerTitle, Series};
 use crate::output::four_digits;
 use crate::page::Drawn;
 use tailcut_instrument::hdr;
@@ -34,13 +34,15 @@ pub(crate) fn percentiles(curves: &[Curve<'_>]) -> Drawn {
     let end =
         series.iter().flat_map(|series| series.curve.last()).map(|&(x, _)| x).fold(1.0, f64::max);
     let nines = PERCENTILE_TICKS.iter().map(|&(share, label)| (nines(share), label.to_owned()));
-    let ticks = nines.filter(|&(x, _)| x <= end + 1e-9).collect();
-    let x = Axis::with_ticks("percentile".to_owned(), (0.0, end), ticks);
-    let y = Axis::from_zero("latency".to_owned(), heights(&series)).of_times();
+    let ticks: Vec<(f64, String)> = nines.filter(|&(x, _)| x <= end + 1e-9).collect();
+    let axes = |growth| {
+        let x = Axis::with_ticks("percentile".to_owned(), (0.0, end), ticks.clone());
+        (x, latency_axis(growth, &series))
+    };
     let title = |label: &str, (x, y): (f64, f64)| {
         format!("{label}, p{}: {}", percent(1.0 - 10f64.powf(-x)), duration(y * 1e3))
     };
-    draw(&series, x, y, ("Latency over the percentile", &title))
+    draw_with_switch(&series, axes, ("Latency over the percentile", &title))
 }
 
 /// The share of requests that took no longer than a latency.
@@ -58,10 +60,13 @@ pub(crate) fn distribution(curves: &[Curve<'_>]) -> Drawn {
         }
     });
     let series: Vec<Series> = series.collect();
-    let latencies = series.iter().flat_map(|series| series.curve.iter().map(|place| place.0));
-    let x = Axis::covering("latency".to_owned(), latencies).of_times();
-    let y = Axis::linear("share of the requests".to_owned(), (0.0, 1.0), 0.2);
-    draw(&series, x, y, ("The share of requests that took no longer than a latency", &plain_title))
+    let axes = |growth| {
+        let latencies = series.iter().flat_map(|series| series.curve.iter().map(|place| place.0));
+        let x = Axis::covering_as(growth, "latency".to_owned(), latencies).of_times();
+        (x, Axis::linear("share of the requests".to_owned(), (0.0, 1.0), 0.2))
+    };
+    let about = "The share of requests that took no longer than a latency";
+    draw_with_switch(&series, axes, (about, &plain_title))
 }
 
 /// Latency over the load; a load that is not trustworthy has a mark and no part in a curve.
@@ -97,13 +102,15 @@ pub(crate) fn loads(points: &[Point]) -> Drawn {
             series.push(Series { label, points: doubted, ..Series::default() });
         }
     }
-    let rates = points.iter().map(|point| point.rate_per_s.achieved);
-    let x = Axis::from_zero("replies per second".to_owned(), rates);
-    let y = Axis::from_zero("latency".to_owned(), heights(&series)).of_times();
+    let axes = |growth| {
+        let rates = points.iter().map(|point| point.rate_per_s.achieved);
+        let x = Axis::from_zero("replies per second".to_owned(), rates);
+        (x, latency_axis(growth, &series))
+    };
     let title = |label: &str, (x, y): (f64, f64)| {
         format!("{label} at {}/s: {}", four_digits(x), duration(y * 1e3))
     };
-    draw(&series, x, y, ("Latency over the load", &title))
+    draw_with_switch(&series, axes, ("Latency over the load", &title))
 }
 
 /// Requests, replies and failures a second, over time.
@@ -131,11 +138,11 @@ pub(crate) fn latency(moments: &[Moment]) -> Drawn {
         kind("p99", 1, |moment| moment.p99_us),
         kind("max", 0, |moment| moment.max_us),
     ];
-    let y = Axis::from_zero("latency".to_owned(), heights(&series)).of_times();
+    let axes = |growth| (time_axis(moments), latency_axis(growth, &series));
     let title = |label: &str, (x, y): (f64, f64)| {
         format!("{label} at {} s: {}", four_digits(x), duration(y * 1e3))
     };
-    draw(&series, time_axis(moments), y, ("Latency over time", &title))
+    draw_with_switch(&series, axes, ("Latency over time", &title))
 }
 
 /// Quantiles of the gaps between requests, found over asked for.
@@ -188,6 +195,22 @@ pub(crate) fn autocorrelation(correlations: &[(u32, f64)]) -> Drawn {
         format!("lag {lag}: {}", four_digits(correlation))
     };
     draw(&series, x, y, ("Correlation of latencies over the lag", &title))
+}
+
+fn latency_axis(growth: Growth, series: &[Series]) -> Axis {
+    Axis::from_zero_as(growth, "latency".to_owned(), heights(series)).of_times()
+}
+
+/// A chart of which a reader chooses whether the axis of latencies is logarithmic.
+fn draw_with_switch(
+    series: &[Series],
+    axes: impl Fn(Growth) -> (Axis, Axis),
+    (about, marker_title): (&str, &MarkerTitle<'_>),
+) -> Drawn {
+    Drawn::with_switch(about, Growth::Auto, |growth| {
+        let (x, y) = axes(growth);
+        LineChart { series, x, y, marker_title }
+    })
 }
 
 fn draw(

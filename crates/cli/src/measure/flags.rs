@@ -37,7 +37,7 @@ pub(crate) struct Flags {
     /// machine [default: sockets]
     #[arg(long, value_name = "DATAPATH")]
     pub(crate) datapath: Option<Written<DatapathText>>,
-    /// What to ask: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis,
+    /// What to send: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis,
     /// http:/PATH, http2:/PATH, grpc:SERVICE/METHOD or postgres:query=SQL, with options such as
     /// redis:keys=1M,get=1; `tailcut help apps` lists them
     #[arg(long, value_name = "APP")]
@@ -45,7 +45,7 @@ pub(crate) struct Flags {
     /// Fill the target's store with every key before the load
     #[arg(long)]
     pub(crate) preload: bool,
-    /// Load the target although a request before the load is refused, is not answered, or finds an
+    /// Start the load even if the request sent before it is refused, is not answered, or finds an
     /// empty store
     #[arg(long)]
     pub(crate) no_probe: bool,
@@ -74,7 +74,8 @@ pub(crate) struct Flags {
     /// Connections over all threads and targets [default: one a thread]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub(crate) connections: Option<u32>,
-    /// The client may open up to so many connections where it sends late [default: those it has]
+    /// Let the client open up to this many connections if it falls behind its schedule [default:
+    /// --connections]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub(crate) connections_max: Option<u32>,
     /// Load threads [default: 1]
@@ -84,35 +85,35 @@ pub(crate) struct Flags {
     /// and grpc, 1024 for others over tcp and tls, else 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) pipeline: Option<u32>,
-    /// Measure for just so long, instead of until the percentile is known well enough
+    /// Measure for exactly this long instead of until the percentile is known well enough
     #[arg(long, value_name = "TIME")]
     pub(crate) duration: Option<Written<PositiveTime>>,
     /// How long to load before measuring [default: 1s, and longer while the latency moves]
     #[arg(long, value_name = "TIME")]
     pub(crate) warmup: Option<Written<Time>>,
-    /// The percentile to know [default: that of --slo, or p99]
+    /// The percentile to determine [default: that of --slo, or p99]
     #[arg(long, value_name = "P")]
     pub(crate) percentile: Option<Written<PercentileText>>,
-    /// How well to know it: half of its 95 % interval, as a share of it (5%) or a time (10us)
+    /// How precisely to determine it: half of its 95 % interval, as a share of it (5%) or a time (10us)
     /// [default: 5%]
     #[arg(long, value_name = "WIDTH")]
     pub(crate) precision: Option<Written<PrecisionText>>,
-    /// The first look at the percentile comes after so long; what comes round less often stays
-    /// unseen [default: 10s]
+    /// Measure for at least this long before looking at the percentile; rarer events may be missed
+    /// [default: 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) duration_min: Option<Written<PositiveTime>>,
-    /// Measure for so long at most [default: 60s]
+    /// Measure for at most this long [default: 60s]
     #[arg(long, value_name = "TIME")]
     pub(crate) duration_max: Option<Written<PositiveTime>>,
-    /// Take so long at most for everything: warm-ups, and measurements that begin again [default:
-    /// no limit]
+    /// Limit the whole run to this long, repeated warm-ups and measurements included [default: no
+    /// limit]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "pattern"])]
     pub(crate) time_max: Option<Written<PositiveTime>>,
-    /// When to give a request up, counted from when it leaves; at most 60s [default: 1s]
+    /// Give up on a request after this long, counted from when it was sent; at most 60s [default: 1s]
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Written<Timeout>>,
-    /// Stamp one request in N as the kernel sends it, where it does; 0 for none [default: 16, or
-    /// 500 stamps a second if that is fewer]
+    /// Have the kernel timestamp one request in N as it is sent, where it can; 0 for none [default:
+    /// 16, or 500 stamps a second if that is fewer]
     #[arg(long, value_name = "N")]
     pub(crate) stamp_every: Option<u32>,
     /// Log in to redis or postgres as this user, where the URL names none
@@ -128,22 +129,22 @@ pub(crate) struct Flags {
     /// TLS: the name to ask for and to verify [default: the target's]
     #[arg(long, value_name = "NAME")]
     pub(crate) server_name: Option<String>,
-    /// TLS: trust whatever the server shows
+    /// TLS: accept any certificate
     #[arg(long, conflicts_with = "ca")]
     pub(crate) insecure: bool,
-    /// R2P2, Homa: requests may run more than once: routers may clone them and they may be retried
-    /// at another server
+    /// R2P2, Homa: allow requests to run more than once, so that routers may clone them and they may
+    /// be retried at another server
     #[arg(long)]
     pub(crate) idempotent: bool,
-    /// R2P2: send copies of requests: c-clone, of all, each to two targets; hedge:p95, of those that
-    /// take longer than 95 % do, to another target or by the router, and of 5 % at most, or as
-    /// hedge:p95:10% says [default: off]
+    /// R2P2: send copies of requests. c-clone copies each request to two targets; hedge:p95 copies a
+    /// request that takes longer than 95 % do, to another target or through the router, and at most
+    /// 5 % of them (or 10 %, as in hedge:p95:10%) [default: off]
     #[arg(long, value_name = "MODE")]
     pub(crate) clone: Option<Written<CloneText>>,
     /// R2P2: cancel the slower of two copies, a router's too, when the other has answered
     #[arg(long)]
     pub(crate) cancel_loser: bool,
-    /// R2P2: the targets are routers before one set of servers: calls move on to another when one
+    /// R2P2: the targets are routers in front of one set of servers; calls move on to the next if one
     /// does not answer
     #[arg(long)]
     pub(crate) failover: bool,
@@ -163,8 +164,8 @@ pub(crate) struct Flags {
     /// Seed of arrivals and requests [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Poll without ever sleeping: takes a whole core for each thread, and no wake-up is in any
-    /// latency
+    /// Poll without ever sleeping: takes a whole core for each thread, and keeps wake-ups out of the
+    /// latencies
     #[arg(long)]
     pub(crate) busy_poll: bool,
     /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client
@@ -172,7 +173,7 @@ pub(crate) struct Flags {
     /// [default: 200000]
     #[arg(long, value_name = "N", conflicts_with = "busy_poll")]
     pub(crate) spin_ns: Option<u64>,
-    /// Who loads: local, tcp:HOST:PORT or ssh:USER@HOST, each with
+    /// Where the load comes from: local, tcp:HOST:PORT or ssh:USER@HOST, each with
     /// ,role=symmetric|throughput|latency; may be repeated
     /// [default: local]
     #[arg(long, value_name = "AGENT")]
@@ -181,7 +182,7 @@ pub(crate) struct Flags {
     /// The key that is shared with agents at tcp:HOST:PORT
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
-    /// Exit with status 4 where this does not hold, such as 'p99<200us'; may be repeated
+    /// Exit with status 4 if this does not hold, such as 'p99<200us'; may be repeated
     #[arg(long, value_name = "OBJECTIVE")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) assert: Vec<Written<ObjectiveText>>,
@@ -199,7 +200,8 @@ impl Flags {
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let text = text_file::read(path, CONFIG_BYTES_MAX)
             .with_context(|| format!("cannot read {}", path.display()))?;
-        toml::from_str(&text).with_context(|| format!("{} is no experiment", path.display()))
+        toml::from_str(&text)
+            .with_context(|| format!("{} is not an experiment file", path.display()))
     }
 
     /// As a file.
@@ -446,7 +448,7 @@ fn parse_precision(text: &str) -> Result<Precision, String> {
     match percent.trim().parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Precision::Share(percent / 100.0)),
         _ => Err(format!(
-            "{text:?} is no precision; write a share such as 5% or a time such as 10us"
+            "{text:?} is not a precision; write a share such as 5% or a time such as 10us"
         )),
     }
 }

@@ -233,6 +233,29 @@ mod tests {
     }
 
     #[test]
+    fn the_dashboard_draws_what_a_textfile_has() {
+        let dashboard = include_str!("../../../../tools/grafana/measure.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let targets = dashboard["panels"].as_array().unwrap().iter();
+        let targets = targets.flat_map(|panel| panel["targets"].as_array().unwrap());
+        let text = prometheus(&sample::full());
+        let mut drawn = std::collections::BTreeSet::new();
+        for expr in targets.map(|target| target["expr"].as_str().unwrap()) {
+            let (metric, rest) = expr.split_once('{').unwrap();
+            drawn.insert(metric);
+            // What is compared with a value and not with a variable or a pattern has such a sample.
+            let labels = rest.trim_end_matches('}').split(',').filter(|label| !label.contains('~'));
+            let labels: Vec<&str> = labels.collect();
+            let fits = |line: &str| {
+                line.starts_with(&format!("{metric}{{"))
+                    && labels.iter().all(|label| line.contains(label))
+            };
+            assert!(text.lines().any(fits), "{expr} draws nothing");
+        }
+        assert_eq!(drawn.len(), 6, "{drawn:?}");
+    }
+
+    #[test]
     fn a_textfile_is_replaced_as_a_whole() {
         let path = std::env::temp_dir().join(format!("tailcut-{}.prom", std::process::id()));
         let file = path.to_str().unwrap();

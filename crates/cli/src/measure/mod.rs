@@ -70,11 +70,11 @@ pub(crate) struct Args {
     urls: Vec<String>,
     #[command(flatten)]
     experiment: Flags,
-    /// Show the run while it is made: rate, percentiles over time, verdict so far; in lines where
-    /// there is no terminal
+    /// Show the run as it happens: rate, percentiles over time, verdict so far; as lines if there is
+    /// no terminal
     #[arg(long)]
     live: bool,
-    /// Take what no flag says from an experiment file: TOML, whose keys are the flags
+    /// Take flags that are not given from an experiment file: TOML, with flags as keys
     #[arg(long = "experiment", value_name = "FILE")]
     file: Option<PathBuf>,
     /// Only check the experiment, and load nothing
@@ -106,7 +106,7 @@ pub(crate) struct Args {
     /// Write every measured request as CSV to FILE, while it is measured
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
-    /// Write so many requests at most; those that come later are counted
+    /// Stop writing after this many requests; later ones are only counted
     #[arg(long, value_name = "N", default_value = "10M", value_parser = parse_count, requires = "samples")]
     samples_max: u64,
     #[command(flatten)]
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.check {
-        output::print("the experiment is in order\n")?;
+        output::print("the experiment is valid\n")?;
         return Ok(ExitCode::SUCCESS);
     }
     check_harmless(&flags)?;
@@ -283,7 +283,7 @@ Examples:
   tailcut measure --target 127.0.0.1:8000 --app echo:64 --rate 5k --samples samples.csv
   tailcut measure --experiment redis.toml --check
 
-Exit status: 0 the result can be relied on, 1 it could not be made, 2 the command line makes no sense, 3 the result is not
+Exit status: 0 the result can be relied on, 1 it could not be made, 2 the command line is invalid, 3 the result is not
 trustworthy, 4 an assertion does not hold.
 
 Sleeping adds the kernel's wake-ups to every latency; where they matter give client and server a core each and --busy-poll.";

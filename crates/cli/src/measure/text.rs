@@ -251,7 +251,7 @@ fn timestamps(timestamps: &Timestamps) -> String {
         let tail =
             p99.map_or_else(String::new, |p99| format!(", {} at the p99", duration(p99 * 1e3)));
         text.push_str(&format!(
-            "the client adds {} at the median{tail} (user space less kernel)\n",
+            "the client adds {} at the median{tail} (user space minus kernel)\n",
             duration(p50 * 1e3)
         ));
     }

@@ -52,7 +52,7 @@ pub(super) struct DataPlaneFlags {
     /// Where the program runs
     #[arg(long, value_name = "MODE", default_value = "native")]
     xdp_mode: XdpMode,
-    /// Where XDP cannot be had, say why and go on without
+    /// If XDP is not available, say why and continue without it
     #[arg(long)]
     xdp_or_sockets: bool,
 }

@@ -98,11 +98,12 @@ pub(crate) struct Args {
     probe_interval: u64,
     /// How long a server may leave probes unanswered before it is taken out of service. One that has
     /// paused for longer gets an eighth more than its pause, and all get 200 ms when more than half of
-    /// them are silent. A NetClone server may leave requests unanswered for so long [default: 24ms,
+    /// them are silent. A NetClone server may leave requests unanswered for this long [default: 24ms,
     /// and 1s over netclone]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
     silent_after: Option<u64>,
-    /// Take a server out for a while that is so many times slower than the others; 0 for never
+    /// Take a server out of service for a while if it is this many times slower than the others; 0 for
+    /// never
     #[arg(long, value_name = "N", default_value_t = RouterConfig::default().outliers.factor)]
     slow_factor: u32,
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest
@@ -113,8 +114,8 @@ pub(crate) struct Args {
     /// router are refused
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
-    /// Take sealed packets alone, by the routers' keys in this file, which open no payload; `tailcut keys`
-    /// makes them
+    /// Accept only sealed packets, with the routers' keys in this file, which open no payload; `tailcut
+    /// keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
     #[command(flatten)]

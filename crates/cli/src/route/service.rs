@@ -537,18 +537,18 @@ impl Snapshot {
 }
 
 fn write_sources(page: &mut Page, sources: &[SourceFacts]) {
-    let servers = page.gauge("discovery_servers", "Servers of the source that hold.");
+    let servers = page.gauge("discovery_servers", "Servers of the source that are in use.");
     write_source(servers, sources, |source| source.servers as u64);
-    let refused = page.gauge("discovery_refused", "What it names that is no server.");
+    let refused = page.gauge("discovery_refused", "Entries of the source that are not servers.");
     write_source(refused, sources, |source| source.refused as u64);
     let up = page.gauge("discovery_up", "1 while it answers.");
     write_source(up, sources, |source| source.problem.is_none().into());
-    let help = "1 while it names nobody and is not believed.";
+    let help = "1 while its empty answer has not taken effect.";
     let empty = page.gauge("discovery_empty", help);
     write_source(empty, sources, |source| source.is_empty.into());
     let answers = page.counter("discovery_answers", "Answers of the source.");
     write_source(answers, sources, |source| source.answers);
-    let failures = page.counter("discovery_failures", "Failures to get one.");
+    let failures = page.counter("discovery_failures", "Failed attempts to get an answer.");
     write_source(failures, sources, |source| source.failures);
 }
 

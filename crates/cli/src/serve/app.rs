@@ -120,7 +120,7 @@ pub(super) struct HandlerCounts {
     pub(super) requests: u64,
     /// Replies given.
     pub(super) replies: u64,
-    /// Requests that are none, or that ask for more than the limits.
+    /// Malformed requests, and those that ask for more than the limits.
     pub(super) malformed: u64,
     /// Requests that found the queue full.
     pub(super) overload: u64,

@@ -94,27 +94,27 @@ pub(crate) struct Args {
     /// Ports from ADDR on, each a server of its own with its own workers and server id
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     ports: u16,
-    /// Router that keeps clients' addresses, which gets the feedback; a router that annotates needs
-    /// no mention
+    /// Router that forwards with the client as the source, to which feedback is sent; one that
+    /// annotates need not be named
     #[arg(long, value_name = "ADDR")]
     router: Option<String>,
     /// Identity of the first port in replies and feedback, as NetClone's switch knows it from 0; the
     /// others count up
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
-    /// Network whose addresses cannot be forged, besides loopback: its clients need not prove
-    /// theirs (R2P2 and Homa). May be repeated
+    /// Network whose addresses cannot be forged, besides loopback: its clients need no
+    /// address validation (R2P2 and Homa). May be repeated
     #[arg(long, value_name = "PREFIX")]
     trust: Vec<Prefix>,
-    /// File with 32 hex digits, the same for all servers behind one router: clients prove their
-    /// address to all of them at once
+    /// File with 32 hex digits, the same for all servers behind one router: a client then
+    /// validates its address once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// Take sealed packets alone, by the servers' keys in this file (R2P2 only); `tailcut keys` makes them
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only); `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
-    /// Requests of each port that may wait for a worker; more are refused, dropped over UDP, and
-    /// end a connection
+    /// Requests of each port that may wait for a worker; further ones are refused, are dropped over UDP,
+    /// and end a connection over TCP
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     queue: u32,
     /// Longest service that a request may ask for; longer ones are refused
@@ -130,8 +130,8 @@ pub(crate) struct Args {
     /// only)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["cert", "key"])]
     self_signed: Option<PathBuf>,
-    /// Probability that a service time that is drawn here takes 15 times as long, as where its
-    /// server was interrupted (R2P2, Homa and NetClone only)
+    /// Probability that a service time drawn here is 15 times as long, as if the server had been
+    /// interrupted (R2P2, Homa and NetClone only)
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     jitter: f64,
     /// Stop emulated services that are cancelled, as by clients with --cancel-loser; otherwise they

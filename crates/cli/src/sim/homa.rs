@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// not given
     #[arg(long, value_name = "FILE", value_parser = parse_buckets)]
     buckets: Option<Buckets>,
-    /// Everything random follows from it
+    /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
 }

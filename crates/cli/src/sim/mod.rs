@@ -135,7 +135,11 @@ mod tests {
         ];
         // Every second part lies between fences.
         let blocks = pages.iter().flat_map(|page| page.split("```").skip(1).step_by(2));
-        let lines: Vec<String> = blocks.flat_map(commands).collect();
+        // What a reader has recorded.
+        let gaps = std::env::temp_dir().join(format!("tailcut-{}-gaps", std::process::id()));
+        fs::write(&gaps, "12.5us\n0us\n40us\n").unwrap();
+        let own = |line: String| line.replace("gaps.txt", &gaps.display().to_string());
+        let lines: Vec<String> = blocks.flat_map(commands).map(own).collect();
         let mut count = 0;
         for line in &lines {
             let mut words: Vec<&str> = line.split_whitespace().collect();
@@ -157,6 +161,7 @@ mod tests {
             count += 1;
         }
         assert!(count > 15, "{lines:#?}");
+        fs::remove_file(&gaps).unwrap();
     }
 
     #[test]

@@ -10,20 +10,20 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::{Unit, parse_count};
 use tailcut_measure::queueing::{self, Exact, Sojourn, exact};
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_sim::queue::{Jitter, Run, System, TieRule, Typing, WORKERS_MAX};
+use tailcut_sim::queue::{Jitter, Run, System, TieRule, Trace, Typing, WORKERS_MAX};
 use tailcut_sim::sojourn::{Estimate, Figures};
 use tailcut_sim::{PS_PER_NS, WARMUP_SHARE};
 
 use super::Outcome;
 use super::figures::{NAMES, errors_json, estimates, named, values_json};
-use crate::distribution_file::{parse_delay_ns, parse_positive_ns, parse_times};
+use crate::distribution_file::{parse_delay_ns, parse_positive_ns, parse_times, read};
 use crate::output;
 
 /// Simulate a policy before workers, request by request, with the exact answer beside where there
 /// is one
 ///
-/// A sojourn lasts from the arrival at the router to the end of the service; the way back is no
-/// part of it.
+/// A sojourn lasts from the arrival at the router to the end of the service; the way back is
+/// not included.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -44,10 +44,10 @@ pub(crate) struct Args {
     /// Service time at a worker of speed 1
     #[arg(long, value_name = "DIST", default_value = "exp:1us", value_parser = parse_times)]
     service: Distribution,
-    /// Shape of the gaps between arrivals: poisson, fixed, or a distribution that is scaled to the
-    /// rate
-    #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = Process::parse)]
-    arrivals: Process,
+    /// Shape of the gaps between arrivals: poisson, fixed, a distribution of plain numbers, or
+    /// trace:FILE for recorded gaps in their order, one a line; all are scaled to the load
+    #[arg(long, value_name = "GAPS", default_value = "poisson", value_parser = parse_gaps)]
+    arrivals: Gaps,
     /// What arrives over what the workers can serve; from 1 on with --deadline
     #[arg(long, value_name = "SHARE", default_value_t = 0.8)]
     load: f64,
@@ -96,7 +96,7 @@ pub(crate) struct Args {
     /// Requests of them that warm up [default: a tenth]
     #[arg(long, value_name = "N", value_parser = parse_count)]
     warmup: Option<u64>,
-    /// Everything random follows from it
+    /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Runs, with consecutive seeds
@@ -265,7 +265,8 @@ impl Args {
         Ok(System {
             groups: layout.queues,
             ties: self.ties,
-            arrivals: self.arrivals.clone(),
+            arrivals: self.arrivals.process.clone(),
+            trace: self.arrivals.trace.clone(),
             jitter: Jitter { probability: self.jitter, factor: self.jitter_factor },
             speeds: self.speeds.clone().map_or_else(Vec::new, |speeds| speeds.0),
             to_worker_ps: self.handoff.map_or(self.to_worker.saturating_mul(1000), half_ps),
@@ -291,7 +292,7 @@ impl Args {
             "bound": system.bound(),
             "ties": system.bound().map(|_| system.ties.unwrap_or_default().to_string()),
             "service": self.service.to_string(),
-            "arrivals": arrivals_text(&self.arrivals),
+            "arrivals": self.arrivals.text,
             "load": self.load,
             "deadline_ns": self.deadline,
             "jitter": self.jitter,
@@ -340,6 +341,7 @@ fn exact_of(system: &System) -> Result<Option<Exact>> {
         && system.typing == Typing::Shown
         && system.speeds.iter().all(|&speed| speed == 1.0)
         && system.arrivals == Process::Poisson
+        && system.trace.is_none()
         && (system.ties != Some(TieRule::Tokens) || system.workers == 1);
     if !is_plain {
         return Ok(None);
@@ -364,12 +366,33 @@ fn half_ps(time_ns: u64) -> u64 {
     time_ns.saturating_mul(500)
 }
 
-fn arrivals_text(arrivals: &Process) -> String {
-    match arrivals {
-        Process::Poisson => "poisson".to_owned(),
-        Process::Fixed => "fixed".to_owned(),
-        Process::Shaped(gaps) => gaps.to_string(),
+/// Gaps between arrivals, with their text form.
+#[derive(Clone, Debug)]
+struct Gaps {
+    text: String,
+    process: Process,
+    /// In the place of the process, if there is one.
+    trace: Option<Trace>,
+}
+
+fn parse_gaps(text: &str) -> Result<Gaps, String> {
+    if let Some(path) = text.strip_prefix("trace:") {
+        let gaps = read(path, Unit::Time).map_err(|error| format!("{path}: {error}"))?;
+        let trace = Trace::new(gaps).map_err(|error| format!("{path}: {error}"))?;
+        return Ok(Gaps { text: text.to_owned(), process: Process::Poisson, trace: Some(trace) });
     }
+    let (process, text) = match text {
+        "poisson" => (Process::Poisson, text.to_owned()),
+        "fixed" => (Process::Fixed, text.to_owned()),
+        _ => {
+            let load = |path: &str| read(path, Unit::Plain);
+            let gaps = Distribution::parse_with(text, Unit::Plain, load);
+            let gaps = gaps.map_err(|error| error.to_string())?;
+            let text = gaps.to_string();
+            (Process::Shaped(gaps), text)
+        }
+    };
+    Ok(Gaps { text, process, trace: None })
 }
 
 fn parse_speeds(text: &str) -> Result<Speeds, String> {

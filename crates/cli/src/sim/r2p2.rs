@@ -72,7 +72,7 @@ pub(crate) struct Args {
     fabric: FabricArgs,
     #[command(flatten)]
     faults: FaultArgs,
-    /// Everything random follows from it
+    /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Runs, with consecutive seeds

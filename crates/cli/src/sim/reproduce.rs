@@ -48,6 +48,8 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
     let (mut json, mut text, mut verdicts) = (Vec::new(), String::new(), Vec::new());
     for Reproduction { name, about, run, is_map } in chosen {
         let began = Clock.now();
+        // Some take minutes.
+        eprintln!("{name}: {about}");
         let figure = run(effort).with_context(|| format!("{name} cannot be simulated"))?;
         // Not among the results, which are the same each time.
         eprintln!("{name} took {:.1} s", (Clock.now() - began) as f64 / 1e9);

@@ -113,3 +113,24 @@ fn nonsense_is_refused() {
         assert!(text.contains(reason), "{args}: {text}");
     }
 }
+
+#[test]
+fn a_trace_of_arrivals_is_replayed() {
+    let path = format!("{}/gaps.txt", env!("CARGO_TARGET_TMPDIR"));
+    let run = |gaps: &str| {
+        std::fs::write(&path, gaps).unwrap();
+        let load = "--workers 1 --policy jbsq:1 --service fixed:1us --load 0.5 --requests 10k";
+        sim(&format!("{load} --arrivals trace:{path} --json -"))
+    };
+    let found: Value =
+        serde_json::from_slice(&run("# recorded\n0us\n2us\n\n0us\n2us\n").stdout).unwrap();
+    // Two at once every 4 us: one waits for the other.
+    assert_eq!(found["sojourn_over_service"]["mean"], 1.5, "{found:#}");
+    assert_eq!(found["config"]["arrivals"], format!("trace:{path}"));
+    assert_eq!(found["exact"], Value::Null);
+    for (gaps, reason) in [("", "needs gaps"), ("0us\n", "needs gaps"), ("1us\nlong\n", "line 2")] {
+        let output = run(gaps);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && stderr.contains(reason), "{gaps:?}: {stderr}");
+    }
+}

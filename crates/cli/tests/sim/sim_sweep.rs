@@ -32,7 +32,11 @@ fn a_sweep_makes_a_row_for_each_point_and_a_page_with_curves() {
         line.split_once("points=\"").map_or(0, |(_, points)| points.split(' ').count())
     };
     let curves = page.lines().filter(|line| line.starts_with("<polyline") && corners(line) == 3);
-    assert_eq!(curves.count(), 4, "two curves, wide and narrow");
+    assert_eq!(curves.count(), 8, "two curves on two axes, wide and narrow");
+    let picture = dir.read("sweep.results/try.svg");
+    let curves = picture.lines().filter(|line| line.starts_with("<polyline") && corners(line) == 3);
+    assert_eq!(curves.count(), 2, "{picture}");
+    assert_eq!(json["picture"], "sweep.results/try.svg");
 }
 
 #[test]

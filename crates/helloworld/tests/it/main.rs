@@ -4,6 +4,7 @@ mod calls;
 mod codecs;
 mod layers;
 mod programs;
+mod spans;
 mod statuses;
 
 /// The service that tests try.

@@ -320,7 +320,7 @@ impl<'a> Asked<'a> {
             {
                 (
                     "nobody that is trusted has signed it",
-                    "Say whom to trust: --ca FILE; or trust whatever it shows: --insecure.",
+                    "Say whom to trust: --ca FILE; or accept any certificate: --insecure.",
                 )
             }
             _ if why.contains("not valid for name") || why.contains("NotValidForName") => {
@@ -329,7 +329,7 @@ impl<'a> Asked<'a> {
             _ if why.contains("expired") || why.contains("Expired") => {
                 ("it has expired", "Renew it, or trust it: --insecure.")
             }
-            why => (why, "Say whom to trust: --ca FILE; or trust whatever it shows: --insecure."),
+            why => (why, "Say whom to trust: --ca FILE; or accept any certificate: --insecure."),
         };
         complain(format!("the certificate of {target} cannot be relied on: {fault}"), advice)
     }
@@ -339,11 +339,11 @@ impl<'a> Asked<'a> {
         let (target, app, name) = (&self.target, self.app.name(), spoken.as_ref());
         let over_tls = self.job.transport == Transport::Tls;
         let cause = match spoken {
-            Spoken::Tls => format!("{target} speaks TLS, and was asked for {app} without it"),
+            Spoken::Tls => format!("{target} speaks TLS, but was asked for {app} without it"),
             _ if spoken.is_of(app) && over_tls => {
-                format!("{target} speaks {name} without TLS, and was asked over TLS")
+                format!("{target} speaks {name} without TLS, but was asked over TLS")
             }
-            _ => format!("{target} speaks {name}, and was asked for {app}"),
+            _ => format!("{target} speaks {name}, but was asked for {app}"),
         };
         let advice = match (spoken, spoken.scheme()) {
             (Spoken::Tls, _) => match app {
@@ -431,13 +431,13 @@ impl<'a> Asked<'a> {
                     |scheme| format!("Measure {scheme}://{target}, or take --transport tcp."),
                 );
                 complain(
-                    format!("{target} speaks {name} over TCP, and was asked over {transport}"),
+                    format!("{target} speaks {name} over TCP, but was asked over {transport}"),
                     advice,
                 )
             }
             None => complain(
                 format!(
-                    "{target} listens over TCP, and was asked over {transport}, which goes over UDP"
+                    "{target} listens over TCP, but was asked over {transport}, which goes over UDP"
                 ),
                 "Take --transport tcp, or correct the port.",
             ),

@@ -1,6 +1,6 @@
 //! `grpc`: calls of gRPC over HTTP/2, always with the same message, whose bytes are given: this crate
 //! knows no `.proto`. A call is unary or sends and receives streams: it is over with its status, however
-//! many messages come before that.
+//! many messages come before that. In a conversation (`turns`) each message waits for one of the reply.
 //!
 //! | reply | outcome |
 //! |---|---|
@@ -20,7 +20,7 @@ use super::error::AppError;
 use super::http::{
     AUTHORITY, METHOD_POST, PATH, SCHEME_HTTP, SCHEME_HTTPS, code, is_token, outcome,
 };
-use super::http2::{self, Http2};
+use super::http2::{self, Http2, PREFIX_LEN};
 use super::options::{Options, quoted};
 use super::reply::{ErrorCode, ErrorKind, Outcome};
 use super::requests_file::ReadFile;
@@ -50,6 +50,8 @@ struct Grpc {
     message: Vec<u8>,
     /// How often a call sends it: once in a unary call.
     count: u32,
+    /// Whether each waits until the server has answered the one before with a message.
+    takes_turns: bool,
 }
 
 fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
@@ -64,18 +66,24 @@ fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
         (None, None, Some(base64)) => BASE64.decode(base64).map_err(|_| NOT_BASE64)?,
         _ => return Err(AppError::Together("grpc: message, hex and base64")),
     };
-    let count = match options.take("count")? {
-        Some(text) => parse_count(&text)
-            .map(|count| u32::try_from(count).unwrap_or(u32::MAX))
-            .map_err(|source| AppError::Quantity { option: "count", source })?,
-        None => 1,
+    let mut number = |name| options.take(name)?.map(|text| times(name, &text)).transpose();
+    let (count, takes_turns) = match (number("count")?, number("turns")?) {
+        (Some(_), Some(_)) => return Err(AppError::Together("grpc: count and turns")),
+        (count, None) => (count.unwrap_or(1), false),
+        (None, Some(turns)) => (turns, true),
     };
     let (host, headers) = (options.take("host")?, options.take_all("header")?);
     options.finish(&[OPTIONS])?;
     let path = format!("/{}", path.strip_prefix('/').unwrap_or(path));
-    let grpc = Grpc { path, host, headers, message, count };
+    let grpc = Grpc { path, host, headers, message, count, takes_turns };
     grpc.check()?;
     Ok(Arc::new(grpc))
+}
+
+/// The number in an option.
+fn times(option: &'static str, text: &str) -> Result<u32, AppError> {
+    let count = parse_count(text).map_err(|source| AppError::Quantity { option, source })?;
+    Ok(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 /// Replaces `message=@FILE` by what the file holds.
@@ -146,8 +154,9 @@ impl Grpc {
         message.extend_from_slice(&(self.message.len() as u32).to_be_bytes());
         message.extend_from_slice(&self.message);
         let body = message.repeat(self.count as usize);
+        let message_len = if self.takes_turns { message.len() } else { 0 };
         let mut request = Vec::new();
-        http2::write_request(&head, &body, &mut request);
+        http2::Request { head: &head, body: &body, message_len }.write(&mut request);
         request
     }
 }
@@ -180,7 +189,9 @@ impl fmt::Display for Grpc {
         if !self.message.is_empty() {
             write!(f, ",hex={}", encode_hex(&self.message))?;
         }
-        if self.count != 1 {
+        if self.takes_turns {
+            write!(f, ",turns={}", self.count)?;
+        } else if self.count != 1 {
             write!(f, ",count={}", self.count)?;
         }
         let host = self.host.iter().map(|host| ("host", host));
@@ -258,6 +269,12 @@ const OPTIONS: &[AppOption] = &[
         example: "grpc:echo.Echo/Collect,message=hi,count=10",
     },
     AppOption {
+        name: "turns",
+        form: "turns=N",
+        about: "how often a call sends the message, each time after the server has answered the one before with a message; for methods that stream both ways",
+        example: "grpc:echo.Echo/Talk,message=hi,turns=10",
+    },
+    AppOption {
         name: "host",
         form: "host=NAME",
         about: "the authority; the target's by default",
@@ -273,8 +290,6 @@ const OPTIONS: &[AppOption] = &[
 
 /// `content-type` in the static table of HTTP/2.
 const CONTENT_TYPE: u8 = 31;
-/// Before each message.
-const PREFIX_LEN: usize = 5;
 /// A call's messages are held once for all calls, and once for each that waits for a window.
 const CALL_BYTES_MAX: usize = 16 << 20;
 /// What gRPC's servers take where nobody has said more.

@@ -279,7 +279,8 @@ impl Request {
             http2::write_named(CONTENT_LENGTH, length.as_bytes(), &mut head);
         }
         let mut request = Vec::new();
-        http2::write_request(&head, self.body.as_bytes(), &mut request);
+        let body = self.body.as_bytes();
+        http2::Request { head: &head, body, message_len: 0 }.write(&mut request);
         request
     }
 

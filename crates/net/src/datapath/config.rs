@@ -101,8 +101,8 @@ pub struct UdpMetrics {
     pub dropped_other: u64,
     /// GSO batches that the kernel refused to segment and that left as single datagrams.
     pub gso_batches_refused: u64,
-    /// ICMP errors that came back: nobody listens at the peer's port, no route there.
+    /// ICMP errors that came back: nothing listens at the peer's port, or there is no route.
     pub icmp_errors: u64,
-    /// Receives that failed for a reason that came from the network or the device, but for ICMP errors.
+    /// Receives that failed for a reason in the network or the device, except ICMP errors.
     pub receive_errors: u64,
 }

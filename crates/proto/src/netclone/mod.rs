@@ -95,7 +95,7 @@ pub struct SwitchMetrics {
     pub placed: u64,
     /// Requests placed on two servers.
     pub cloned: u64,
-    /// Requests of a group that there is not, which get the first pair, as published.
+    /// Requests of an unknown group, which get the first pair, as published.
     pub unknown_group: u64,
     /// Responses sent on to their clients.
     pub replies_forwarded: u64,
@@ -105,8 +105,8 @@ pub struct SwitchMetrics {
     pub clones_won: u64,
     /// Ids whose cell in the filter another has taken.
     pub filter_evicted: u64,
-    /// Responses of who is not the server that they name, and requests of addresses that nothing can
-    /// be sent to.
+    /// Responses that did not come from the server that they name, and requests from addresses that
+    /// nothing can be sent to.
     pub replies_stranger: u64,
     /// Responses to an earlier run's requests, or to none that is remembered.
     pub replies_unknown: u64,
@@ -114,7 +114,7 @@ pub struct SwitchMetrics {
     pub servers_silenced: u64,
     /// Times that one returned.
     pub servers_returned: u64,
-    /// Datagrams of no length that there is.
+    /// Datagrams of a wrong length.
     pub malformed_length: u64,
     /// Datagrams that are neither requests nor responses.
     pub malformed_op: u64,

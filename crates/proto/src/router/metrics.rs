@@ -40,8 +40,8 @@ pub struct RouterMetrics {
     pub malformed: MalformedCounts,
     /// Request packets other than the first, which go to the server directly.
     pub not_first: u64,
-    /// Packets that a router does not take: replies without a route block, ACKs but those of servers,
-    /// DROPs, and claims of routers that are not named as such.
+    /// Packets that a router does not accept: replies without a route block, ACKs except those of
+    /// servers, DROPs, and claims of routers that are not configured.
     pub unexpected: u64,
     /// Requests of the fixed policy forwarded to the first server.
     pub fixed: u64,
@@ -111,7 +111,7 @@ pub struct RouterMetrics {
     pub replies_forwarded: u64,
     /// Replies dropped because the other copy's has been forwarded.
     pub replies_filtered: u64,
-    /// Replies of who is no server, or that nobody has asked back.
+    /// Replies that came from no server of the router, or that were not asked to come back here.
     pub replies_stranger: u64,
     /// Calls whose cell in the filter another has taken: the clone was discarded, or both replies
     /// reach the client.
@@ -202,8 +202,8 @@ pub struct MalformedCounts {
     pub length: u64,
     /// Extended requests without room for the route.
     pub no_route: u64,
-    /// Extended requests, and replies on their way back, whose route names a client that nobody can
-    /// answer.
+    /// Extended requests, and replies on their way back, whose route names a client address that
+    /// no answer can reach.
     pub client_address: u64,
 }
 

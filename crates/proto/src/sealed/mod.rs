@@ -56,7 +56,7 @@ use crate::keyed::KeyedState;
 /// Counters of a seal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SealMetrics {
-    /// Datagrams dropped because they are not sealed, or of a type that has no business here.
+    /// Datagrams dropped because they are not sealed, or of a type that is not for this node.
     pub unsealed: u64,
     /// Datagrams dropped because they name an epoch or a session whose keys are not at hand.
     pub unknown_keys: u64,
@@ -67,12 +67,12 @@ pub struct SealMetrics {
     pub replayed: u64,
     /// Packets between router and server dropped because they are for another node, or of another.
     pub misdirected: u64,
-    /// Requests dropped by a router because nobody can wait for them any more, by the client's clock.
+    /// Requests dropped by a router because their deadline has passed by the client's clock.
     pub outdated: u64,
-    /// Requests that named nobody: unless they are known, they are answered by the name of who got them.
+    /// Requests that named no node: unless they are known, this node answers them with its own name.
     pub unnamed: u64,
     /// Requests refused because their session may be older than the server, is at another address, or
-    /// may have been forgotten.
+    /// may have been evicted.
     pub stale_sessions: u64,
     /// Requests dropped because their session begins in a moment by this server's clock.
     pub ahead: u64,

@@ -9,6 +9,7 @@ use tailcut_measure::distribution::{Distribution, Form};
 use tailcut_measure::generator::{Generator, generator};
 
 use super::system::{System, SystemError};
+use super::trace::Replay;
 use super::{ARRIVALS, JITTER, SERVICES};
 
 /// A request as it arrives.
@@ -24,7 +25,7 @@ pub struct Request {
 #[derive(Clone, Debug)]
 pub struct Requests {
     /// Gaps in picoseconds.
-    gaps: Samples,
+    gaps: Gaps,
     /// The last arrival, whole picoseconds.
     whole_ps: u64,
     /// The rest of the last arrival's time, in `[0, 1)` picoseconds.
@@ -46,12 +47,21 @@ impl System {
     /// Why the system has no answer, see [`System::check`].
     pub fn requests(&self, seed: u64) -> Result<Requests, SystemError> {
         self.check()?;
-        let (gaps, gap_scale_ps) = self.gaps()?;
+        let mut arrivals = generator(seed, ARRIVALS);
+        let gaps = match &self.trace {
+            Some(trace) => {
+                Gaps::Traced(trace.replay(self.gap_scale_ps(trace.mean()), &mut arrivals))
+            }
+            None => {
+                let (gaps, gap_scale_ps) = self.gaps()?;
+                Gaps::Drawn(Samples::new(gaps, gap_scale_ps))
+            }
+        };
         Ok(Requests {
-            gaps: Samples::new(gaps, gap_scale_ps),
+            gaps,
             whole_ps: 0,
             fraction_ps: 0.0,
-            arrivals: generator(seed, ARRIVALS),
+            arrivals,
             service: Samples::new(self.service.clone(), crate::PS_PER_NS as f64),
             services: generator(seed, SERVICES),
             jitter: Some((self.jitter.probability, self.jitter.factor))
@@ -71,7 +81,11 @@ impl Requests {
 
     #[inline]
     fn arrival_ps(&mut self) -> u64 {
-        let advance_ps = self.fraction_ps + self.gaps.sample(&mut self.arrivals);
+        let gap_ps = match &mut self.gaps {
+            Gaps::Drawn(gaps) => gaps.sample(&mut self.arrivals),
+            Gaps::Traced(gaps) => gaps.draw(),
+        };
+        let advance_ps = self.fraction_ps + gap_ps;
         let whole_ps = whole(advance_ps);
         self.fraction_ps = advance_ps - whole_ps as f64;
         self.whole_ps = self.whole_ps.saturating_add(whole_ps).min(TIME_MAX_PS);
@@ -96,6 +110,13 @@ impl Iterator for Requests {
     fn next(&mut self) -> Option<Request> {
         Some(self.draw())
     }
+}
+
+/// The source of gaps between arrivals.
+#[derive(Clone, Debug)]
+enum Gaps {
+    Drawn(Samples),
+    Traced(Replay),
 }
 
 /// A distribution times a constant. The two forms of most simulations are drawn without its general

@@ -11,6 +11,7 @@ use tailcut_proto::scheduler::typed::TYPES_MAX;
 use thiserror::Error;
 
 use super::departures::Departures;
+use super::trace::Trace;
 use crate::{PS_PER_NS, WARMUP_SHARE};
 
 /// Schedulers, their workers, and the requests that come to them. [`System::new`] has the defaults.
@@ -29,6 +30,8 @@ pub struct System {
     pub ties: Option<TieRule>,
     /// The shape of the gaps between arrivals; the rate follows from the load. Default Poisson.
     pub arrivals: Process,
+    /// Recorded gaps in the place of [`System::arrivals`]. Default none.
+    pub trace: Option<Trace>,
     /// The service time at a worker of speed 1.
     pub service: Distribution,
     /// The jitter of services. Default none.
@@ -124,6 +127,7 @@ impl System {
             policy,
             ties: None,
             arrivals: Process::Poisson,
+            trace: None,
             service,
             jitter: Jitter::default(),
             speeds: Vec::new(),
@@ -258,9 +262,14 @@ impl System {
             .mean()
             .filter(|&mean| mean > 0.0)
             .ok_or_else(|| SystemError::Arrivals(gaps.to_string()))?;
+        Ok((gaps, self.gap_scale_ps(mean)))
+    }
+
+    /// The factor that makes gaps of a mean picoseconds between arrivals of the load.
+    pub(super) fn gap_scale_ps(&self, mean: f64) -> f64 {
         let capacity =
             (0..self.groups * self.workers).map(|worker| self.speed(worker)).sum::<f64>();
-        Ok((gaps, self.service_mean_ps() / (self.load * capacity * mean)))
+        self.service_mean_ps() / (self.load * capacity * mean)
     }
 
     fn delay_ps(&self) -> f64 {

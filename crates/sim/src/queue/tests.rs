@@ -156,6 +156,48 @@ fn a_queue_holds_whatever_comes_at_once() {
     assert!(run.queue_len_max > 950, "{}", run.queue_len_max);
 }
 
+/// What a distribution of the same gaps loses is their order.
+#[test]
+fn a_trace_keeps_its_bursts() {
+    let gaps = |text: &str| text.split(' ').map(|gap| gap.parse().unwrap()).collect::<Vec<f64>>();
+    let trace = |text: &str| Some(Trace::new(gaps(text)).unwrap());
+    let arrivals = |trace: Option<Trace>, seed| -> Vec<u64> {
+        let system = System { trace, ..System::new(1, Random::SPEC, service("fixed:1us")) };
+        let requests = system.at_load(0.5).requests(seed).unwrap().take(9);
+        requests.map(|request| request.arrived_ps).collect()
+    };
+    // A mean service over the load is 2 us, of three gaps together 6 us, whatever their unit was.
+    let apart: Vec<u64> =
+        arrivals(trace("1 2 0"), 1).windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let cycle = [2_000_000, 4_000_000, 0];
+    let first = cycle.iter().position(|&gap| gap == apart[0]).unwrap();
+    let expected: Vec<u64> = (0..8).map(|index| cycle[(first + index) % 3]).collect();
+    assert_eq!(apart, expected);
+    assert_eq!(arrivals(trace("10 20 0"), 1), arrivals(trace("1 2 0"), 1));
+    let beginnings: std::collections::BTreeSet<u64> =
+        (0..20).map(|seed| arrivals(trace("1 2 0"), seed)[0]).collect();
+    assert_eq!(beginnings.len(), 3, "seeds begin elsewhere");
+}
+
+#[test]
+fn bursts_of_a_trace_wait_longer_than_its_gaps_at_random() {
+    // A hundred at once, and a pause for them.
+    let burst: Vec<f64> = (0..100).map(|index| if index == 0 { 100.0 } else { 0.0 }).collect();
+    let base =
+        || System::new(1, Random::SPEC, service("fixed:1us")).at_load(0.5).for_requests(100_000);
+    let traced = System { trace: Some(Trace::new(burst).unwrap()), ..base() }.run(1).unwrap();
+    // In services: the mean of 1 to 100.
+    let mean = traced.sojourns.mean() / 1e6;
+    assert!((mean - 50.5).abs() < 0.1, "{mean}");
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    for gaps in [vec![], vec![0.0, 0.0], vec![1.0, -1.0], vec![f64::NAN], vec![f64::INFINITY]] {
+        assert_eq!(Trace::new(gaps.clone()), Err(TraceError), "{gaps:?}");
+    }
+}
+
 #[test]
 fn the_automatic_bound_follows_the_delays() {
     let mut system = System::new(16, Jbsq::AUTO, service("exp:1us"));

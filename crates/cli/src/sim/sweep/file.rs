@@ -1,8 +1,12 @@
 //! A sweep as it is written: what is fixed, what varies, what is drawn.
 
+use std::ops::RangeInclusive;
+
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use toml::{Table, Value};
+
+use crate::chart::{Growth, WIDE};
 
 /// The file, as TOML.
 #[derive(Debug, Deserialize)]
@@ -34,7 +38,7 @@ pub(super) enum Kind {
 
 /// The wishes for the page; whatever is left out is chosen.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(super) struct ReportSpec {
     /// The key of the grid along the horizontal axis.
     pub(super) x: Option<String>,
@@ -44,6 +48,44 @@ pub(super) struct ReportSpec {
     /// The key of the grid that tells curves of one chart apart; each combination of further keys
     /// has a chart of its own.
     pub(super) series: Option<String>,
+    /// How the horizontal axis grows, where its values are numbers or times.
+    #[serde(default)]
+    pub(super) x_axis: Growth,
+    /// How the vertical axes grow.
+    #[serde(default)]
+    pub(super) y_axis: Growth,
+    /// The typeface of the picture, as a list of CSS.
+    pub(super) font: Option<String>,
+    /// Of the picture, in pixels, of which letters have 13.
+    pub(super) width: Option<u32>,
+}
+
+impl ReportSpec {
+    /// The typeface of the picture.
+    pub(super) fn font(&self) -> &str {
+        self.font.as_deref().unwrap_or("sans-serif")
+    }
+
+    /// The width of the picture.
+    pub(super) fn width(&self) -> u32 {
+        self.width.unwrap_or(WIDE)
+    }
+
+    fn check(&self) -> Result<()> {
+        let is_width = WIDTHS.contains(&self.width());
+        ensure!(is_width, "[report]: width has {} to {} pixels", WIDTHS.start(), WIDTHS.end());
+        // What could end a rule of CSS is no name of a typeface.
+        let is_font = |font: &str| {
+            let is_letter = |c: char| c.is_alphanumeric() || " -_.,".contains(c);
+            !font.trim().is_empty() && font.chars().all(is_letter)
+        };
+        let font = self.font();
+        ensure!(
+            is_font(font),
+            "[report]: {font:?} is not a font; write names such as \"Libertinus Serif, serif\""
+        );
+        Ok(())
+    }
 }
 
 /// A word, or a list of words.
@@ -94,7 +136,7 @@ impl Flag {
             && key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
         ensure!(
             is_flag && !key.starts_with('-'),
-            "{key:?} is no flag: write it without its dashes, such as workers"
+            "{key:?} is not a flag: write it without its dashes, such as workers"
         );
         let text = match value {
             Value::String(text) => text.clone(),
@@ -102,7 +144,9 @@ impl Flag {
             Value::Float(number) => number.to_string(),
             Value::Boolean(on) => on.to_string(),
             _ => {
-                bail!("{key}: {value} is no value of a flag: write a text, a number, true or false")
+                bail!(
+                    "{key}: {value} is not a value for a flag: write a text, a number, true or false"
+                )
             }
         };
         Ok(Self { key: key.to_owned(), value: text, is_switch: matches!(value, Value::Boolean(_)) })
@@ -144,6 +188,7 @@ impl SweepFile {
             file.report.x.is_none() || file.report.x != file.report.series,
             "[report]: x and series are the same"
         );
+        file.report.check()?;
         Ok(file)
     }
 
@@ -194,6 +239,9 @@ fn axis(key: &str, values: &Value) -> Result<Vec<Flag>> {
     Ok(axis)
 }
 
+/// Of a picture: what a legend has room in, and what still is one.
+const WIDTHS: RangeInclusive<u32> = 240..=4_000;
+
 /// A file of results each: what a directory still carries.
 const POINTS_MAX: usize = 1_000_000;
 
@@ -240,7 +288,7 @@ mod tests {
         check("[grid]\nload = 0.5", "load: write a list, or put it into [fixed]");
         check("[grid]\nload = []", "load: the list is empty");
         check("[grid]\nload = [0.5, 0.6, 0.5]", "load: 0.5 is there twice");
-        check("[fixed]\nload = [0.5]", "is no value of a flag");
+        check("[fixed]\nload = [0.5]", "is not a value for a flag");
         check("[fixed]\n\"--load\" = 0.5", "without its dashes");
         check(
             "[grid]\nload = [0.5]\n[report]\nx = \"policy\"",
@@ -250,6 +298,10 @@ mod tests {
             "[grid]\nload = [0.5]\n[report]\nx = \"load\"\nseries = \"load\"",
             "x and series are the same",
         );
+        check("[report]\ny-axis = \"cubic\"", "unknown variant `cubic`, expected one of");
+        check("[report]\nwidth = 12", "width has 240 to 4000 pixels");
+        check("[report]\nfont = \"a; b\"", "\"a; b\" is not a font");
+        check("[report]\nfont = \" \"", "is not a font");
     }
 
     #[test]

@@ -32,7 +32,8 @@ use super::Outcome;
 /// Run a grid of simulations on all cores, and write a table and a page with curves
 ///
 /// Each point has a file of its own, named by the hash of its configuration: a second run makes
-/// only what is missing. When all points are there, NAME.csv and NAME.html are written beside them.
+/// only what is missing. When all points are there, NAME.csv, NAME.html and the curves alone, as NAME.svg,
+/// are written beside them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -165,8 +166,9 @@ fn finish(sweep: &Sweep<'_>, store: &Store, tally: &Tally) -> Result<Outcome> {
         },
         "failures": failures.map(|it| json!({ "hash": it.hash, "point": it.point, "message": it.message })).collect::<Vec<_>>(),
         "results": store.dir().display().to_string(),
-        "csv": made.as_ref().map(|[csv, _]| csv.display().to_string()),
-        "report": made.as_ref().map(|[_, report]| report.display().to_string()),
+        "csv": made.as_ref().map(|[csv, ..]| csv.display().to_string()),
+        "report": made.as_ref().map(|[_, report, _]| report.display().to_string()),
+        "picture": made.as_ref().map(|[.., picture]| picture.display().to_string()),
     });
     let share = tally.ran + tally.reused + tally.failures.len();
     let first = tally.failures.first();
@@ -180,20 +182,24 @@ fn make_report(
     sweep: &Sweep<'_>,
     store: &Store,
     results: &[(&Point, Value)],
-) -> Result<[PathBuf; 2]> {
+) -> Result<[PathBuf; 3]> {
     let file = &sweep.file;
     let table = Table::new(&file.keys().collect::<Vec<_>>(), results);
     let csv = store.write_text(&format!("{}.csv", file.name), &table.csv())?;
     let page = report::html(file, &sweep.text, &table)?;
-    Ok([csv, store.write_text(&format!("{}.html", file.name), &page)?])
+    let page = store.write_text(&format!("{}.html", file.name), &page)?;
+    let picture = report::svg(file, &table)?;
+    Ok([csv, page, store.write_text(&format!("{}.svg", file.name), &picture)?])
 }
 
-fn summary(tally: &Tally, missing: usize, store: &Store, made: Option<&[PathBuf; 2]>) -> String {
+fn summary(tally: &Tally, missing: usize, store: &Store, made: Option<&[PathBuf; 3]>) -> String {
     let Tally { ran, reused, failures } = tally;
     let mut text = format!("points: {ran} ran, {reused} were there, {} failed\n", failures.len());
     match made {
-        Some([csv, page]) => {
-            text += &format!("table:  {}\npage:   {}\n", csv.display(), page.display())
+        Some(files) => {
+            for (name, path) in ["table", "page", "picture"].into_iter().zip(files) {
+                text += &format!("{:9}{}\n", format!("{name}:"), path.display());
+            }
         }
         None => {
             text += &format!(
@@ -220,6 +226,9 @@ A sweep such as bound.toml:
   x = \"load\"
   y = \"sojourn_over_service.p99\"     # or a list of figures; the CSV has all of them
   series = \"policy\"
+  y-axis = \"log\"                     # or linear; chosen by the values where it is left out; x-axis too
+  font = \"Libertinus Serif, serif\"  # of NAME.svg
+  width = 340                        # of NAME.svg, in pixels: a column of a paper; 760 by default
 
 Examples:
   tailcut sim sweep bound.toml

@@ -7,9 +7,9 @@ use anyhow::{Result, anyhow};
 use minijinja::context;
 use tailcut_measure::quantity::Unit;
 
-use super::file::SweepFile;
+use super::file::{ReportSpec, SweepFile};
 use super::table::{Row, Table};
-use crate::chart::{Axis, Chart, LineChart, Series, look_of};
+use crate::chart::{Axis, Chart, Growth, LineChart, Series, look_of};
 use crate::output::four_digits;
 use crate::page::{self, Drawn};
 
@@ -24,12 +24,25 @@ pub(super) fn html(file: &SweepFile, text: &str, table: &Table) -> Result<String
         name => file.name,
         version => env!("CARGO_PKG_VERSION"),
         points => table.rows.len(),
-        charts => plan.charts(table),
+        charts => plan.panels(table).iter().map(|panel| panel.drawn(&file.report)).collect::<Vec<_>>(),
         head => plan.head(table),
         rows => table.rows.iter().map(|row| plan.cells(row)).collect::<Vec<_>>(),
         text,
     };
     page::render(include_str!("report.html"), values)
+}
+
+/// The charts of the page below each other, as a picture for print.
+///
+/// # Errors
+///
+/// As [`html`].
+pub(super) fn svg(file: &SweepFile, table: &Table) -> Result<String> {
+    let plan = Plan::new(file, table)?;
+    let chart = |panel: &Panel| (panel.title.clone(), panel.chart(&file.report));
+    let charts: Vec<(String, Chart)> = plan.panels(table).iter().map(chart).collect();
+    let about = format!("Curves of the sweep {}", file.name);
+    Ok(Chart::stacked(&charts, about).printed(file.report.font()))
 }
 
 /// The choice of what is drawn, in columns of the table.
@@ -74,7 +87,9 @@ impl Plan {
         });
         let mut ys = wanted.collect::<Result<Vec<_>>>()?;
         if ys.is_empty() {
-            let tail = table.figures.iter().position(|name| name.ends_with(".p99"));
+            // What theory says is there to compare with.
+            let is_tail = |name: &String| name.ends_with(".p99") && !name.starts_with("exact.");
+            let tail = table.figures.iter().position(is_tail);
             ys.extend(tail.or((!table.figures.is_empty()).then_some(0)));
         }
         let shown = (0..table.figures.len())
@@ -84,7 +99,7 @@ impl Plan {
     }
 
     /// A chart for each figure and each combination of the facets, in the order of the rows.
-    fn charts(&self, table: &Table) -> Vec<Drawn> {
+    fn panels(&self, table: &Table) -> Vec<Panel> {
         let Some(x) = self.x else { return Vec::new() };
         let mut combinations: Vec<Vec<&str>> = Vec::new();
         for row in &table.rows {
@@ -94,7 +109,7 @@ impl Plan {
             }
         }
         let scale = Scale::of(table, x);
-        let mut charts = Vec::new();
+        let mut panels = Vec::new();
         for &y in &self.ys {
             for combination in &combinations {
                 let rows: Vec<&Row> = table
@@ -102,22 +117,21 @@ impl Plan {
                     .iter()
                     .filter(|row| values(row, &self.facets) == *combination)
                     .collect();
-                let series = self.series(table, &rows, (&scale, x, y));
                 let facet = self
                     .facets
                     .iter()
                     .zip(combination)
                     .map(|(&key, value)| format!("{} {value}", table.keys[key]));
                 let over = format!("{} over {}", said(&table.figures[y]), table.keys[x]);
-                let title = [vec![over], facet.collect()].concat().join(", ");
-                let drawn = Drawn::new(&title, |width| {
-                    draw(&series, &scale, &titled(&table.figures[y]), width, &title)
+                panels.push(Panel {
+                    title: [vec![over], facet.collect()].concat().join(", "),
+                    y_title: titled(&table.figures[y]),
+                    series: self.series(table, &rows, (&scale, x, y)),
+                    scale: scale.clone(),
                 });
-                let has_bars = series.iter().any(|series| !series.ranges.is_empty());
-                charts.push(if has_bars { drawn.captioned(BARS) } else { drawn });
             }
         }
-        charts
+        panels
     }
 
     /// The curves of one chart.
@@ -231,35 +245,75 @@ impl Scale {
         }
     }
 
-    fn axis(&self, series: &[Series]) -> Axis {
+    fn axis(&self, growth: Growth, series: &[Series]) -> Axis {
         let values = series.iter().flat_map(|series| series.points.iter().map(|point| point.0));
         match self {
             Self::Numbers { title } | Self::Times { title } => {
-                Axis::covering(title.clone(), values)
+                Axis::covering_as(growth, title.clone(), values)
             }
             Self::Names { title, names } => Axis::categories(title.clone(), names.clone()),
         }
     }
 }
 
-fn draw(series: &[Series], scale: &Scale, y_title: &str, width: u32, title: &str) -> Chart {
-    // What an interval reaches below zero is cut off with the frame.
-    let lowest = series.iter().flat_map(|series| &series.points).map(|point| point.1);
-    let lowest = lowest.fold(f64::INFINITY, f64::min);
-    let values = series.iter().flat_map(|series| {
-        let ranges = series.ranges.iter().flat_map(|range| [range.1, range.2]);
-        series.points.iter().map(|point| point.1).chain(ranges)
-    });
-    let values = values.filter(|&value| value > 0.0 || lowest <= 0.0);
-    let marker_title = |label: &str, (x, y): (f64, f64)| {
-        let bar = series.iter().filter(|series| series.label == label);
+/// One chart.
+struct Panel {
+    title: String,
+    /// With the unit.
+    y_title: String,
+    series: Vec<Series>,
+    scale: Scale,
+}
+
+impl Panel {
+    /// For a page, on which a reader may choose another axis.
+    fn drawn(&self, spec: &ReportSpec) -> Drawn {
+        let marker_title = |label: &str, place: (f64, f64)| self.marker_title(label, place);
+        let drawn =
+            Drawn::with_switch(&format!("Curves of {}", self.title), spec.y_axis, |growth| {
+                LineChart {
+                    series: &self.series,
+                    x: self.scale.axis(spec.x_axis, &self.series),
+                    y: self.y_axis(growth),
+                    marker_title: &marker_title,
+                }
+            });
+        let drawn = drawn.titled(&self.title);
+        let has_bars = self.series.iter().any(|series| !series.ranges.is_empty());
+        if has_bars { drawn.captioned(BARS) } else { drawn }
+    }
+
+    /// For a picture.
+    fn chart(&self, spec: &ReportSpec) -> Chart {
+        let marker_title = |label: &str, place: (f64, f64)| self.marker_title(label, place);
+        let chart = LineChart {
+            series: &self.series,
+            x: self.scale.axis(spec.x_axis, &self.series),
+            y: self.y_axis(spec.y_axis),
+            marker_title: &marker_title,
+        };
+        chart.draw(spec.width(), format!("Curves of {}", self.title))
+    }
+
+    fn y_axis(&self, growth: Growth) -> Axis {
+        // What an interval reaches below zero is cut off with the frame.
+        let lowest = self.series.iter().flat_map(|series| &series.points).map(|point| point.1);
+        let lowest = lowest.fold(f64::INFINITY, f64::min);
+        let values = self.series.iter().flat_map(|series| {
+            let ranges = series.ranges.iter().flat_map(|range| [range.1, range.2]);
+            series.points.iter().map(|point| point.1).chain(ranges)
+        });
+        let values = values.filter(|&value| value > 0.0 || lowest <= 0.0);
+        Axis::from_zero_as(growth, self.y_title.clone(), values)
+    }
+
+    /// The text of a place.
+    fn marker_title(&self, label: &str, (x, y): (f64, f64)) -> String {
+        let bar = self.series.iter().filter(|series| series.label == label);
         let bar = bar.flat_map(|series| &series.ranges).find(|range| range.0 == x);
         let bar = bar.map_or(String::new(), |range| format!(" ± {}", four_digits(range.2 - y)));
-        format!("{label} at {}: {}{bar}", scale.said(x), four_digits(y))
-    };
-    let y = Axis::from_zero(y_title.to_owned(), values);
-    LineChart { series, x: scale.axis(series), y, marker_title: &marker_title }
-        .draw(width, format!("Curves of {title}"))
+        format!("{label} at {}: {}{bar}", self.scale.said(x), four_digits(y))
+    }
 }
 
 fn values<'r>(row: &'r Row, keys: &[usize]) -> Vec<&'r str> {
@@ -366,7 +420,8 @@ pub(super) mod tests {
         ] {
             assert!(page.contains(part), "{part}");
         }
-        assert_eq!(page.matches("<svg").count(), 2, "one chart, wide and narrow");
+        assert_eq!(page.matches("<svg").count(), 4, "one chart on two axes, wide and narrow");
+        assert!(page.contains("<input type=\"checkbox\"> logarithmic axis</label>"));
     }
 
     #[test]
@@ -394,7 +449,11 @@ pub(super) mod tests {
             row.figures[2] = Some(0.5);
         }
         let page = html(&sweep("y = \"latency_us.p99\""), "", &table).unwrap();
-        assert_eq!(page.matches("<path class=\"range").count(), 8, "four points, two widths");
+        assert_eq!(
+            page.matches("<path class=\"range").count(),
+            16,
+            "four points, two widths and axes"
+        );
         assert!(page.contains("<title>rr at 0.5: 6 ± 1</title>"));
         assert!(page.contains(BARS));
         let page = html(&sweep("y = \"latency_us.p50\""), "", &table).unwrap();
@@ -404,18 +463,58 @@ pub(super) mod tests {
     #[test]
     fn each_figure_has_a_chart() {
         let page = page("x = \"policy\"\ny = [\"t_us.p99\", \"t_us.mean\"]\nseries = \"load\"");
-        assert_eq!(page.matches("<svg").count(), 4, "two figures");
+        assert_eq!(page.matches("<svg").count(), 8, "two figures on two axes");
         assert!(page.contains("load 0.5"), "a bare number says its key");
     }
 
     #[test]
+    fn an_axis_is_what_the_file_asks_for_and_the_reader_has_the_other() {
+        let on = |report: &str| {
+            let page = page(&format!("y = \"t_us.p99\"\n{report}"));
+            // The page begins with the axis that is asked for, in its wide and its narrow chart.
+            let (first, other) = page.split_once("<div class=\"wide other\">").unwrap();
+            let ticks = |part: &str| part.matches(">20</text>").count();
+            (ticks(first), ticks(other), page.contains("> linear axis</label>"))
+        };
+        // 0, 10, 20 and so on, or 5, 10, 20, 50.
+        assert_eq!(on("y-axis = \"log\""), (2, 2, true));
+        assert_eq!(on("y-axis = \"linear\""), on(""));
+        assert!(!on("y-axis = \"linear\"").2);
+        let zero = |report: &str| page(report).matches(">0</text>").count();
+        assert_eq!([zero("y-axis = \"log\""), zero("")], [2, 2], "on the linear axis alone");
+    }
+
+    #[test]
+    fn a_picture_has_the_charts_alone_in_the_font_and_width_that_are_asked_for() {
+        let svg = |report: &str| svg(&sweep(report), &table()).unwrap();
+        let picture = svg(
+            "y = [\"t_us.p99\", \"t_us.mean\"]\nwidth = 340\nfont = \"Libertinus Serif, serif\"",
+        );
+        assert_eq!(picture.matches("<svg ").count(), 1);
+        for part in [
+            " width=\"340\"",
+            ".chart text { font-family: Libertinus Serif, serif; }",
+            ">p99 of t over load</text>",
+            ">mean of t over load</text>",
+        ] {
+            assert!(picture.contains(part), "{part}: {picture}");
+        }
+        // On white paper there is no panel, nor anything that waits for a pointer.
+        assert!(!picture.contains("panel") && !picture.contains("class=\"hit"));
+        assert!(svg("").contains(" width=\"760\"") && svg("").contains("font-family: sans-serif"));
+        assert!(svg("y-axis = \"log\"").matches(">0</text>").count() == 0);
+    }
+
+    #[test]
     fn without_a_wish_the_tail_is_drawn_over_the_load() {
-        let (file, table) = (sweep(""), table());
+        let (file, mut table) = (sweep(""), table());
         let plan = Plan::new(&file, &table).unwrap();
         assert_eq!(
             plan,
             Plan { x: Some(1), ys: vec![1], series: vec![0], facets: vec![], shown: vec![0, 1] }
         );
+        table.figures = ["exact.p99", "t_us.p99", "count"].map(str::to_owned).to_vec();
+        assert_eq!(Plan::new(&file, &table).unwrap().ys, [1], "what was simulated");
     }
 
     #[test]

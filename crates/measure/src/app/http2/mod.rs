@@ -5,7 +5,7 @@
 //! |---|---|
 //! | SETTINGS | the first makes the session ready; acknowledged |
 //! | HEADERS, CONTINUATION | the status is read of a whole block; one of 1xx is passed over |
-//! | DATA | counted and passed over; the connection's window is opened again after half of it |
+//! | DATA | counted and passed over; the connection's window is opened again after half of it. In a conversation a whole message lets the next one of the request go |
 //! | WINDOW_UPDATE | what waits of requests goes on |
 //! | PING | answered |
 //! | RST_STREAM | the stream is answered with that error |
@@ -21,6 +21,7 @@
 
 mod frame;
 mod hpack;
+mod turns;
 
 use std::collections::VecDeque;
 
@@ -29,6 +30,8 @@ use self::frame::{
     error_name, write_frame, write_head,
 };
 pub(super) use self::hpack::{write_indexed, write_literal, write_named};
+pub(super) use self::turns::PREFIX_LEN;
+use self::turns::Turns;
 use super::codec::{Login, Session};
 use super::lines::{HeldHead, skip};
 use super::reply::{
@@ -56,6 +59,8 @@ pub(super) struct Http2 {
     open_count: u64,
     /// What the server still has to be sent of requests, the oldest first.
     unsent: VecDeque<Unsent>,
+    /// Buffers of such rests that are free; as many as there were rests at a time, at most.
+    spare: Vec<Vec<u8>>,
     peer: Peer,
     /// Bytes of bodies since the connection's window was last opened.
     received: u64,
@@ -92,7 +97,7 @@ struct Stream {
     body_len: u64,
 }
 
-/// The rest of a request that the server has no window for.
+/// The rest of a request that the server has no window for, or that waits for its turn.
 #[derive(Debug)]
 struct Unsent {
     number: u64,
@@ -100,6 +105,17 @@ struct Unsent {
     window: i64,
     body: Vec<u8>,
     sent: usize,
+    /// Which part of the body is let go; all of it, where there are none.
+    turns: Option<Turns>,
+}
+
+/// A part of a body on its way out.
+struct Outgoing<'a> {
+    stream_id: u32,
+    /// All that is left of the body.
+    rest: &'a [u8],
+    /// Bytes of it that are let go.
+    len: usize,
 }
 
 /// What the server has declared.
@@ -133,6 +149,7 @@ impl Http2 {
             first: 0,
             open_count: 0,
             unsent: VecDeque::new(),
+            spare: Vec::new(),
             peer: Peer {
                 streams_max: u64::MAX,
                 frame_len_max: FRAME_LEN_MAX,
@@ -184,7 +201,7 @@ impl Session for Http2 {
 
     fn write(&mut self, request: &[u8], out: &mut Vec<u8>) {
         let number = self.first + self.streams.len() as u64;
-        let (head, body) = split_request(request);
+        let Request { head, body, message_len } = Request::split(request);
         self.streams.push_back(Stream { is_open: true, ..Stream::default() });
         self.open_count += 1;
         let id = stream_id(number);
@@ -203,10 +220,17 @@ impl Session for Http2 {
             return;
         }
         let mut window = self.peer.stream_window;
-        let sent = self.peer.write_body((id, body), &mut window, out);
+        let mut turns = (message_len > 0).then(|| Turns::of(message_len));
+        let len = turns.map_or(body.len(), |turns| turns.allowed().min(body.len()));
+        let outgoing = Outgoing { stream_id: id, rest: body, len };
+        let sent = self.peer.write_body(&outgoing, &mut window, out);
         if sent < body.len() {
-            let body = body[sent..].to_vec();
-            self.unsent.push_back(Unsent { number, window, body, sent: 0 });
+            let rest = &body[sent..];
+            let mut body = self.spare.pop().unwrap_or_default();
+            body.clear();
+            body.extend_from_slice(rest);
+            turns.iter_mut().for_each(|turns| turns.note_sent(sent));
+            self.unsent.push_back(Unsent { number, window, body, sent: 0, turns });
         }
     }
 
@@ -306,9 +330,34 @@ impl Http2 {
 
     fn place(&self, head: FrameHead) -> At {
         match head.kind {
+            Some(Kind::Data) if self.has_turns(head.stream_id) => At::Payload(head),
             Some(Kind::Data) | None => At::Passing(head, head.len as u64),
             Some(_) => At::Payload(head),
         }
+    }
+
+    /// Whether the request of a stream waits for messages of its reply.
+    fn has_turns(&self, id: u32) -> bool {
+        let number = number(id);
+        self.unsent.iter().any(|unsent| Some(unsent.number) == number && unsent.turns.is_some())
+    }
+
+    /// A part of the reply in a conversation has come: what it lets go is sent.
+    fn handle_messages(
+        &mut self,
+        head: FrameHead,
+        payload: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Malformed> {
+        let part = without_padding(head, payload)?;
+        let number = number(head.stream_id);
+        let mut unsent = self.unsent.iter_mut();
+        let unsent = unsent.find(|unsent| Some(unsent.number) == number);
+        if let Some(turns) = unsent.and_then(|unsent| unsent.turns.as_mut()) {
+            turns.take(part);
+            self.send_on(out);
+        }
+        Ok(())
     }
 
     /// A frame has been passed over.
@@ -375,7 +424,11 @@ impl Http2 {
                 let first_refused = u64::from(last & ID_MAX).div_ceil(2);
                 self.leaving = Some(Leaving { first_refused, error });
             }
-            Some(Kind::Ping | Kind::Data | Kind::PushPromise) | None => {}
+            Some(Kind::Data) => {
+                self.handle_messages(head, payload, out)?;
+                return Ok(self.handle_passed(head, out));
+            }
+            Some(Kind::Ping | Kind::PushPromise) | None => {}
         }
         Ok(None)
     }
@@ -523,20 +576,36 @@ impl Http2 {
             stream.is_open = false;
             self.open_count -= 1;
         }
-        self.unsent.retain(|unsent| unsent.number != number);
+        self.drop_unsent(|unsent| unsent.number == number);
         while self.streams.front().is_some_and(|stream| !stream.is_open) {
             self.streams.pop_front();
             self.first += 1;
         }
     }
 
-    /// Sends what there is a window for.
+    /// Sends what is let go and there is a window for.
     fn send_on(&mut self, out: &mut Vec<u8>) {
         for unsent in &mut self.unsent {
-            let rest = (stream_id(unsent.number), &unsent.body[unsent.sent..]);
-            unsent.sent += self.peer.write_body(rest, &mut unsent.window, out);
+            let rest = &unsent.body[unsent.sent..];
+            let len = unsent.turns.map_or(rest.len(), |turns| turns.allowed().min(rest.len()));
+            let outgoing = Outgoing { stream_id: stream_id(unsent.number), rest, len };
+            let sent = self.peer.write_body(&outgoing, &mut unsent.window, out);
+            unsent.sent += sent;
+            unsent.turns.iter_mut().for_each(|turns| turns.note_sent(sent));
         }
-        self.unsent.retain(|unsent| unsent.sent < unsent.body.len());
+        self.drop_unsent(|unsent| unsent.sent == unsent.body.len());
+    }
+
+    /// Drops rests of requests, and keeps their buffers.
+    fn drop_unsent(&mut self, is_over: impl Fn(&Unsent) -> bool) {
+        let Self { unsent, spare, .. } = self;
+        unsent.retain_mut(|unsent| {
+            let is_over = is_over(unsent);
+            if is_over {
+                spare.push(std::mem::take(&mut unsent.body));
+            }
+            !is_over
+        });
     }
 
     /// The stream of a number, as long as it is open.
@@ -556,19 +625,20 @@ impl Peer {
     /// Appends as much of a body as there is a window for, and returns how much.
     fn write_body(
         &mut self,
-        (id, body): (u32, &[u8]),
+        outgoing: &Outgoing<'_>,
         window: &mut i64,
         out: &mut Vec<u8>,
     ) -> usize {
+        let Outgoing { stream_id, rest, len: end } = *outgoing;
         let mut sent = 0;
-        while sent < body.len() {
+        while sent < end {
             let room = (*window).min(self.window).clamp(0, self.frame_len_max as i64) as usize;
-            let len = room.min(body.len() - sent);
+            let len = room.min(end - sent);
             if len == 0 {
                 break;
             }
-            let flags = if sent + len == body.len() { END_STREAM } else { 0 };
-            write_frame(Kind::Data, flags, id, &body[sent..sent + len], out);
+            let flags = if sent + len == rest.len() { END_STREAM } else { 0 };
+            write_frame(Kind::Data, flags, stream_id, &rest[sent..sent + len], out);
             sent += len;
             *window -= len as i64;
             self.window -= len as i64;
@@ -577,29 +647,46 @@ impl Peer {
     }
 }
 
-/// Appends a request, as [`Session::write`] reads it: its block of headers, and its body.
-pub(super) fn write_request(head: &[u8], body: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(&(head.len() as u32).to_be_bytes());
-    out.extend_from_slice(head);
-    out.extend_from_slice(body);
+/// A request, as [`Session::write`] reads it.
+pub(super) struct Request<'a> {
+    /// Its block of headers.
+    pub(super) head: &'a [u8],
+    pub(super) body: &'a [u8],
+    /// Bytes of each message of the body, where messages of the reply let them go one by one; 0 where the
+    /// body goes at once.
+    pub(super) message_len: usize,
 }
 
-fn split_request(request: &[u8]) -> (&[u8], &[u8]) {
-    let (len, rest) = request.split_at(4);
-    rest.split_at(word(len, 0).map_or(0, |len| len as usize).min(rest.len()))
+impl<'a> Request<'a> {
+    /// Appends it.
+    pub(super) fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&(self.head.len() as u32).to_be_bytes());
+        out.extend_from_slice(&(self.message_len as u32).to_be_bytes());
+        out.extend_from_slice(self.head);
+        out.extend_from_slice(self.body);
+    }
+
+    fn split(request: &'a [u8]) -> Self {
+        let (lens, rest) = request.split_at(8);
+        let [head_len, message_len] = [0, 4].map(|at| word(lens, at).map_or(0, |len| len as usize));
+        let (head, body) = rest.split_at(head_len.min(rest.len()));
+        Self { head, body, message_len }
+    }
 }
 
 /// The payload of HEADERS without padding and priority.
 fn unpadded(head: FrameHead, payload: &[u8]) -> Result<&[u8], Malformed> {
-    let (mut part, mut padding) = (payload, 0);
-    if head.has(PADDED) {
-        let (&len, rest) = part.split_first().ok_or(BAD_LENGTH)?;
-        (part, padding) = (rest, usize::from(len));
+    let part = without_padding(head, payload)?;
+    if head.has(PRIORITY) { part.get(5..).ok_or(BAD_LENGTH) } else { Ok(part) }
+}
+
+/// A payload without its padding.
+fn without_padding(head: FrameHead, payload: &[u8]) -> Result<&[u8], Malformed> {
+    if !head.has(PADDED) {
+        return Ok(payload);
     }
-    if head.has(PRIORITY) {
-        part = part.get(5..).ok_or(BAD_LENGTH)?;
-    }
-    let len = part.len().checked_sub(padding).ok_or(BAD_LENGTH)?;
+    let (&padding, part) = payload.split_first().ok_or(BAD_LENGTH)?;
+    let len = part.len().checked_sub(usize::from(padding)).ok_or(BAD_LENGTH)?;
     Ok(&part[..len])
 }
 

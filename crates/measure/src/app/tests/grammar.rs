@@ -49,6 +49,7 @@ fn applications_print_in_full() {
         ("grpc:a.B/C,base64=CgJoaQ==,header=A: b", "grpc:a.B/C,hex=0a026869,header=A: b".to_owned()),
         ("grpc:a.B/C,count=3", "grpc:a.B/C,count=3".to_owned()),
         ("grpc:a.B/C,count=1", "grpc:a.B/C".to_owned()),
+        ("grpc:a.B/C,turns=3,hex=0a", "grpc:a.B/C,hex=0a,turns=3".to_owned()),
         ("grpc:a.B/C,message=hi", "grpc:a.B/C,hex=6869".to_owned()),
         (
             "http:method=POST,path=/x,host=a:80,header=A: b,header=\"B: c,d\",body=\"{\\\"a\\\": 1}\"",
@@ -118,6 +119,9 @@ fn what_is_no_application_is_refused_with_its_reason() {
         ("grpc:a.B/C,message=@/etc/passwd", "where the command is given"),
         ("grpc:a.B/C,header=te: x", "not for the headers"),
         ("grpc:a.B/C,count=0", "above zero"),
+        ("grpc:a.B/C,turns=0", "above zero"),
+        ("grpc:a.B/C,turns=2,count=2", "count and turns"),
+        ("grpc:a.B/C,turns=2,turns=3", "turns"),
         ("grpc:a.B/C,message=hi,count=4M", "16 MiB at most together"),
         ("grpc:a.B/C,x=1", "has no option \"x\""),
     ];

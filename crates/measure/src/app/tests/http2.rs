@@ -347,6 +347,78 @@ fn streams_of_grpc_are_sent_and_taken_whole() {
     assert_eq!(client.take(&trailers), Ok(vec![ok(0)]));
 }
 
+/// Each message leaves when one of the reply has come whole, in whatever frames, and the last one ends
+/// the request.
+#[test]
+fn a_conversation_of_grpc_takes_turns() {
+    let mut client = Client::new("grpc:echo.Echo/Talk,hex=0a,turns=4", &[]);
+    client.ask();
+    let message = b"\0\0\0\0\x01\x0a".to_vec();
+    let next = |client: &mut Client, flags| {
+        assert_eq!(client.written(), [(DATA, flags, 1, message.clone())]);
+    };
+    client.out.drain(..9 + usize::from(client.out[2]));
+    next(&mut client, 0);
+    // The head lets nothing go, nor does a message that is not whole, or another stream's.
+    client.take(&frame(HEADERS, END_HEADERS, 1, b"\x88")).unwrap();
+    client.take(&frame(DATA, 0, 1, b"\0\0\0\0\x02o")).unwrap();
+    assert_eq!(client.written(), []);
+    client.take(&frame(DATA, 8, 1, b"\x03k\0\0\0")).unwrap();
+    next(&mut client, 0);
+    // Of two at once the second lets another go at once, as far as there is one.
+    client.take(&frame(DATA, 0, 1, &b"\0\0\0\0\0".repeat(2))).unwrap();
+    next_two(&mut client, &message);
+    client.take(&frame(DATA, 0, 1, b"\0\0\0\0\0")).unwrap();
+    assert_eq!(client.written(), []);
+    let trailers = frame(HEADERS, BOTH, 1, b"\x40\x0bgrpc-status\x010");
+    assert_eq!(client.take(&trailers), Ok(vec![ok(0)]));
+    assert!(client.take(&frame(DATA, 0, 3, b"\0")).is_err());
+}
+
+/// Two messages in one frame or in two, the last of which ends the request.
+fn next_two(client: &mut Client, message: &[u8]) {
+    let written = client.written();
+    let sent: Vec<u8> = written.iter().flat_map(|frame| frame.3.clone()).collect();
+    assert_eq!(sent, message.repeat(2));
+    assert_eq!(written.last().map(|frame| frame.1), Some(END_STREAM));
+}
+
+/// A server that has heard enough ends the call, and one that breaks off is told apart from it.
+#[test]
+fn a_conversation_may_end_before_its_last_turn() {
+    for (status, outcome) in [(b"0", OK), (b"8", Outcome::Error(ErrorKind::Busy))] {
+        let mut client = Client::new("grpc:echo.Echo/Talk,hex=0a,turns=3", &[]);
+        client.ask();
+        client.written();
+        let block = [&b"\x88\x00\x0bgrpc-status\x01"[..], status].concat();
+        let found = client.take(&frame(HEADERS, BOTH, 1, &block));
+        assert_eq!(found, Ok(vec![(0, outcome, After::Keep)]));
+        assert_eq!(client.written(), [(RESET, 0, 1, vec![0, 0, 0, 8])]);
+    }
+    let mut client = Client::new("grpc:echo.Echo/Talk,hex=0a,turns=3", &[]);
+    client.ask();
+    assert!(client.take(&frame(DATA, 8, 1, b"\x09short")).is_err(), "padding beyond the frame");
+}
+
+#[test]
+fn warm_conversations_do_not_allocate() {
+    let mut client = Client::new("grpc:echo.Echo/Talk,hex=0a,turns=3", &[]);
+    let mut talk = |number: u32| {
+        let stream = 2 * number + 1;
+        client.ask();
+        let [a, b, c, d] = stream.to_be_bytes();
+        let message = [0, 0, 5, DATA, 0, a, b, c, d, 0, 0, 0, 0, 0];
+        let end = [0, 0, 1, HEADERS, BOTH, a, b, c, d, 0x88];
+        for mut part in [&message[..], &message, &message, &end] {
+            while client.conversation.take(&mut part, &mut client.out).unwrap().is_some() {}
+        }
+        client.out.clear();
+    };
+    talk(0);
+    let counted = allocation_counter::measure(|| (1..100).for_each(&mut talk));
+    assert_eq!(counted.count_total, 0);
+}
+
 #[test]
 fn warm_streams_do_not_allocate() {
     let mut client = Client::new("http2:POST:/,body=hello", &[]);

@@ -128,9 +128,9 @@ pub struct XdpMetrics {
     pub kernel_unasked: u64,
     /// Peers whose way was looked up.
     pub lookups: u64,
-    /// Peers forgotten for others.
+    /// Peers evicted to make room for others.
     pub peers_evicted: u64,
-    /// Times that all ways were forgotten, for a route, an address or a link has changed.
+    /// Times that all ways were dropped because a route, an address or a link had changed.
     pub ways_flushed: u64,
     /// Packets dropped because their lengths contradict each other.
     pub malformed: u64,
