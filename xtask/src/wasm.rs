@@ -24,9 +24,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     build(&mut standard_library.cargo_build(&probe, &target_dir))?;
 
     let module: PathBuf =
-        [target_dir.as_path(), TRIPLE.as_ref(), "debug/wasm_probe.wasm".as_ref()]
-            .iter()
-            .collect();
+        [target_dir.as_path(), TRIPLE.as_ref(), "debug/wasm_probe.wasm".as_ref()].iter().collect();
     let bytes =
         std::fs::read(&module).with_context(|| format!("cannot read {}", module.display()))?;
     let imports = imports(&bytes)?;
