@@ -24,7 +24,6 @@ use tailcut_measure::statistics::arrival_fit::{ArrivalFit, Asked};
 use tailcut_measure::statistics::departures::{Departures, Gaps};
 use tailcut_net::clock::Clock;
 
-use super::causes;
 use super::clocks::Clocks;
 use super::host_load::CpuCounts;
 use super::job::{Agent, AgentEvent, ClientCounts, Job, LoadShare, Role, StampKind};
@@ -337,10 +336,12 @@ impl<'a> Coordinator<'a> {
         if !is_measured && let Some(text) = self.sessions.iter().find_map(lost_text) {
             bail!("{text}");
         }
-        let mut measured =
-            Measured { report, record, sessions: self.sessions, clocks: self.clocks };
-        causes::name_causes(&mut measured);
-        Ok(is_measured.then_some(measured))
+        Ok(is_measured.then_some(Measured {
+            report,
+            record,
+            sessions: self.sessions,
+            clocks: self.clocks,
+        }))
     }
 
     /// Gives all agents their jobs and waits until they can start; whether nobody has interrupted

@@ -20,7 +20,7 @@ use super::pattern::{Pattern, RateSchedule};
 use super::result::{Assertion, Environment, Host, MeasureResult, Point, SCHEMA, SearchResult};
 use super::samples::Samples;
 use super::view::View;
-use super::{assemble, engine};
+use super::{assemble, causes, engine};
 
 /// Makes the measurement, and says whether it can be relied on.
 ///
@@ -68,7 +68,9 @@ impl Runner<'_> {
         let Experiment { samples, keep, is_interrupted, settings, .. } = &mut *self.experiment;
         let samples = samples.as_mut();
         let watch = Watch { view: &mut *self.view, samples, keep: *keep, is_interrupted };
-        Coordinator::new(sessions, watch).run(settings.clone())
+        let mut measured = Coordinator::new(sessions, watch).run(settings.clone())?;
+        measured.iter_mut().for_each(causes::name_causes);
+        Ok(measured)
     }
 
     fn is_interrupted(&self) -> bool {
