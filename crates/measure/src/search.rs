@@ -36,6 +36,7 @@ impl Outcome {
                 Reason::AgentLost { .. }
                     | Reason::Misses { .. }
                     | Reason::HostBusy { .. }
+                    | Reason::PacketsDropped { .. }
                     | Reason::RateNotReached { .. }
                     | Reason::ArrivalsWrong { .. }
             )
@@ -220,6 +221,12 @@ mod tests {
         check(vec![drifting(), busy()], (0.9e6, 1.1e6), Outcome::Unjudged);
         check(vec![drifting()], (0.9e6, 1.1e6), Outcome::Missed);
         check(vec![drifting(), silent()], (0.9e6, 1.1e6), Outcome::Missed);
+        // By the host that loads: which of the two was at its end is not known.
+        let overloaded = || Reason::Overloaded { sent_per_s: 2e3, replied_per_s: 1e3 };
+        let dropped = || Reason::PacketsDropped { places: vec![("at interfaces", 9)] };
+        check(vec![overloaded()], (0.8e6, 0.9e6), Outcome::Missed);
+        check(vec![overloaded(), busy()], (1.1e6, 1.2e6), Outcome::Unjudged);
+        check(vec![overloaded(), dropped()], (1.1e6, 1.2e6), Outcome::Unjudged);
     }
 
     /// Of a p50 below 1 ms, whose interval has these ends.

@@ -204,7 +204,8 @@ impl Services {
         server.run(|request| self.handle(request, runtime))
     }
 
-    /// The same on worker threads.
+    /// The same on worker threads; handlers shorter than a hand-off also on this one and one more, unless the
+    /// configuration has [`InPlace::Never`](tailcut::InPlace::Never).
     ///
     /// # Errors
     ///

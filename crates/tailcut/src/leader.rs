@@ -16,8 +16,9 @@
 //! Why this is sound: the box is owned, and moves. No thread can touch what serves without having it, which
 //! the compiler checks; there is one box, so that one thread leads; and a request belongs to whoever took it out
 //! of the queue in the box, so that it runs once. The table's lock is held for a few instructions, by two
-//! threads alone, and never while a handler runs or a thread waits for the network. However one of the two
-//! threads ends, the other does too ([`Ending`]); with the box, the dispatcher ends and its workers.
+//! threads alone, and never while a handler runs or a thread waits for the network. When the leader ends, however
+//! it does, the deputy does too ([`Ending`]); with the box, the dispatcher ends and its workers. A deputy ends before
+//! its leader only by a panic, of which the code between its looks has none.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Scope;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use tailcut_net::affinity::Usage;
 use tailcut_net::clock::Clock;
-use tailcut_net::dispatch::{Dispatcher, LONG_NS, TIMED_EVERY};
+use tailcut_net::dispatch::{Dispatcher, LONG_NS};
 use tailcut_proto::node::Time;
 use tailcut_proto::scheduler::typed::TypeId;
 
@@ -53,8 +54,6 @@ struct Lead<'a> {
     crew: Dispatcher<Task>,
     /// There is a deputy, so that requests may run in place.
     has_deputy: bool,
-    /// Requests that ran in place.
-    runs: u64,
     /// What the leader had had of its core, [`SPENT_NS_MAX`] ago at most where it is used; `None` where it has
     /// slept since.
     spent: Option<Spent>,
@@ -116,7 +115,7 @@ impl<'a, R: Fn(&mut Task) + Sync> Leadership<'a, R> {
         server: &'a mut Server,
         crew: Dispatcher<Task>,
     ) -> Result<(), Error> {
-        let lead = Box::new(Lead { server, crew, has_deputy: false, runs: 0, spent: None });
+        let lead = Box::new(Lead { server, crew, has_deputy: false, spent: None });
         let deputy = std::thread::Builder::new().name("tailcut-deputy".to_owned());
         let deputy = deputy.spawn_scoped(scope, || self.take_part(None))?;
         let result = self.take_part(Some(lead));
@@ -168,15 +167,13 @@ impl<'a, R: Fn(&mut Task) + Sync> Leadership<'a, R> {
     fn run_in_place(
         &self,
         mut lead: Box<Lead<'a>>,
-        now: Time,
+        mut now: Time,
     ) -> Result<Box<Lead<'a>>, Option<TypeId>> {
         let go_at = Clock.now();
         let spent = lead.spent_by(go_at);
         while let Some((mut task, wait)) = lead.crew.next_in_place() {
             if task.as_ref().is_some_and(|job| job.is_wanted(now)) {
-                lead.runs += 1;
-                let began_at =
-                    lead.runs.is_multiple_of(u64::from(TIMED_EVERY)).then(|| Clock.now());
+                let began_at = lead.crew.times_next_in_place(wait.kind()).then(|| Clock.now());
                 self.put_down(lead);
                 (self.run)(&mut task);
                 let timed = began_at.map(|began_at| (began_at, Clock.now()));
@@ -188,7 +185,8 @@ impl<'a, R: Fn(&mut Task) + Sync> Leadership<'a, R> {
                 };
                 lead = back;
                 lead.note_run(wait.kind(), timed, spent);
-                if timed.is_some_and(|(_, ended_at)| ended_at >= go_at + GO_NS_MAX) {
+                now = timed.map_or(now, |(_, ended_at)| ended_at);
+                if now >= go_at + GO_NS_MAX {
                     lead.hand_over(now);
                 }
             }

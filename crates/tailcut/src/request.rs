@@ -3,7 +3,7 @@
 //! | a handler of | has | its answer |
 //! |---|---|---|
 //! | [`Server::run`](crate::Server::run) | a [`Request`] | goes to the endpoint at once |
-//! | [`Server::run_workers`](crate::Server::run_workers) | a [`Request`] | goes over the worker's ring |
+//! | [`Server::run_workers`](crate::Server::run_workers) | a [`Request`] | goes over the worker's ring; of one that ran in place, to the endpoint at once |
 //! | either, after [`Request::defer`] | a [`Responder`] | goes through the [`Outbox`] |
 //!
 //! Answers from elsewhere leave together: while they keep coming, the server's thread waits for more

@@ -185,7 +185,8 @@ impl Axis {
 
 impl Growth {
     fn is_log(self, low: f64, high: f64) -> bool {
-        let may_be = low > 0.0 && high > low;
+        // Closer ends would be the same tick.
+        let may_be = low > 0.0 && high > low * (1.0 + 2.0 * ROUNDING);
         may_be
             && match self {
                 Self::Auto => high / low >= LOG_FROM,

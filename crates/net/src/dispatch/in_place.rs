@@ -56,6 +56,8 @@ struct Kind {
     window: Window,
     /// Length of its last bar after a long job, nanoseconds; 0 before the first.
     barred_ns: u64,
+    /// Jobs that were about to run in place.
+    begun: u32,
 }
 
 /// What is done with jobs of a type.
@@ -128,7 +130,8 @@ impl<J> OwnJobs<J> {
 
 impl Rule {
     fn new(mode: InPlace) -> Self {
-        let kind = Kind { state: State::Learned, window: Window::default(), barred_ns: 0 };
+        let window = Window::default();
+        let kind = Kind { state: State::Learned, window, barred_ns: 0, begun: 0 };
         Self { mode, kinds: [kind; TYPES_MAX], counts: InPlaceCounts::default() }
     }
 
@@ -172,6 +175,14 @@ impl Rule {
             Some(false) => kind.enter(State::Barred { until: now.saturating_add(BAR_NS) }),
             None => {}
         }
+    }
+
+    /// Whether the owner is to time the job of a type that it runs next: one of [`TIMED_EVERY`] of each type.
+    #[inline]
+    pub(super) fn times_next(&mut self, kind: TypeId) -> bool {
+        let begun = &mut self.kinds[place(kind)].begun;
+        *begun = begun.wrapping_add(1);
+        begun.is_multiple_of(TIMED_EVERY)
     }
 
     /// The owner has run a job of a type, which took so long where that is known.
@@ -272,8 +283,8 @@ const LONG_MAX: u32 = 4;
 /// Jobs after which a type that is far from short is known to be.
 const LOOK_AT: u32 = 64;
 
-/// An owner times one job of so many: two readings of the clock are a tenth of what an echo costs.
-pub const TIMED_EVERY: u32 = 8;
+/// An owner times one job of so many of a type: two readings of the clock are a tenth of what an echo costs.
+const TIMED_EVERY: u32 = 8;
 
 /// Jobs that run in place between two looks at the network.
 const GO_JOBS_MAX: usize = 256;
@@ -388,6 +399,18 @@ mod tests {
             assert!((more.count() as u32) < most / TIMED_EVERY, "{service_ns}");
             assert_eq!(rule.counts.ended, 1);
             assert!(!rule.is_timed(ONE, 5 + BAR_NS - 1) && rule.is_timed(ONE, 5 + BAR_NS));
+        }
+    }
+
+    #[test]
+    fn of_types_that_take_turns_each_is_timed() {
+        for types in [2, 4, 8] {
+            let mut rule = rule();
+            let timed: Vec<u8> = (0..8 * u32::from(types))
+                .map(|number| (number % u32::from(types)) as u8)
+                .filter(|&kind| rule.times_next(TypeId(kind)))
+                .collect();
+            assert_eq!(timed, (0..types).collect::<Vec<u8>>());
         }
     }
 

@@ -48,7 +48,6 @@ pub use self::config::{
     Bound, Config, ConfigError, Delivery, InPlace, LONG_NS, QUEUE_LEN_MAX, WORKERS_MAX,
 };
 pub use self::hand_off::BOUND_MAX;
-pub use self::in_place::TIMED_EVERY;
 pub use self::levels::Levels;
 pub use self::metrics::{ByWorker, Counts, InPlaceCounts, Metrics, TypeMetrics};
 pub use self::worker::Worker;
@@ -371,8 +370,14 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.in_place.len() > 0
     }
 
-    /// The owner has run a job of a type, which took `service_ns`; `None` where it was not timed, as one of
-    /// [`TIMED_EVERY`] is, or others had the core meanwhile.
+    /// Whether the owner is to time the job of a type that it runs next, as it is one in eight of its type.
+    #[inline]
+    pub fn times_next_in_place(&mut self, kind: TypeId) -> bool {
+        self.in_place.rule.times_next(kind)
+    }
+
+    /// The owner has run a job of a type, which took `service_ns`; `None` where it was not timed, or others
+    /// had the core meanwhile.
     #[inline]
     pub fn note_in_place(&mut self, kind: TypeId, service_ns: Option<u64>) {
         let known = (self.hand_off.round_trip_ns(), self.now);

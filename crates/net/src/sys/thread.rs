@@ -46,21 +46,26 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
         .map(|_| ())
 }
 
-/// Whether the calling thread's scheduling class is none of the normal ones.
+/// Whether the calling thread's scheduling class is a real-time one.
 pub(crate) fn is_realtime() -> bool {
-    // SAFETY: the call takes no pointer; 0 is the calling thread.
-    let class = unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
-    !matches!(class, libc::SCHED_OTHER | libc::SCHED_BATCH | libc::SCHED_IDLE)
+    // SAFETY: the call takes no pointer; 0 is the calling thread. Not by the C library, whose musl has a stub.
+    let class = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    let class = class & !libc::c_long::from(libc::SCHED_RESET_ON_FORK);
+    [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE]
+        .map(libc::c_long::from)
+        .contains(&class)
 }
 
-/// The calling thread's time on a processor, nanoseconds, to the microsecond; and how often it has given
-/// its core up to wait for something.
+/// The calling thread's time on a processor, nanoseconds; and how often it has given its core up to wait
+/// for something.
 pub(crate) fn thread_usage() -> (u64, u64) {
+    let mut cpu = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer is good. What
+    // getrusage says of that time is as old as the last tick.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut cpu) };
     // SAFETY: all bits zero is a valid block of counts.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the place outlives the call. The call cannot fail: there is such a thread and the pointer is
-    // good.
+    // SAFETY: as above: there is such a thread.
     unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-    (ns(usage.ru_utime) + ns(usage.ru_stime), usage.ru_nvcsw as u64)
+    (cpu.tv_sec as u64 * 1_000_000_000 + cpu.tv_nsec as u64, usage.ru_nvcsw as u64)
 }

@@ -143,7 +143,13 @@ impl Client {
         let told_ns = u64::from(header.detail.get()).min(HELD_NS_MAX);
         // What a router expects is wrong while its servers stand still: then nobody knows better than that what
         // has lasted for so long goes on as long.
-        let waited_ns = now.saturating_sub(slot.recovery.first_sent_at).min(HELD_AGAIN_NS_MAX);
+        let waited_ns = match slot.recovery.first_sent_at {
+            0 => 0,
+            first_sent_at => now.saturating_sub(first_sent_at),
+        };
+        // While there is time for it, it asks at least twice more.
+        let left_ns = slot.deadline.saturating_sub(now);
+        let waited_ns = waited_ns.min(HELD_AGAIN_NS_MAX).min(left_ns / 4);
         let patience_ns = told_ns.max(waited_ns) + timeout_ns;
         // Its target is to show that it is still there, where the call may leave it.
         let is_free = shared.config.alternates.len() > 1;

@@ -171,6 +171,25 @@ fn a_call_that_is_held_for_long_asks_ever_less_often() {
     assert!((6..=14).contains(&asked), "{asked}");
 }
 
+/// What it was placed by, or its reply, may be lost.
+#[test]
+fn a_held_call_asks_twice_more_before_its_deadline() {
+    for held_after in [100 * MS, 400 * MS, 900 * MS] {
+        let mut client = Client::new();
+        client.call(false);
+        let call = client.sent()[0];
+        let deadline = client.now + 1_000 * MS;
+        client.now += held_after;
+        client.give(target(), &held_for(call, MS));
+        let mut asked = 0;
+        while client.now < deadline && asked < 2 {
+            client.wait();
+            asked += client.sent().iter().filter(|&&sent| sent == call).count();
+        }
+        assert_eq!(asked, 2, "held after {held_after}");
+    }
+}
+
 /// A server has the call, and nobody else may hold it.
 #[test]
 fn who_has_nothing_to_do_with_a_call_does_not_hold_it() {

@@ -15,10 +15,19 @@ use tailcut_net::clock::Clock;
 
 use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, server, serving};
 
+/// Requests that ask for something else than an echo.
+#[derive(Default)]
+struct Odd {
+    /// Those that have begun.
+    begun: AtomicU64,
+    /// Those of them that began in place.
+    in_place: AtomicU64,
+}
+
 /// A server whose requests run in place where they are short, as `client` sees it.
 fn in_place(
     transport: Transport,
-    odd_in_place: &AtomicU64,
+    odd: &Odd,
     client: impl FnOnce(&Client, &ServerHandle, &Sender<()>),
 ) {
     let mut server = server(transport);
@@ -27,9 +36,8 @@ fn in_place(
     let receiver = Mutex::new(receiver);
     std::thread::scope(|scope| {
         let config = DispatchConfig::new(2).in_place(InPlace::Below(50_000));
-        let thread = scope.spawn(|| {
-            server.run_workers(config, |request| moody(request, &receiver, odd_in_place))
-        });
+        let thread =
+            scope.spawn(|| server.run_workers(config, |request| moody(request, &receiver, odd)));
         // Dropped after the guard: a request that waits for a word ends by it, too.
         let sender = sender;
         let guard = OnDrop(Some(|| handle.stop()));
@@ -39,11 +47,12 @@ fn in_place(
     });
 }
 
-fn moody(request: Request<'_>, word: &Mutex<Receiver<()>>, odd_in_place: &AtomicU64) {
+fn moody(request: Request<'_>, word: &Mutex<Receiver<()>>, odd: &Odd) {
     let is_odd =
         matches!(request.bytes(), b"wait" | b"panic" | b"drop" | b"reject" | b"defer" | b"reply");
-    if !is_at_worker() && is_odd {
-        odd_in_place.fetch_add(1, Ordering::SeqCst);
+    if is_odd {
+        odd.begun.fetch_add(1, Ordering::SeqCst);
+        odd.in_place.fetch_add(u64::from(!is_at_worker()), Ordering::SeqCst);
     }
     let answered = match request.bytes() {
         b"wait" => {
@@ -96,11 +105,12 @@ fn echo(client: &Client, count: u32) {
 fn relieved<'a>(
     client: &'a Client,
     handle: &ServerHandle,
-    (odd_in_place, word): (&AtomicU64, &Sender<()>),
+    (odd, word): (&Odd, &Sender<()>),
 ) -> Pending<'a> {
     loop {
         warm_up(client, handle);
-        let before = odd_in_place.load(Ordering::SeqCst);
+        let [begun, in_place] =
+            [&odd.begun, &odd.in_place].map(|count| count.load(Ordering::SeqCst));
         // Amid others, which were to run in place behind it.
         let others: Vec<_> = (0..10).map(|_| client.enqueue(b"echo").unwrap()).collect();
         let call = client.enqueue(b"wait").unwrap();
@@ -109,23 +119,28 @@ fn relieved<'a>(
         for _ in 0..200 {
             echo(client, 1);
         }
-        if odd_in_place.load(Ordering::SeqCst) > before {
+        if odd.in_place.load(Ordering::SeqCst) > in_place {
             return call;
         }
-        // A worker had it.
-        word.send(()).unwrap();
-        assert_eq!(&call.wait().unwrap()[..], b"at last");
+        // A worker has it, or it was refused.
+        while odd.begun.load(Ordering::SeqCst) == begun && !call.is_done().unwrap() {}
+        if odd.begun.load(Ordering::SeqCst) > begun {
+            word.send(()).unwrap();
+            assert_eq!(&call.wait().unwrap()[..], b"at last");
+        } else {
+            assert!(call.wait().unwrap_err().is_refused());
+        }
     }
 }
 
 #[test]
 fn one_that_takes_long_after_thousands_that_did_not_holds_nobody_up() {
     for transport in [R2P2, HOMA] {
-        let odd_in_place = AtomicU64::new(0);
-        in_place(transport, &odd_in_place, |client, handle, word| {
+        let odd = Odd::default();
+        in_place(transport, &odd, |client, handle, word| {
             // Twice, so that either thread leads and is relieved.
             for _ in 0..2 {
-                let call = relieved(client, handle, (&odd_in_place, word));
+                let call = relieved(client, handle, (&odd, word));
                 // While nobody is the deputy the workers have all.
                 let before = counts(handle);
                 (0..10).for_each(|_| echo(client, 10));
@@ -248,9 +263,9 @@ fn a_server_of_the_real_time_class_runs_nothing_in_place() {
 
 #[test]
 fn a_stop_at_its_limit_says_that_one_on_a_relieved_thread_is_uncertain() {
-    let odd_in_place = AtomicU64::new(0);
-    in_place(R2P2, &odd_in_place, |client, handle, word| {
-        let call = relieved(client, handle, (&odd_in_place, word));
+    let odd = Odd::default();
+    in_place(R2P2, &odd, |client, handle, word| {
+        let call = relieved(client, handle, (&odd, word));
         handle.stop_within(std::time::Duration::ZERO);
         let error = call.wait().unwrap_err();
         assert!(
@@ -262,23 +277,34 @@ fn a_stop_at_its_limit_says_that_one_on_a_relieved_thread_is_uncertain() {
 
 #[test]
 fn whatever_a_handler_does_in_place_ends_its_own_request_alone() {
-    let odd_in_place = AtomicU64::new(0);
-    in_place(R2P2, &odd_in_place, |client, handle, _| {
+    let odd = Odd::default();
+    in_place(R2P2, &odd, |client, handle, _| {
         // Some calls may be a worker's: as many as it takes until one ran in place.
         let check = |request: &str, reply: Option<&str>| {
-            let (before, mut calls) = (odd_in_place.load(Ordering::SeqCst), 0);
-            while odd_in_place.load(Ordering::SeqCst) == before {
+            let counts = || [&odd.begun, &odd.in_place].map(|count| count.load(Ordering::SeqCst));
+            let before = counts();
+            while counts()[1] == before[1] {
                 warm_up(client, handle);
                 let others: Vec<_> = (0..20).map(|_| client.start(b"echo").unwrap()).collect();
+                let begun = counts()[0];
                 let result = client.call(request.as_bytes());
-                match reply {
-                    Some(reply) => assert_eq!(&result.unwrap()[..], reply.as_bytes()),
-                    None => assert!(result.unwrap_err().is_refused(), "{request}"),
+                let has_begun = counts()[0] > begun;
+                match (result, reply) {
+                    (Ok(found), Some(reply)) => assert_eq!(&found[..], reply.as_bytes()),
+                    (Err(error), None) => assert!(error.is_refused(), "{request}: {error}"),
+                    // Where others have the workers' cores for long their queue stands.
+                    (result, _) => {
+                        assert!(!has_begun && result.unwrap_err().is_refused(), "{request}");
+                    }
                 }
-                others.into_iter().for_each(|call| assert_eq!(&call.wait().unwrap()[..], b"echo"));
-                calls += 1;
+                for call in others {
+                    match call.wait() {
+                        Ok(reply) => assert_eq!(&reply[..], b"echo"),
+                        Err(error) => assert!(error.is_refused(), "{error}"),
+                    }
+                }
             }
-            calls
+            counts()[0] - before[0]
         };
         check("reply", Some("answer"));
         check("defer", Some("later"));
