@@ -181,15 +181,7 @@ mod tests {
         let objective: Objective = "p99<200us".parse().unwrap();
         let answer = |low_ns, high_ns| {
             let value_ns = f64::midpoint(low_ns, high_ns);
-            objective.judge(&Estimate {
-                p: 0.99,
-                value_ns,
-                low_ns,
-                high_ns,
-                confidence: 0.95,
-                samples: 1,
-                inflation: 1.0,
-            })
+            objective.judge(&Estimate::with_ends(0.99, value_ns, (low_ns, high_ns)))
         };
         assert_eq!(answer(150e3, 199e3), Answer::Met);
         assert_eq!(answer(150e3, 200e3), Answer::Undecided);

@@ -232,15 +232,7 @@ mod tests {
     /// Of a p50 below 1 ms, whose interval has these ends.
     fn check(reasons: Vec<Reason>, (low_ns, high_ns): (f64, f64), expected: Outcome) {
         let value_ns = f64::midpoint(low_ns, high_ns);
-        let interval = Estimate {
-            p: 0.5,
-            value_ns,
-            low_ns,
-            high_ns,
-            confidence: 0.95,
-            samples: 1_000,
-            inflation: 1.0,
-        };
+        let interval = Estimate::with_ends(0.5, value_ns, (low_ns, high_ns));
         let verdict = Verdict::from_reasons(reasons.clone());
         let objective: Objective = "p50<1ms".parse().unwrap();
         assert_eq!(Outcome::of(&verdict, Some(interval), &objective), expected, "{reasons:?}");

@@ -63,14 +63,6 @@ mod tests {
     }
 
     fn estimate(value_ns: f64, low_ns: f64, high_ns: f64) -> Estimate {
-        Estimate {
-            p: 0.99,
-            value_ns,
-            low_ns,
-            high_ns,
-            confidence: 0.95,
-            samples: 1_000,
-            inflation: 1.0,
-        }
+        Estimate::with_ends(0.99, value_ns, (low_ns, high_ns))
     }
 }

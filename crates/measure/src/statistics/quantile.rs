@@ -35,6 +35,12 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// One for tests, of 1,000 independent samples.
+    #[cfg(test)]
+    pub(crate) fn with_ends(p: f64, value_ns: f64, (low_ns, high_ns): (f64, f64)) -> Self {
+        Self { p, value_ns, low_ns, high_ns, confidence: 0.95, samples: 1_000, inflation: 1.0 }
+    }
+
     /// How many independent samples these are worth.
     pub fn effective(&self) -> f64 {
         self.samples as f64 / self.inflation

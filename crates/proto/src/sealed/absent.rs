@@ -1,6 +1,10 @@
 //! Sealed R2P2 on a machine that ring does not know: there is no seal, and no way to make one.
 
+mod limits;
+
 use std::net::SocketAddr;
+
+pub use self::limits::{RouterLimits, SealVerdict};
 
 use crate::node::Time;
 
@@ -30,27 +34,6 @@ pub enum EndpointSeal {}
 /// The seal of a router; there is none here.
 #[derive(Debug)]
 pub enum RouterSeal {}
-
-/// What may become of a packet that a router has opened; there is none here.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SealVerdict {
-    /// It is acted upon.
-    #[default]
-    Fit,
-    /// It names no receiver.
-    Unnamed,
-    /// Whether it has been placed before is not known.
-    Forgotten,
-}
-
-/// What bounds a router's seal.
-#[derive(Clone, Copy, Debug)]
-pub struct RouterLimits {
-    /// Clients whose keys it keeps.
-    pub clients_max: usize,
-    /// Longest that a call lasts, ns.
-    pub lifetime_ns_max: u64,
-}
 
 /// The client of a number that a seal has told.
 pub(crate) fn client_of(sender: u32) -> u32 {

@@ -28,6 +28,7 @@ mod client;
 mod endpoint;
 mod keys;
 mod known;
+mod limits;
 mod names;
 mod neighbours;
 mod packet;
@@ -44,9 +45,10 @@ pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
     CLIENT_MAX, CLOCK_TOLERANCE_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
 };
+pub use self::limits::{RouterLimits, SealVerdict};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
-pub use self::router::{RouterLimits, RouterSeal, SealVerdict};
+pub use self::router::RouterSeal;
 pub use self::text::KeysError;
 pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 

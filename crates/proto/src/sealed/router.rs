@@ -20,6 +20,7 @@ use zerocopy::FromBytes;
 
 use super::keys::{HopKey, Keys, Master, Role, Sealing, WallClock};
 use super::known::{ByClient, Known};
+use super::limits::{RouterLimits, SealVerdict};
 use super::names::{Names, OwnName};
 use super::neighbours::{Heard, Routers, Servers};
 use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
@@ -78,27 +79,6 @@ struct Arrival {
     verdict: SealVerdict,
     /// How long ago it was sent by its client's clock, ms.
     age_ms: u64,
-}
-
-/// What may become of a packet that a router has opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SealVerdict {
-    /// It is acted upon.
-    #[default]
-    Fit,
-    /// It names no receiver.
-    Unnamed,
-    /// Whether it has been placed before is not known.
-    Forgotten,
-}
-
-/// What bounds a router's seal.
-#[derive(Clone, Copy, Debug)]
-pub struct RouterLimits {
-    /// Clients whose keys it keeps.
-    pub clients_max: usize,
-    /// Longest that a call lasts, ns.
-    pub lifetime_ns_max: u64,
 }
 
 impl RouterSeal {

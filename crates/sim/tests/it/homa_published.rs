@@ -5,7 +5,7 @@
 //! directory.
 //!
 //! Medians are held to 5 %, the p99 of W3 to 5 % and that of W4 to 12 %. Left out are buckets that
-//! a cutoff of the priorities cuts in two. The published runs took 3.75 s; in the 150 ms of W3 and
+//! a cutoff of the priorities cuts in two. The published runs took 3.75 s; in the 300 ms of W3 and
 //! 200 ms of W4 here the links reach 0.77 of their 0.8.
 
 use std::collections::BTreeMap;

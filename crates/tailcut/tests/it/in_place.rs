@@ -239,8 +239,8 @@ fn a_server_of_the_real_time_class_runs_nothing_in_place() {
         let thread = scope.spawn(|| {
             let config = DispatchConfig { spin_ns_max: 0, ..DispatchConfig::new(2) };
             let config = config.in_place(InPlace::Below(50_000));
-            // Without the capability there is nothing to see.
             if affinity::set_fifo(1).is_err() {
+                println!("SKIPPED: the real-time class needs CAP_SYS_NICE");
                 return Ok(());
             }
             server.run_workers(config, |request| {

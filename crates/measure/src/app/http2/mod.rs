@@ -352,10 +352,13 @@ impl Http2 {
         let part = without_padding(head, payload)?;
         let number = number(head.stream_id);
         let mut unsent = self.unsent.iter_mut();
-        let unsent = unsent.find(|unsent| Some(unsent.number) == number);
-        if let Some(turns) = unsent.and_then(|unsent| unsent.turns.as_mut()) {
+        if let Some(unsent) = unsent.find(|unsent| Some(unsent.number) == number)
+            && let Some(turns) = &mut unsent.turns
+        {
             turns.take(part);
-            self.send_on(out);
+            if self.peer.write_rest(unsent, out) {
+                self.drop_unsent(|unsent| Some(unsent.number) == number);
+            }
         }
         Ok(())
     }
@@ -586,12 +589,7 @@ impl Http2 {
     /// Sends what is let go and there is a window for.
     fn send_on(&mut self, out: &mut Vec<u8>) {
         for unsent in &mut self.unsent {
-            let rest = &unsent.body[unsent.sent..];
-            let len = unsent.turns.map_or(rest.len(), |turns| turns.allowed().min(rest.len()));
-            let outgoing = Outgoing { stream_id: stream_id(unsent.number), rest, len };
-            let sent = self.peer.write_body(&outgoing, &mut unsent.window, out);
-            unsent.sent += sent;
-            unsent.turns.iter_mut().for_each(|turns| turns.note_sent(sent));
+            self.peer.write_rest(unsent, out);
         }
         self.drop_unsent(|unsent| unsent.sent == unsent.body.len());
     }
@@ -622,6 +620,17 @@ impl Http2 {
 }
 
 impl Peer {
+    /// Appends what is let go of a rest and there is a window for; whether that was all of it.
+    fn write_rest(&mut self, unsent: &mut Unsent, out: &mut Vec<u8>) -> bool {
+        let rest = &unsent.body[unsent.sent..];
+        let len = unsent.turns.map_or(rest.len(), |turns| turns.allowed().min(rest.len()));
+        let outgoing = Outgoing { stream_id: stream_id(unsent.number), rest, len };
+        let sent = self.write_body(&outgoing, &mut unsent.window, out);
+        unsent.sent += sent;
+        unsent.turns.iter_mut().for_each(|turns| turns.note_sent(sent));
+        unsent.sent == unsent.body.len()
+    }
+
     /// Appends as much of a body as there is a window for, and returns how much.
     fn write_body(
         &mut self,
