@@ -3,6 +3,8 @@
 //! Long messages have buffers of their own: a fresh page costs the kernel a fault, which takes as
 //! long as copying ten of them, so that no short message keeps what a long one can use again.
 
+use crate::message::room::FIRST_ROOM;
+
 /// Buffers given back, to be used again.
 #[derive(Debug)]
 pub(crate) struct Buffers {
@@ -30,16 +32,32 @@ impl Buffers {
         buffer
     }
 
-    /// A buffer for a message of `len` bytes: one that was as long before, where there is one.
+    /// A buffer for a message of `len` bytes: if it is a long one, one that was as long before, where
+    /// there is one, for growing a shorter one would copy all of it.
     #[inline]
     pub(crate) fn take_for(&mut self, len: usize) -> Vec<u8> {
-        if len < LONG_LEN || self.long.is_empty() { self.take() } else { self.take_long(len) }
+        if len < LONG_LEN { self.take() } else { self.take_long(len) }
+    }
+
+    /// A buffer for a message of `len` bytes that come in several packets: one that holds all of it, where
+    /// there is one, and else one that has room for what its first credit lets come.
+    pub(crate) fn take_to_fill(&mut self, len: usize) -> Vec<u8> {
+        let buffer = self.take_for(len);
+        let room = len.min(FIRST_ROOM);
+        if buffer.capacity() >= room {
+            return buffer;
+        }
+        self.give(buffer);
+        Vec::with_capacity(room)
     }
 
     #[cold]
     fn take_long(&mut self, len: usize) -> Vec<u8> {
         let fitting = self.long.partition_point(|buffer| buffer.capacity() < len);
-        let buffer = self.long.remove(fitting.min(self.long.len() - 1));
+        if fitting == self.long.len() {
+            return Vec::new();
+        }
+        let buffer = self.long.remove(fitting);
         self.held_bytes -= buffer.capacity();
         buffer
     }
@@ -48,23 +66,39 @@ impl Buffers {
     /// and again.
     #[inline]
     pub(crate) fn take_any(&mut self) -> Vec<u8> {
-        self.take_for(LONG_LEN)
+        if self.long.is_empty() { self.take() } else { self.take_long(LONG_LEN) }
     }
 
     #[inline]
     pub(crate) fn give(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
+        if capacity >= LONG_LEN {
+            return self.give_long(buffer);
+        }
         if capacity == 0 || self.held_bytes + capacity > self.held_bytes_max {
             return;
         }
         buffer.clear();
         self.held_bytes += capacity;
-        if capacity < LONG_LEN { self.short.push(buffer) } else { self.give_long(buffer) }
+        self.short.push(buffer);
     }
 
+    /// A long buffer takes the place of a shorter one where there is no room for both: messages that
+    /// have become longer find buffers again.
     #[cold]
-    fn give_long(&mut self, buffer: Vec<u8>) {
-        let place = self.long.partition_point(|other| other.capacity() < buffer.capacity());
+    fn give_long(&mut self, mut buffer: Vec<u8>) {
+        let capacity = buffer.capacity();
+        if self.held_bytes + capacity > self.held_bytes_max
+            && self.long.first().is_some_and(|shortest| shortest.capacity() < capacity)
+        {
+            self.held_bytes -= self.long.remove(0).capacity();
+        }
+        if self.held_bytes + capacity > self.held_bytes_max {
+            return;
+        }
+        buffer.clear();
+        self.held_bytes += capacity;
+        let place = self.long.partition_point(|other| other.capacity() < capacity);
         self.long.insert(place, buffer);
     }
 
@@ -106,14 +140,39 @@ mod tests {
     }
 
     #[test]
-    fn a_message_gets_the_least_buffer_that_holds_it_or_the_longest() {
+    fn a_message_gets_the_least_buffer_that_holds_it_or_none() {
         let mut buffers = Buffers::new(1 << 30);
         for len in [1 << 20, 1 << 10, 4 << 20, 1 << 17] {
             buffers.give(Vec::with_capacity(len));
         }
         let lens = [100, 200_000, 8 << 20, 100].map(|len| buffers.take_for(len).capacity());
-        assert_eq!(lens, [1 << 10, 1 << 20, 4 << 20, 0]);
-        assert_eq!((buffers.take_for(1 << 20).capacity(), buffers.held_bytes), (1 << 17, 0));
+        assert_eq!(lens, [1 << 10, 1 << 20, 0, 0]);
+        assert_eq!(buffers.take_for(1 << 20).capacity(), 4 << 20);
+        assert_eq!((buffers.take_for(1 << 17).capacity(), buffers.held_bytes), (1 << 17, 0));
+    }
+
+    #[test]
+    fn a_message_of_several_packets_begins_with_room_for_its_credit() {
+        let mut buffers = Buffers::new(1 << 30);
+        buffers.give(Vec::with_capacity(1 << 10));
+        assert_eq!(buffers.take_to_fill(20_000).capacity(), 20_000);
+        assert_eq!(buffers.take_to_fill(500).capacity(), 1 << 10);
+        assert_eq!(buffers.take_to_fill(8 << 20).capacity(), FIRST_ROOM);
+        buffers.give(Vec::with_capacity(8 << 20));
+        assert_eq!(buffers.take_to_fill(8 << 20).capacity(), 8 << 20);
+    }
+
+    #[test]
+    fn a_longer_buffer_takes_the_place_of_a_shorter_one() {
+        let mut buffers = Buffers::new(1 << 20);
+        let held = |buffers: &Buffers| buffers.long.iter().map(Vec::capacity).collect::<Vec<_>>();
+        (0..2).for_each(|_| buffers.give(Vec::with_capacity(1 << 19)));
+        buffers.give(Vec::with_capacity(1 << 18));
+        assert_eq!(held(&buffers), [1 << 19, 1 << 19], "full, and it is no longer than they");
+        buffers.give(Vec::with_capacity(1 << 20));
+        assert_eq!(held(&buffers), [1 << 19], "one leaves at a time");
+        buffers.give(Vec::with_capacity(1 << 20));
+        assert_eq!((held(&buffers), buffers.held_bytes), (vec![1 << 20], 1 << 20));
     }
 
     #[test]

@@ -21,7 +21,7 @@
 //! | [`conformance`] | nothing: traces of decisions, which every data plane replays |
 //! | [`reply_filter`] | the filter of a router in the path of replies |
 //! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
-//! | `work` | steps of work, counted in the fuzz targets |
+//! | [`work`] | steps of work, counted in fuzz targets and fault runs |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never
 //! makes it allocate in proportion to what the input claims.
@@ -53,7 +53,4 @@ pub mod sealed;
 #[path = "sealed/absent.rs"]
 pub mod sealed;
 pub mod stream;
-#[cfg(feature = "count-work")]
 pub mod work;
-#[cfg(not(feature = "count-work"))]
-mod work;

@@ -1,12 +1,23 @@
-//! Steps of work: what a packet costs, counted for the fuzz targets that hold it to a bound.
+//! Steps of work: what a packet costs beyond what every packet costs, counted for the fuzz targets
+//! and the fault runs that hold it to a bound.
 //!
-//! A step is one turn of a loop whose length a peer has a say in: some nanoseconds. Without the
-//! feature `count-work` nothing is counted, and a call is nothing.
+//! A step is some 8 ns: one turn of a loop whose length a peer has a say in, or so many of them as the
+//! turn takes, or [`COPIED_IN_STEP`] bytes that are copied. It is counted where debug assertions are on, and with
+//! the feature `count-work`; else a call is nothing.
 
-#[cfg(feature = "count-work")]
+#[cfg(any(feature = "count-work", debug_assertions))]
 use std::cell::Cell;
 
-#[cfg(feature = "count-work")]
+/// Most steps that a packet may take, whatever it says: about 2 us.
+pub const STEPS_MAX: u64 = 256;
+
+/// Bytes that are copied in a step.
+const COPIED_IN_STEP: usize = 128;
+
+/// Bytes that are cleared in a step.
+const CLEARED_IN_STEP: usize = 512;
+
+#[cfg(any(feature = "count-work", debug_assertions))]
 thread_local! {
     /// Steps of this thread since [`take`].
     static STEPS: Cell<u64> = const { Cell::new(0) };
@@ -14,14 +25,30 @@ thread_local! {
 
 /// Takes note of `count` steps.
 #[inline(always)]
-#[cfg_attr(not(feature = "count-work"), allow(unused_variables, reason = "it is not counted"))]
 pub(crate) fn step(count: usize) {
-    #[cfg(feature = "count-work")]
+    #[cfg(any(feature = "count-work", debug_assertions))]
     STEPS.with(|steps| steps.set(steps.get() + count as u64));
+    #[cfg(not(any(feature = "count-work", debug_assertions)))]
+    let _ = count;
 }
 
-/// Steps of this thread since the last call.
-#[cfg(feature = "count-work")]
+/// Takes note of so many bytes that are copied.
+#[inline(always)]
+pub(crate) fn copy(bytes: usize) {
+    step(bytes / COPIED_IN_STEP);
+}
+
+/// Takes note of so many bytes that are cleared.
+#[inline(always)]
+pub(crate) fn clear(bytes: usize) {
+    step(bytes / CLEARED_IN_STEP);
+}
+
+/// Steps of this thread since the last call; 0 where they are not counted.
 pub fn take() -> u64 {
-    STEPS.with(Cell::take)
+    #[cfg(any(feature = "count-work", debug_assertions))]
+    let steps = STEPS.with(Cell::take);
+    #[cfg(not(any(feature = "count-work", debug_assertions)))]
+    let steps = 0;
+    steps
 }

@@ -34,7 +34,7 @@ pub(super) struct Acks {
 struct Range {
     /// The first id.
     first: u64,
-    /// How many, 1 to [`RANGE_LEN_MAX`].
+    /// How many, 1 to [`ACKED_MAX`].
     count: u16,
     /// The server's.
     server_port: u16,
@@ -110,14 +110,18 @@ impl Acks {
         self.pop(false)
     }
 
-    /// Takes as many as go with `named`, which an ACK packet has in its header.
+    /// Takes as many as go with `named`, which an ACK packet has in its header: at most [`ACKED_MAX`]
+    /// calls.
     pub(super) fn take(&mut self, named: ClientId, knows_ranges: bool) -> ([Ack; ACKS_MAX], usize) {
         self.leave(named.0);
         let mut acks = [Ack::default(); ACKS_MAX];
         let mut count = 0;
+        let mut left = ACKED_MAX;
         while count < ACKS_MAX
+            && self.ranges.front().is_some_and(|range| !knows_ranges || range.count <= left)
             && let Some(ack) = self.pop(knows_ranges)
         {
+            left -= ack.range_count().unwrap_or(1);
             acks[count] = ack;
             count += 1;
         }
@@ -127,7 +131,7 @@ impl Acks {
 
     fn join(&mut self, id: u64, server_port: u16) {
         let at = self.ranges.partition_point(|range| range.first <= id);
-        let takes = |range: &Range| range.count < RANGE_LEN_MAX && range.server_port == server_port;
+        let takes = |range: &Range| range.count < ACKED_MAX && range.server_port == server_port;
         let before = at.checked_sub(1);
         if let Some(place) = before
             && self.ranges[place].last() + 2 == id
@@ -153,7 +157,7 @@ impl Acks {
         if let Some(&next) = self.ranges.get(place + 1)
             && range.last() + 2 == next.first
             && range.server_port == next.server_port
-            && range.count + next.count <= RANGE_LEN_MAX
+            && range.count + next.count <= ACKED_MAX
         {
             self.ranges[place].count += next.count;
             self.ranges.remove(place + 1);
@@ -195,8 +199,8 @@ impl Range {
     }
 }
 
-/// Most RPCs in a range, so that a packet makes bounded work.
-pub(super) const RANGE_LEN_MAX: u16 = 64;
+/// Most RPCs that a packet acknowledges in ranges, so that it makes bounded work: about 1 us where none is in a cache.
+pub(super) const ACKED_MAX: u16 = 16;
 
 /// Ranges that a client keeps to itself at most: those of several GSO batches of replies, so that
 /// under load each goes with a request and none needs a packet of its own.
@@ -221,21 +225,21 @@ mod tests {
 
     #[test]
     fn consecutive_ids_are_one_range_in_any_order() {
-        assert_eq!(ranges((1..=50).map(|step| 2 * step)), [(2, 50)]);
-        assert_eq!(ranges((1..=50).rev().map(|step| 2 * step)), [(2, 50)]);
-        assert_eq!(ranges((0..50).map(|step| 2 * (step * 7 % 50 + 1))), [(2, 50)]);
+        assert_eq!(ranges((1..=15).map(|step| 2 * step)), [(2, 15)]);
+        assert_eq!(ranges((1..=15).rev().map(|step| 2 * step)), [(2, 15)]);
+        assert_eq!(ranges((0..15).map(|step| 2 * (step * 7 % 15 + 1))), [(2, 15)]);
         assert_eq!(ranges([2, 6, 10, 8]), [(2, 1), (6, 3)]);
-        assert_eq!(ranges((1..=65).map(|step| 2 * step)), [(2, 64), (130, 1)], "64 at most");
+        assert_eq!(ranges((1..=17).map(|step| 2 * step)), [(2, 16), (34, 1)], "16 at most");
     }
 
     #[test]
     fn a_peer_that_knows_ranges_is_told_the_oldest_and_another_one_id() {
         let mut acks = Acks::default();
-        (1..=40).for_each(|step| {
+        (1..=16).for_each(|step| {
             acks.push(ClientId(2 * step), 9, 10);
         });
         assert_eq!(acks.pop(false), Some(Ack::new(2, 9)));
-        assert_eq!(acks.pop(true), Some(Ack::range(80, 39)));
+        assert_eq!(acks.pop(true), Some(Ack::range(32, 15)));
         assert_eq!((acks.pop(true), acks.is_empty()), (None, true));
     }
 
@@ -268,6 +272,24 @@ mod tests {
         let (taken, count) = acks.take(ClientId(6), true);
         assert_eq!(taken[..count], [Ack::range(4, 2), Ack::range(10, 2)]);
         assert!(acks.is_empty());
+    }
+
+    #[test]
+    fn a_packet_acknowledges_no_more_calls_than_its_receiver_does_at_once() {
+        let counts = |acks: &mut Acks| -> Vec<u16> {
+            let (taken, count) = acks.take(ClientId(1000), true);
+            taken[..count].iter().map(|ack| ack.range_count().unwrap_or(1)).collect()
+        };
+        let mut acks = Acks::default();
+        (1..40).filter(|step| step % 10 != 0).for_each(|step| {
+            acks.push(ClientId(2 * step), 9, 10);
+        });
+        let taken = [(); 5].map(|()| counts(&mut acks));
+        assert_eq!(taken, [vec![9], vec![9], vec![9], vec![9], vec![]]);
+        (1..20).filter(|step| step % 4 != 0).for_each(|step| {
+            acks.push(ClientId(2 * step), 9, 10);
+        });
+        assert_eq!(counts(&mut acks), [3; 5], "as many ranges as a packet has room for");
     }
 
     #[test]

@@ -193,9 +193,7 @@ impl Endpoint {
             ClientId(origin.common.sender_id.get()),
             origin.common.dport.get(),
         );
-        for &ack in acks {
-            self.acknowledge_all(origin, ack);
-        }
+        self.acknowledge_all(origin, acks);
     }
 
     /// Tells the peer of an RPC our cutoffs.

@@ -21,6 +21,7 @@ use crate::node::Time;
 use crate::order::heap::Places;
 use crate::peer::holdings::Spare;
 use crate::peer::table::PeerId;
+use crate::work;
 
 /// Peers that want grants.
 #[derive(Debug, Default)]
@@ -358,6 +359,7 @@ impl Endpoint {
     }
 
     fn grant(&mut self, now: Time, index: SlotId, (more, priority): (u32, u8)) {
+        work::step(GRANT_STEPS);
         let framing = self.config.framing;
         let slot = &mut self.slots[index];
         let was_idle = slot.inc.message.expected() == 0;
@@ -397,6 +399,9 @@ fn level(rank: usize, active: usize, levels: u8) -> u8 {
 }
 
 const ABSENT: u64 = u64::MAX;
+
+/// Steps that a grant counts for.
+const GRANT_STEPS: usize = 8;
 
 /// Most messages that may have grants at once: more than any network has levels.
 pub(super) const OVERCOMMIT_MAX: usize = 16;

@@ -30,18 +30,12 @@ pub(super) struct Incoming {
 }
 
 impl Incoming {
-    /// Begins a message of `len` bytes into `payload`, an empty buffer, of which `unscheduled` need
+    /// Begins a message of `len` bytes into an empty buffer, of which `unscheduled` need
     /// no grant.
-    pub(super) fn begin(
-        &mut self,
-        payload: Vec<u8>,
-        len: u32,
-        unscheduled: u32,
-        framing: &Framing,
-    ) {
-        self.message.begin(payload, len, unscheduled, RANGES_MAX);
+    pub(super) fn begin(&mut self, buffer: Vec<u8>, len: u32, unscheduled: u32, framing: &Framing) {
+        self.message.begin(len, unscheduled, RANGES_MAX);
+        self.message.store_in(buffer, len.min(framing.content_len_max) as usize);
         self.unscheduled = self.message.granted();
-        self.make_room(framing);
         self.in_flight = self.unscheduled
             + self.unscheduled.div_ceil(framing.unscheduled_len) * framing.unscheduled_overhead;
         self.priority = 0;
@@ -86,13 +80,7 @@ impl Incoming {
     pub(super) fn grant(&mut self, more: u32, framing: &Framing) -> u32 {
         let more = self.message.grant(self.message.granted() + more.min(self.message.ungranted()));
         self.in_flight += more + more.div_ceil(framing.scheduled_len) * framing.scheduled_overhead;
-        self.make_room(framing);
         more
-    }
-
-    /// Makes room for what is granted, as far as it is stored.
-    fn make_room(&mut self, framing: &Framing) {
-        self.message.make_room(self.message.granted().min(framing.content_len_max) as usize);
     }
 
     /// Ends the message and hands over what is stored of it.

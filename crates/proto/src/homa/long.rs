@@ -24,6 +24,7 @@ use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::peer::table::PeerId;
 use crate::rpc::Failure;
+use crate::work;
 
 impl Endpoint {
     /// Sends a long request: the first part by the RPC in `first`, the others by RPCs of their own.
@@ -114,8 +115,10 @@ impl Endpoint {
             return self.fail(first, Failure::ReplyTooLarge);
         }
         if reply.len() < end {
+            work::clear(end - reply.len());
             reply.resize(end, 0);
         }
+        work::copy(part.len());
         reply[offset..end].copy_from_slice(part);
         *missing -= 1;
         if *missing == 0 {
@@ -175,6 +178,7 @@ impl Endpoint {
         parts.sort_unstable_by_key(|part| part.0);
         let mut payload = self.buffers.take_for(total_len as usize);
         payload.reserve_exact(total_len as usize);
+        work::copy(total_len as usize);
         for (_, _, message) in &mut parts {
             payload.extend_from_slice(&message[PartHeader::LEN..]);
         }

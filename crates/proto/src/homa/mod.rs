@@ -335,6 +335,7 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         let (is_client, id) = (slot.is_client(), slot.id);
         let (request, reply) = (slot.out.end(), slot.inc.end());
+        self.buffers.give(slot.inc.message.take_spare());
         self.buffers.give(request);
         self.buffers.give(reply);
         self.end_partial(index);

@@ -15,10 +15,11 @@ impl Endpoint {
         let birth = self.next_birth();
         let longest = u32::try_from(self.config.message_len_max).unwrap_or(u32::MAX);
         let len = header.message_length.get().min(longest);
-        let payload = self.buffers.take_for(len as usize);
+        let stored = len.min(self.config.framing.content_len_max);
+        let buffer = self.buffers.take_to_fill(stored as usize);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
         let slot = &mut self.slots[index];
-        slot.inc.begin(payload, len, unscheduled, &self.config.framing);
+        slot.inc.begin(buffer, len, unscheduled, &self.config.framing);
         slot.inc.birth = birth;
         slot.inc.levels = 1 << self.advice.cutoffs.level(len);
         let (peer, expected) = (slot.peer, slot.inc.message.expected());
@@ -60,6 +61,7 @@ impl Endpoint {
         match arrival {
             Arrival::Refused => self.metrics.protocol_violation += 1,
             Arrival::Duplicate => self.metrics.duplicates += 1,
+            Arrival::TooFar => self.metrics.too_far += 1,
             Arrival::New | Arrival::Complete => {
                 slot.timing.progress_at = now;
                 let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
@@ -97,7 +99,9 @@ impl Endpoint {
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
-        let mut payload = self.slots[index].inc.end();
+        let inc = &mut self.slots[index].inc;
+        let mut payload = inc.end();
+        self.buffers.give(inc.message.take_spare());
         if flags.has(DataFlags::EMPTY) {
             payload.clear();
         }

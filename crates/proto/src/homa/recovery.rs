@@ -23,6 +23,7 @@ use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
 use crate::rtt::Bounds;
+use crate::work;
 
 impl Endpoint {
     /// Has the timer of an RPC look at it by the time that something is due.
@@ -99,6 +100,7 @@ impl Endpoint {
             let tail = tail.map(|(from, len)| (from, len.min(tail_len_max)));
             slot.inc.tails_asked += u32::from(tail.is_some());
             for (place, range) in ranges.iter_mut().zip(slot.inc.message.gaps().chain(tail)) {
+                work::step(1);
                 *place = range;
                 count += 1;
             }

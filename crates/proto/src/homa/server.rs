@@ -16,7 +16,7 @@ use tailcut_wire::homa::{
 };
 use tailcut_wire::r2p2::DropReason;
 
-use super::acks::RANGE_LEN_MAX;
+use super::acks::ACKED_MAX;
 use super::ids::ClientId;
 use super::peers::Echo;
 use super::slot::{Partial, Slot};
@@ -28,6 +28,7 @@ use crate::peer::once::Memory;
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
 use crate::rpc::{AnswerError, Event, RequestId};
+use crate::work;
 
 impl Endpoint {
     /// DATA of a request.
@@ -40,7 +41,7 @@ impl Endpoint {
     ) {
         let ack = header.ack;
         if ack.client_id.get() != 0 {
-            self.acknowledge_all(origin, ack);
+            self.acknowledge_all(origin, &[ack]);
         }
         match self.find(origin) {
             Found::Nothing => {}
@@ -137,17 +138,24 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The client has the replies that `ack` names, or wants none.
-    pub(super) fn acknowledge_all(&mut self, origin: &Origin, ack: Ack) {
+    /// The client has the replies that these name, or wants none. Of ranges, what is more than a packet
+    /// may name is left: it is asked for.
+    pub(super) fn acknowledge_all(&mut self, origin: &Origin, acks: &[Ack]) {
+        let mut left = ACKED_MAX;
+        for &ack in acks {
+            self.acknowledge_range(origin, ack, &mut left);
+        }
+    }
+
+    fn acknowledge_range(&mut self, origin: &Origin, ack: Ack, left: &mut u16) {
         let last = ack.client_id.get() & !1;
         let Some(count) = ack.range_count() else {
             return self.acknowledge(origin, ClientId(last), ack.server_port.get());
         };
-        if count > RANGE_LEN_MAX {
-            self.metrics.protocol_violation += 1;
-            return;
-        }
-        for place in 0..u64::from(count) {
+        let taken = count.min(*left);
+        self.metrics.protocol_violation += u64::from(taken < count);
+        *left -= taken;
+        for place in 0..u64::from(taken) {
             let id = ClientId(last.saturating_sub(2 * place));
             self.acknowledge(origin, id, origin.common.dport.get());
         }
@@ -161,6 +169,7 @@ impl Endpoint {
         let Some(&index) = self.live.get(&(peer, id.0 | 1)) else {
             return;
         };
+        work::step(RELEASE_STEPS);
         let slot = &self.slots[index];
         if id.0 & 1 != 0
             || slot.ports.source != server_port
@@ -527,6 +536,9 @@ fn is_fetch(header: &DataHeader) -> bool {
 
 /// Longest that a client takes to send its request again: several of the module's ticks.
 const ANSWER_NS_MAX: u64 = 100_000_000;
+
+/// Steps that the end of a request counts for.
+const RELEASE_STEPS: usize = 8;
 
 /// True if a packet may have been sent first, and so have run, before `known_since`. Only who knows
 /// flags says so.

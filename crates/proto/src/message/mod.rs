@@ -2,3 +2,4 @@
 
 pub(crate) mod payload;
 pub(crate) mod reassembly;
+pub(crate) mod room;

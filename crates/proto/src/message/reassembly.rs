@@ -4,10 +4,14 @@
 //! | what comes | then |
 //! |---|---|
 //! | within the credit, and something in it is new | stored where it belongs |
+//! | the same, too far beyond all that is stored | not stored: [`Room`] |
 //! | anything else | counted |
 //!
 //! Invariant: memory grows with what has arrived and with the credit that was given, never with
 //! what a header claims.
+
+use super::room::Room;
+use crate::work;
 
 /// Fate of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,14 +24,18 @@ pub(crate) enum Arrival {
     Duplicate,
     /// It contradicts the packets before it, exceeds the credit, or would leave too many holes.
     Refused,
+    /// It lies too far beyond all that has come before, and is as good as lost.
+    TooFar,
 }
 
 /// A message that is being received, in the units in which its protocol counts: packets of R2P2,
 /// bytes of Homa.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// Bytes stored of it; zeros where nothing has arrived yet.
-    payload: Vec<u8>,
+    /// What is stored of it.
+    room: Room,
+    /// A buffer that the message before did not need any more.
+    spare: Vec<u8>,
     /// Units of the message; 0 when none has begun.
     len: u32,
     /// Every unit below this has arrived.
@@ -45,10 +53,9 @@ pub(crate) struct Reassembly {
 }
 
 impl Reassembly {
-    /// Begins a message of `len` units into `payload`, an empty buffer, of which `granted` may be
-    /// sent, and which remembers at most `ranges_max` ranges apart from each other.
-    pub(crate) fn begin(&mut self, payload: Vec<u8>, len: u32, granted: u32, ranges_max: usize) {
-        self.payload = payload;
+    /// Begins a message of `len` units, of which `granted` may be sent, and which remembers at most
+    /// `ranges_max` ranges apart from each other. [`Reassembly::store_in`] says where it is stored.
+    pub(crate) fn begin(&mut self, len: u32, granted: u32, ranges_max: usize) {
         self.len = len;
         self.base = 0;
         self.ranges.clear();
@@ -73,11 +80,16 @@ impl Reassembly {
         if to <= self.base.max(from) {
             return (Arrival::Duplicate, 0);
         }
+        if !bytes.is_empty() && !self.room.reaches(offset, bytes.len()) {
+            return (Arrival::TooFar, 0);
+        }
         match self.note(from, to) {
             None => (Arrival::Refused, 0),
             Some(0) => (Arrival::Duplicate, 0),
             Some(new) => {
-                self.store(offset, bytes);
+                if !bytes.is_empty() {
+                    self.room.store(offset, bytes);
+                }
                 self.received += new;
                 self.end = self.end.max(to);
                 (if self.received == self.len { Arrival::Complete } else { Arrival::New }, new)
@@ -93,19 +105,22 @@ impl Reassembly {
         more
     }
 
-    /// Makes room for so many bytes, which the credit lets come: no packet of them copies what came
-    /// before it. Room that is not used costs addresses and no memory.
-    pub(crate) fn make_room(&mut self, bytes: usize) {
-        if self.payload.capacity() < bytes {
-            self.payload.reserve(bytes - self.payload.len());
-        }
+    /// Stores the message, of which `bytes` are stored in all, in an empty buffer.
+    pub(crate) fn store_in(&mut self, buffer: Vec<u8>, bytes: usize) {
+        self.room.begin(buffer, bytes);
     }
 
     /// Ends the message and hands over what is stored of it.
     pub(crate) fn end(&mut self) -> Vec<u8> {
-        let payload = std::mem::take(&mut self.payload);
-        self.begin(Vec::new(), 0, 0, 0);
+        let payload;
+        (payload, self.spare) = self.room.end();
+        self.begin(0, 0, 0);
         payload
+    }
+
+    /// A buffer that the message which has ended last did not need any more.
+    pub(crate) fn take_spare(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.spare)
     }
 
     pub(crate) fn len(&self) -> u32 {
@@ -172,6 +187,8 @@ impl Reassembly {
         let first = self.ranges.partition_point(|range| range.1 < start);
         let last = first + self.ranges[first..].iter().take_while(|range| range.0 <= stop).count();
         let touched = &self.ranges[first..last];
+        work::step(touched.len());
+        work::copy(size_of_val(&self.ranges[first..]));
         let known = |range: &(u32, u32)| range.1.min(to).saturating_sub(range.0.max(start));
         let new = to - start - touched.iter().map(known).sum::<u32>();
         if let (Some(low), Some(high)) = (touched.first(), touched.last()) {
@@ -190,20 +207,5 @@ impl Reassembly {
             return None;
         }
         Some(new)
-    }
-
-    /// Puts bytes where they belong. What lies between is zeros until it comes.
-    fn store(&mut self, offset: usize, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
-        if offset == self.payload.len() {
-            return self.payload.extend_from_slice(bytes);
-        }
-        let end = offset + bytes.len();
-        if self.payload.len() < end {
-            self.payload.resize(end, 0);
-        }
-        self.payload[offset..end].copy_from_slice(bytes);
     }
 }

@@ -319,14 +319,15 @@ impl Client {
                 return self.fail(index, Failure::ReplyTooLarge, shared);
             }
             self.note_answer(now, index, (path, mark), shared);
-            let mut payload = shared.buffers.take_for(message_len as usize);
             if packet.count == 1 {
+                let mut payload = shared.buffers.take_for(message_len as usize);
                 payload.extend_from_slice(packet.payload);
                 return self.finish(index, (path.peer, 1), payload, shared);
             }
             let slot = &mut self.slots[index];
             slot.server = Some(server);
-            slot.reply.begin(payload, message_len, segment_len, UNSCHEDULED_PACKETS);
+            let buffer = shared.buffers.take_to_fill(message_len as usize);
+            slot.reply.begin(buffer, message_len, segment_len, UNSCHEDULED_PACKETS);
             shared.note_expected(0, &slot.reply);
         } else if slot.server_address() != Some(path.peer) {
             if packet.index == 0 && self.dismiss_other(index, path) {
@@ -680,6 +681,7 @@ impl Client {
         match arrival {
             Arrival::Refused => shared.metrics.protocol_violation += 1,
             Arrival::Duplicate => shared.metrics.duplicates += 1,
+            Arrival::TooFar => shared.metrics.too_far += 1,
             Arrival::Complete => {
                 let (server, count) = (slot.server_address(), slot.reply.count());
                 let payload = shared.end(&mut slot.reply);

@@ -62,11 +62,11 @@ impl InOrder {
 }
 
 impl Incoming {
-    /// Begins a message into `payload`, an empty buffer, with credit for `granted` packets. The
+    /// Begins a message into an empty buffer, with credit for `granted` packets. The
     /// lengths come from a parsed packet, so that they are coherent.
     pub(super) fn begin(
         &mut self,
-        payload: Vec<u8>,
+        buffer: Vec<u8>,
         message_len: u32,
         segment_len: u16,
         granted: u16,
@@ -75,7 +75,8 @@ impl Incoming {
         self.message_len = message_len;
         self.segment_len = segment_len;
         // The credit alone bounds the holes.
-        self.message.begin(payload, count.into(), granted.into(), usize::MAX);
+        self.message.begin(count.into(), granted.into(), usize::MAX);
+        self.message.store_in(buffer, message_len as usize);
         self.announced = self.message.granted();
     }
 
@@ -92,6 +93,11 @@ impl Incoming {
     pub(super) fn end(&mut self) -> Vec<u8> {
         self.announced = 0;
         self.message.end()
+    }
+
+    /// A buffer that the message which has ended last did not need any more.
+    pub(super) fn take_spare(&mut self) -> Vec<u8> {
+        self.message.take_spare()
     }
 
     pub(super) fn is_begun(&self) -> bool {
@@ -116,7 +122,6 @@ impl Incoming {
     /// Raises the credit so that `ahead` packets are expected.
     pub(super) fn extend_credit(&mut self, ahead: u32) {
         self.message.grant(self.message.received().saturating_add(ahead));
-        self.message.make_room(self.held_bytes());
     }
 
     /// Packets of credit that the peer has not been told of.
@@ -192,6 +197,23 @@ mod tests {
         message.begin(Vec::new(), LENGTHS.0, LENGTHS.1, 2);
         assert_eq!(message.accept(2, LENGTHS, &[0; 10]), Arrival::Refused);
         assert_eq!(message.accept(0, (36, 10), &[0; 10]), Arrival::Refused);
+    }
+
+    #[test]
+    fn a_packet_far_beyond_the_others_is_dropped_and_makes_room_for_those_behind_it() {
+        const LENGTHS: (u32, u16) = (200_000, 1000);
+        let whole: Vec<u8> = (0..LENGTHS.0).map(|at| (at / 7) as u8).collect();
+        let mut message = Incoming::default();
+        message.begin(Vec::new(), LENGTHS.0, LENGTHS.1, 200);
+        let mut take = |index: u16| {
+            let (offset, len) = payload_span(index, LENGTHS.0, LENGTHS.1);
+            message.accept(index, LENGTHS, &whole[offset..offset + len])
+        };
+        assert_eq!((take(0), take(100), take(101)), (Arrival::New, Arrival::TooFar, Arrival::New));
+        assert!((1..101).all(|index| take(index) == Arrival::New));
+        assert!((102..199).all(|index| take(index) == Arrival::New));
+        assert_eq!(take(199), Arrival::Complete);
+        assert_eq!(message.end(), whole);
     }
 
     #[test]

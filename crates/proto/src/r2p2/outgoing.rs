@@ -9,6 +9,7 @@ use super::UNSCHEDULED_PACKETS;
 use super::bits::Bits;
 use crate::message::payload::Payload;
 use crate::node::Attached;
+use crate::work;
 
 /// A message that is being sent.
 #[derive(Debug, Default)]
@@ -227,6 +228,7 @@ impl Outgoing {
             self.base = base;
         }
         if sack.bitmap != [0; SackBody::BITMAP_LEN] {
+            work::step(usize::from(SackBody::BITS) / BITS_IN_STEP);
             for bit in 0..SackBody::BITS {
                 let index = sack.base.get().saturating_add(1).saturating_add(bit);
                 if index >= self.count {
@@ -278,6 +280,9 @@ impl Outgoing {
         }
     }
 }
+
+/// Bits of an ACK that a step looks at.
+const BITS_IN_STEP: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -568,8 +568,8 @@ impl Server {
     /// The first packet of an admitted request.
     #[inline]
     fn begin(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
-        let mut payload = shared.buffers.take_for(packet.lengths().0 as usize);
         if packet.count == 1 {
+            let mut payload = shared.buffers.take_for(packet.payload.len());
             payload.extend_from_slice(packet.payload);
             return self.deliver(index, payload, shared);
         }
@@ -578,9 +578,10 @@ impl Server {
             self.routers.ask(via);
         }
         let (message_len, segment_len) = packet.lengths();
+        let buffer = shared.buffers.take_to_fill(message_len as usize);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Receiving;
-        slot.request.begin(payload, message_len, segment_len, UNSCHEDULED_PACKETS);
+        slot.request.begin(buffer, message_len, segment_len, UNSCHEDULED_PACKETS);
         shared.note_expected(0, &slot.request);
         let client = slot.client;
         self.held.partials += 1;
@@ -623,6 +624,7 @@ impl Server {
         shared.note_expected(before, &slot.request);
         match arrival {
             Arrival::Refused => shared.metrics.protocol_violation += 1,
+            Arrival::TooFar => shared.metrics.too_far += 1,
             Arrival::Duplicate => {
                 shared.metrics.duplicates += 1;
                 self.queue_sack(index);

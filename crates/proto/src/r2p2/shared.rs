@@ -126,6 +126,7 @@ impl Shared {
     pub(super) fn end(&mut self, incoming: &mut Incoming) -> Vec<u8> {
         let before = incoming.expected_packets();
         let payload = incoming.end();
+        self.buffers.give(incoming.take_spare());
         self.expected_packets -= before;
         payload
     }

@@ -337,7 +337,13 @@ impl Node for Router {
         self.share_held(now);
     }
 
-    fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+    fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        // Reports free slots for many held requests at once: they are placed here, so that no packet
+        // costs as much as all of them.
+        if self.pump_at.is_some_and(|at| at <= now) && self.outbox.is_empty() {
+            self.pump(now);
+            self.share_held(now);
+        }
         self.outbox.poll(buffer).or_else(|| self.write_report(buffer))
     }
 

@@ -20,6 +20,7 @@ use crate::peer::limits::SESSION_IDLE_NS;
 use crate::policy::WorkerId;
 use crate::scheduler::{Outcome, Ticket, Wait};
 use crate::sealed::SealVerdict;
+use crate::work;
 
 impl Router {
     pub(super) fn handle_request(&mut self, now: Time, path: Path, packet: &Packet, bytes: &[u8]) {
@@ -345,6 +346,8 @@ impl Router {
     /// Sends a request to a server and counts it there. The caller has seen that the outbox has
     /// room.
     pub(super) fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
+        work::step(FORWARD_STEPS);
+        work::copy(request.bytes.len());
         let is_extended = request.arrival.rpc_id.is_some();
         if is_extended {
             let placement = self.place_at(now, slot);
@@ -465,6 +468,7 @@ impl Router {
 
     /// Sends a DROP: 12 bytes for a request of at least 8, or 49 for one of at least 72.
     pub(super) fn refuse(&mut self, arrival: &Arrival, reason: DropReason) {
+        work::step(REFUSE_STEPS);
         self.metrics.refused.count(reason);
         self.note_load();
         let bytes = match arrival.rpc_id {
@@ -547,3 +551,9 @@ pub(super) fn slot_of(worker: WorkerId) -> u16 {
 /// Held requests that one call places or refuses, for each generation: a batch that fits a burst of
 /// the network card.
 const PUMP_COUNT: usize = 256;
+
+/// Steps that a placement counts for.
+const FORWARD_STEPS: usize = 24;
+
+/// Steps that a refusal counts for.
+const REFUSE_STEPS: usize = 12;

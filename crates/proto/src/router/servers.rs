@@ -173,7 +173,7 @@ impl Router {
         server.rewatch_bound();
         self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
         self.refresh(now, slot);
-        self.pump(now);
+        self.pump_at = Some(now);
         self.note_load();
     }
 

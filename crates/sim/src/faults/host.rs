@@ -13,6 +13,7 @@ use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::{Router, RouterMetrics};
 use tailcut_proto::rpc::{Event, Failure, Rpc};
+use tailcut_proto::work;
 use tailcut_wire::homa as homa_wire;
 use tailcut_wire::r2p2::{
     CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict,
@@ -23,7 +24,7 @@ use super::hosted::Hosted;
 use super::plan::Host;
 use super::replies::Judged;
 use super::watch::Watch;
-use super::{Cost, Effect};
+use super::{Cost, Effect, Invariant};
 
 /// A bug that is put into every host it concerns, to show that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumString, VariantNames)]
@@ -85,6 +86,8 @@ pub enum Sabotage {
     FilterConfusesCalls,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,
+    /// Routers place all requests that they hold and may place within the packet that frees the slots.
+    HeldArePlacedAtOnce,
 }
 
 fn no_sabotage(text: &str) -> String {
@@ -239,8 +242,24 @@ impl Station {
         }
     }
 
-    /// Hands a datagram to the node, by the clock where there is one.
+    /// Hands a datagram to the node, and looks at the work that it makes.
     fn hand_over(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
+        work::take();
+        self.hand_over_timed(now, path, bytes);
+        if self.has(Sabotage::HeldArePlacedAtOnce) {
+            self.node.handle_timeout(now);
+        }
+        let steps = work::take();
+        if steps > work::STEPS_MAX {
+            let (host, from, len) = (self.host, path.peer, bytes.len());
+            self.watch.borrow_mut().violate(Invariant::Work, || {
+                format!("a packet of {len} bytes from {from} costs {host} {steps} steps")
+            });
+        }
+    }
+
+    /// Hands a datagram to the node, by the clock where there is one.
+    fn hand_over_timed(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         let Some(clock) = self.clock else { return self.node.handle_datagram(now, path, bytes) };
         let is_homa = matches!(self.node.endpoint(), Some(Endpoint::Homa(_)));
         let kind = bytes.get(if is_homa { HOMA_TYPE_AT } else { TYPE_AT }).copied().unwrap_or(0);
@@ -397,6 +416,7 @@ impl Sabotage {
                 | Self::MovedIsDropped
                 | Self::ReportsAreBelieved
                 | Self::FilterConfusesCalls
+                | Self::HeldArePlacedAtOnce
         );
         match host {
             Host::Client(_) => is_clients,

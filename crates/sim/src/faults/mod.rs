@@ -43,6 +43,7 @@
 //! | `StreamEnds` | there too: a stream carries everything or fails, and leaves nothing | within 2 s after the faults |
 //! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
 //! | `Fairness` | there too: every call of the other clients is answered, 99 of 100 within the time of 15 services | at the end |
+//! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, where they are counted: with debug assertions | at each packet |
 //! | `NoPanic` | nothing panics | always |
 //!
 //! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
@@ -105,6 +106,7 @@ pub enum Invariant {
     StreamEnds,
     Goodput,
     Fairness,
+    Work,
     NoPanic,
 }
 

@@ -86,6 +86,13 @@ fn a_router_that_believes_any_report_is_found() {
     check_found(Sabotage::ReportsAreBelieved, Plan::feedback_of_seed, Invariant::Bound);
 }
 
+/// Work is counted where debug assertions are on.
+#[cfg(debug_assertions)]
+#[test]
+fn a_packet_that_places_all_that_is_held_is_found() {
+    check_found(Sabotage::HeldArePlacedAtOnce, Plan::overflow_of_seed, Invariant::Work);
+}
+
 #[test]
 fn one_flooding_client_leaves_the_others_and_the_servers_their_work() {
     check(Plan::flood_of_seed, 12, "--plan flood");

@@ -1,0 +1,195 @@
+//! The bytes of a message that come in any order, in a buffer that grows with them.
+//!
+//! | what comes | then |
+//! |---|---|
+//! | a quarter of what the buffer has room for, and more is to come | a longer buffer is begun |
+//! | a packet, while there is a longer buffer | half as much again of what has come before moves on, until all has |
+//! | a packet far beyond all that is stored, or beyond the buffer | it is not stored; room for the next is made |
+//!
+//! Invariants: room is in proportion to what has come, at most 64 times as much, or [`FIRST_ROOM`]. A
+//! packet costs two and a half copies of its bytes, or one and [`CLEARED_MAX`] bytes that are cleared: it
+//! never waits for a copy of all that came before it.
+
+use crate::work;
+
+/// Bytes of a message.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    /// What is stored, and zeros where nothing has come yet.
+    bytes: Vec<u8>,
+    /// While it moves, a longer buffer with the beginning of `bytes`; after, the one of before.
+    other: Vec<u8>,
+    /// What is stored moves to `other`.
+    is_moving: bool,
+    /// Bytes of the whole message, as far as they are stored.
+    len_max: usize,
+}
+
+impl Room {
+    /// Begins a message of `len_max` bytes in an empty buffer.
+    pub(super) fn begin(&mut self, buffer: Vec<u8>, len_max: usize) {
+        *self = Self { bytes: buffer, other: Vec::new(), is_moving: false, len_max };
+    }
+
+    /// Whether `len` bytes at `offset` can be stored now. If not, that takes too much work for a packet,
+    /// of which a part is done.
+    #[inline]
+    pub(super) fn reaches(&mut self, offset: usize, len: usize) -> bool {
+        let (stored, capacity) = (self.bytes.len(), self.bytes.capacity());
+        let is_beyond = offset + len > capacity;
+        let is_due = offset <= stored && stored > capacity / 4;
+        let mut cleared_max = CLEARED_MAX;
+        if capacity < self.len_max && (is_beyond || is_due) {
+            self.move_on(len + len / 2);
+            cleared_max /= 4;
+        }
+        let is_near = offset <= self.bytes.len() + cleared_max
+            && (offset + len <= self.bytes.capacity() || !self.is_moving);
+        if !is_near && !self.is_moving {
+            self.clear(cleared_max.min(self.bytes.capacity() - self.bytes.len()));
+        }
+        is_near
+    }
+
+    /// Puts bytes where they belong. What lies between is zeros until it comes.
+    #[inline]
+    pub(super) fn store(&mut self, offset: usize, bytes: &[u8]) {
+        work::copy(bytes.len());
+        if offset > self.bytes.len() {
+            self.clear(offset - self.bytes.len());
+        }
+        let within = bytes.len().min(self.bytes.len() - offset);
+        self.bytes[offset..offset + within].copy_from_slice(&bytes[..within]);
+        self.bytes.extend_from_slice(&bytes[within..]);
+        if self.is_moving && offset < self.other.len() {
+            let moved = &mut self.other[offset..];
+            let len = moved.len().min(bytes.len());
+            moved[..len].copy_from_slice(&bytes[..len]);
+        }
+    }
+
+    /// Ends the message: its bytes, and a buffer that is no longer needed.
+    pub(super) fn end(&mut self) -> (Vec<u8>, Vec<u8>) {
+        let Self { bytes, other, .. } = std::mem::take(self);
+        (bytes, other)
+    }
+
+    /// Clears so many bytes beyond what is stored.
+    fn clear(&mut self, bytes: usize) {
+        work::clear(bytes);
+        self.bytes.resize(self.bytes.len() + bytes, 0);
+    }
+
+    /// Moves `len` bytes more to a longer buffer, which takes the place of the first with the last of them.
+    /// Where there is no memory for a longer one, the first grows when it is full.
+    #[cold]
+    fn move_on(&mut self, len: usize) {
+        if !self.is_moving {
+            let capacity = self.bytes.capacity().max(FIRST_ROOM / GROWTH);
+            let whole = self.len_max;
+            let room = if whole <= 2 * GROWTH * capacity { whole } else { GROWTH * capacity };
+            let mut longer = Vec::new();
+            if longer.try_reserve_exact(room).is_err() {
+                return;
+            }
+            self.other = longer;
+            self.is_moving = true;
+        }
+        let moved = self.other.len();
+        let until = self.bytes.len().min(moved + len);
+        work::copy(until - moved);
+        self.other.extend_from_slice(&self.bytes[moved..until]);
+        if until == self.bytes.len() {
+            std::mem::swap(&mut self.bytes, &mut self.other);
+            self.other.clear();
+            self.is_moving = false;
+        }
+    }
+}
+
+/// Most bytes of room before anything has come: what the first credit of a message lets come, and less
+/// than what allocators get from the kernel for each buffer.
+pub(crate) const FIRST_ROOM: usize = 104_000;
+
+/// Times that a buffer grows by; twice as much where that is all of the message.
+const GROWTH: usize = 8;
+
+/// Most bytes that are cleared because a packet lies beyond them. More than what may be in flight of a
+/// message where networks put packets out of order: what lies further comes after as many were lost.
+pub(super) const CLEARED_MAX: usize = 56 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stores a message packet by packet, those that are not taken once more at the end, in rounds.
+    fn carry(whole: &[u8], packet: usize, order: impl Iterator<Item = usize>) -> Vec<u8> {
+        let mut room = Room::default();
+        room.begin(Vec::with_capacity(FIRST_ROOM), whole.len());
+        let mut left: Vec<usize> = order.collect();
+        while !left.is_empty() {
+            let before = left.len();
+            left.retain(|index| {
+                let offset = index * packet;
+                let bytes = &whole[offset..whole.len().min(offset + packet)];
+                work::take();
+                let is_taken = room.reaches(offset, bytes.len());
+                if is_taken {
+                    room.store(offset, bytes);
+                }
+                assert!(work::take() <= 5 * packet as u64 / 256 + 128 + 8, "at {offset}");
+                !is_taken
+            });
+            assert!(left.len() < before, "some are taken in each round");
+        }
+        room.end().0
+    }
+
+    fn message(len: usize) -> Vec<u8> {
+        (0..len).map(|at| (at / 3 % 251) as u8).collect()
+    }
+
+    #[test]
+    fn bytes_are_where_they_belong_in_any_order_whatever_moves_meanwhile() {
+        for (len, packet) in [(50_000, 1400), (400_000, 1400), (3_000_000, 8900), (8 << 20, 1400)] {
+            let whole = message(len);
+            let count = len.div_ceil(packet);
+            assert_eq!(carry(&whole, packet, 0..count), whole);
+            assert_eq!(carry(&whole, packet, (0..count).rev()), whole);
+            // Coprime with each count.
+            let shuffled = (0..count).map(|index| index * 7919 % count);
+            assert_eq!(carry(&whole, packet, shuffled), whole);
+            // Holes below what has moved.
+            let late = (0..count).filter(|index| index % 10 != 3);
+            let late = late.chain((0..count).filter(|index| index % 10 == 3));
+            assert_eq!(carry(&whole, packet, late), whole);
+        }
+    }
+
+    #[test]
+    fn packets_in_order_are_all_taken_and_room_follows_them() {
+        let mut room = Room::default();
+        room.begin(Vec::with_capacity(FIRST_ROOM), 8 << 20);
+        let bytes = [7; 8900];
+        for index in 0..(8 << 20) / bytes.len() {
+            assert!(room.reaches(index * bytes.len(), bytes.len()));
+            room.store(index * bytes.len(), &bytes);
+            let held = room.bytes.capacity() + room.other.capacity();
+            let came = (index + 1) * bytes.len();
+            assert!(held <= 2 * FIRST_ROOM + 64 * came, "{held} for {came}");
+        }
+        assert_eq!(room.bytes.capacity(), 8 << 20);
+    }
+
+    #[test]
+    fn a_buffer_that_is_long_enough_stays() {
+        let mut room = Room::default();
+        room.begin(Vec::with_capacity(300_000), 300_000);
+        (0..30).for_each(|index| {
+            assert!(room.reaches(index * 10_000, 10_000));
+            room.store(index * 10_000, &[1; 10_000]);
+        });
+        let (bytes, other) = room.end();
+        assert_eq!((bytes.len(), bytes.capacity(), other.capacity()), (300_000, 300_000, 0));
+    }
+}
