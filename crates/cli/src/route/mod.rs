@@ -296,6 +296,10 @@ impl Loop {
                 service.driver.node_mut(ROUTER).close();
             }
             if life.is_over(turn.now, || !service.driver.node(ROUTER).is_idle()) {
+                // At the limit of the drain something may be held: who waits for it is told.
+                while service.driver.node_mut(ROUTER).refuse_held(turn.now) {
+                    service.turn(trace)?;
+                }
                 return Ok(());
             }
             let look_at = log.look(&service.driver, service.front.as_ref(), turn);

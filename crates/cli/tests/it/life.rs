@@ -244,6 +244,29 @@ fn a_drained_router_places_what_it_holds_and_removes_its_socket() {
     assert_eq!((code, control.exists()), (Some(0), false), "{stderr}");
 }
 
+/// At the limit of its drain a router holds a request that it could place nowhere.
+#[test]
+fn a_router_that_cannot_drain_tells_who_waits_before_it_ends() {
+    let server = serve("synthetic", &["--service-max", "60s"]);
+    let (router, admin) = router(&[server.address()], &["--policy", "jbsq:1", "--drain", "50ms"]);
+    let target = router.address().to_owned();
+    let service = 60_000_000_000_u64.to_be_bytes();
+    let first = client(&target);
+    let _placed = first.start(&service).expect("a call");
+    admin.wait_for("tailcut_route_forwarded_total", 1.0);
+    let second = client(&target);
+    let held = second.start(&service).expect("a call");
+    admin.wait_for("tailcut_route_held_requests", 1.0);
+    router.signal("TERM");
+    let refused = held.wait().map(|reply| reply.to_vec());
+    let stopping = Failure::Refused(DropReason::Stopping);
+    assert!(
+        matches!(&refused, Err(Error::Failed { source: failure, .. }) if *failure == stopping),
+        "{refused:?}"
+    );
+    assert_eq!(router.wait().0, Some(1));
+}
+
 /// Eight servers of one emulated worker each, behind a router.
 struct Pool {
     servers: Vec<Service>,

@@ -8,6 +8,7 @@
 //! | on probation | 16 requests have ended in less than two thirds of that | well |
 //! | on probation | its requests take longer | ejected, for twice as long |
 //! | ejected, on probation | no other server is in service | well |
+//! | any | it has restarted | well |
 //!
 //! Envoy's outlier detection ejects by errors (a row of them, or a success rate below the mean by
 //! some standard deviations), for a time that grows, and at most a share of the hosts. A router
@@ -26,7 +27,7 @@
 
 use super::Router;
 use super::arrival::Lane;
-use super::pace::{Health, PROBATION_COUNT};
+use super::pace::{Health, PROBATION_COUNT, Pace};
 use super::server::Server;
 use crate::node::Time;
 
@@ -152,6 +153,17 @@ impl Router {
             if server.is_some_and(|server| server.pace.is_limited()) {
                 self.limit(now, slot, Health::Well);
             }
+        }
+    }
+
+    /// A server has begun anew: how slow the one before it was says nothing.
+    pub(super) fn begin_pace(&mut self, now: Time, slot: u16) {
+        let server = self.servers[usize::from(slot)].as_ref();
+        if server.is_some_and(|server| server.pace.is_limited()) {
+            self.limit(now, slot, Health::Well);
+        }
+        if let Some(server) = &mut self.servers[usize::from(slot)] {
+            server.pace = Pace::since(now, server.concluded_total());
         }
     }
 

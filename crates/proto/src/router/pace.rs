@@ -91,6 +91,11 @@ pub(super) struct Window {
 }
 
 impl Pace {
+    /// That of a server with nothing outstanding, of which so many requests have ended before `now`.
+    pub(super) fn since(now: Time, concluded_total: u64) -> Self {
+        Self { counted_at: now, concluded_before: concluded_total, ..Self::default() }
+    }
+
     /// So many requests are outstanding from now on.
     #[inline]
     pub(super) fn note(&mut self, now: Time, outstanding: u32) {

@@ -450,6 +450,24 @@ impl Router {
         has_left
     }
 
+    /// Refuses what is held, before this router ends: a bounded number at a time. Tells whether there was
+    /// any; clients may call again, for none of it has run.
+    pub fn refuse_held(&mut self, now: Time) -> bool {
+        let mut has_any = false;
+        for lane in [Lane::V1, Lane::Extension] {
+            for _ in 0..PUMP_COUNT {
+                if self.outbox.is_full() {
+                    return true;
+                }
+                let Some(request) = self.schedulers[lane as usize].pop_held() else { break };
+                has_any = true;
+                self.outbox.recycle(request.bytes);
+                self.refuse_for_good(now, request.arrival, DropReason::Stopping);
+            }
+        }
+        has_any
+    }
+
     /// Refuses a request that has run nowhere, and every copy of it that may reach this router once
     /// the client knows: the refusal and the last copy may each be under way for `transit_ns_max`.
     /// One that may run again is released.

@@ -164,6 +164,9 @@ impl Router {
                 };
                 self.metrics.feedback_taken += 1;
                 self.learn(shown);
+                if shown.is_restart {
+                    self.begin_pace(now, slot);
+                }
                 self.learn_workers(slot);
             }
             (None, _) if server.conclude_lease() => self.metrics.feedback_taken += 1,

@@ -477,6 +477,12 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         Some(item)
     }
 
+    /// Takes the held item out whose expiry comes first.
+    pub fn pop_held(&mut self) -> Option<T> {
+        let (ticket, _) = self.earliest()?;
+        self.remove(ticket)
+    }
+
     /// A service of an item of this type took so long.
     pub fn note_service(&mut self, kind: TypeId, service_ns: u64) {
         if let Some(types) = &mut self.types {

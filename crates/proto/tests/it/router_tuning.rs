@@ -39,6 +39,21 @@ fn a_shorter_hold_is_of_what_comes() {
 }
 
 #[test]
+fn what_is_held_is_refused_before_a_router_ends() {
+    let mut bench = with_two_held();
+    bench.router.close();
+    let now = bench.now;
+    assert!(bench.router.refuse_held(now));
+    let refused = bench.drain();
+    assert_eq!(refused.len(), 2);
+    assert!(
+        refused.iter().all(|sent| drop_reason(std::slice::from_ref(sent)) == DropReason::Stopping)
+    );
+    assert!(!bench.router.refuse_held(now));
+    assert_eq!((bench.outstanding(), bench.router.queue_len()), (vec![2], 0));
+}
+
+#[test]
 fn what_is_wrong_changes_nothing() {
     let mut bench = with_two_held();
     let wrong = RouterConfig { queue_len_max: 1, lease_ns: 0, ..RouterConfig::default() };

@@ -13,6 +13,7 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::node::Time;
 use tailcut_proto::router::{Router, RouterConfig};
 
+use super::hosted::Hosted;
 use super::plan::{
     CallPlan, ClientPlan, Fault, FaultKind, Host, Plan, RouterPlan, ServerPlan, in_time_order,
 };
@@ -127,11 +128,20 @@ impl Run<'_> {
             node.router_mut().into_iter().for_each(Router::close);
             node.endpoint_mut().into_iter().for_each(|endpoint| endpoint.stop(local));
         } else {
+            self.refuse_held(place, now);
             self.crashed(host, now);
             let station = self.station(host);
             self.network.replace(place, station);
         }
         self.network.flush(place);
+    }
+
+    /// A router that ends tells who waits for what it holds.
+    fn refuse_held(&mut self, place: usize, now: Time) {
+        let refuses = |node: &mut Hosted| node.router_mut().is_some_and(|it| it.refuse_held(now));
+        while refuses(&mut self.network.node_mut(place).node) {
+            self.network.flush(place);
+        }
     }
 
     /// Notes a call that was lost, where none may be.

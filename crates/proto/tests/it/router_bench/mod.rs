@@ -118,7 +118,7 @@ impl Bench {
         self.router.metrics()
     }
 
-    fn drain(&mut self) -> Vec<Sent> {
+    pub(crate) fn drain(&mut self) -> Vec<Sent> {
         let mut buffer = vec![0; 70_000];
         let mut sent = Vec::new();
         while let Some(transmit) = self.router.poll_transmit(self.now, &mut buffer) {
