@@ -19,6 +19,7 @@
 //! | [`completions`] | what many threads are done with, for the one that began it |
 //! | [`dispatch`] | worker threads behind the thread that polls, fed from one queue |
 //! | [`entropy`] | secrets |
+//! | [`keys`] | keys of sealed services that change while nodes run |
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`log`] | log lines about counters that mean trouble, once a second at most |
 //! | [`trace`] | packets and decisions of one connection, into a capture file |
@@ -40,6 +41,7 @@ pub mod dispatch;
 pub mod driver;
 pub mod ebpf;
 pub mod entropy;
+pub mod keys;
 pub mod log;
 pub mod open;
 #[cfg(feature = "tcp")]
