@@ -1,11 +1,14 @@
 //! `tailcut keys`: files of keys of sealed services, and their reading for `--seal`.
 
+mod serve;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
+use tailcut_instrument::agent::key::Key;
 use tailcut_net::clock::Clock;
 use tailcut_net::keys::{Source, file};
 use tailcut_proto::sealed::{CLIENT_MAX, Cipher, Keys, Role};
@@ -64,11 +67,29 @@ enum Action {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(CLIENT_MAX)))]
         client: Option<u32>,
     },
+    /// Hand keys out to those who are listed, and add the next ones ahead of time
+    ///
+    /// Who connects shows by TLS 1.3 who it is: by an X.509 certificate, with a SPIFFE URI or DNS names, or by a
+    /// pre-shared key. It is answered with the keys of its role. Where `--seal FILE` is taken, the
+    /// file may name an agent in the place of keys (`tailcut-keys-from 1`).
+    Serve(serve::Args),
+    /// Make a pre-shared key for a client of a key agent
+    Psk {
+        /// The file to write; it must not exist
+        file: PathBuf,
+    },
     /// Print what a file is for and when its keys are used, and no secret
     Show {
         /// The keys
         file: PathBuf,
     },
+}
+
+impl Args {
+    /// Whether it serves until it is told to end.
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(self.action, Action::Serve(_))
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
@@ -92,6 +113,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let derived = derived.context("only a server's keys derive those of others")?;
             Ok(file::create(to, &derived)?)
         }
+        Action::Serve(args) => serve::run(args),
+        Action::Psk { file: path } => Key::make(path),
         Action::Show { file: path } => output::print(&described(&read(path)?)),
     }
 }
@@ -109,7 +132,7 @@ pub(crate) fn reload(keys: Option<&Source>) {
 
 /// The keys in a file, where it has any, for who only looks whether it is well.
 pub(crate) fn look(path: &Path) -> Result<Option<Keys>> {
-    read(path).map(Some)
+    Ok(Source::check(path)?)
 }
 
 /// The keys in a file, which nobody else may read.

@@ -18,6 +18,7 @@
 //! | [`loan`] | long requests that are sent from where they are |
 //! | [`completions`] | what many threads are done with, for the one that began it |
 //! | [`dispatch`] | worker threads behind the thread that polls, fed from one queue |
+//! | `door` | which TCP connection of strangers makes room for another |
 //! | [`entropy`] | secrets |
 //! | [`keys`] | keys of sealed services that change while nodes run |
 //! | [`affinity`] | pins threads and raises their priority |
@@ -38,6 +39,8 @@ pub mod clock;
 pub mod datagram;
 pub mod datapath;
 pub mod dispatch;
+#[cfg(feature = "key-agent")]
+pub mod door;
 pub mod driver;
 pub mod ebpf;
 pub mod entropy;

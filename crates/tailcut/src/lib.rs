@@ -66,8 +66,9 @@
 //! | feature | default | what it brings |
 //! |---|---|---|
 //! | `tokio` | yes | `Server::run_async`, and streams that are tokio's `AsyncRead` and `AsyncWrite` |
+//! | `key-agent` | no | [`KeySource`] asks a key agent, over TLS |
 //!
-//! Neither with it nor without it is any TLS compiled.
+//! Without `key-agent` no TLS is compiled.
 //!
 //! A [`Client`] works only while one of its methods runs: between calls it sends nothing again and
 //! receives nothing. An [`AsyncClient`] has a thread that does.

@@ -88,7 +88,8 @@ macro_rules! shared_setters {
             /// opening refuses keys of another role. `docs/sealed.md` tells how keys are made.
             ///
             /// Either [`Keys`](crate::sealed::Keys), or [`LiveKeys`](crate::LiveKeys) where newer ones are to follow:
-            /// whoever keeps a clone of those updates them for all that were opened with them.
+            /// whoever keeps a clone of those updates them for all that were opened with them, and a
+            /// [`KeySource`](crate::KeySource) does by itself.
             #[must_use]
             pub fn seal(mut self, keys: impl Into<LiveKeys>) -> Self {
                 self.setup.opening.keys = Some(keys.into());

@@ -172,6 +172,10 @@ fn told(args: &[&str]) -> Service {
     Service::start_command(tailcut().args(args).env("TAILCUT_LOG", "info"), 1)
 }
 
+/// A router that holds nothing, so that nothing is refused for overload where this host is busy.
+const ROUTE: [&str; 7] =
+    ["route", "--listen", "127.0.0.1:0", "--policy", "rr", "--silent-after", "30s"];
+
 const RENEWED: &str = "keys have been renewed";
 const REFUSED: &str = "keys are not renewed, and the old ones stay";
 
@@ -199,9 +203,9 @@ fn keys_rotate_under_load_and_no_call_is_lost() {
     let first = publish_all();
     let mut server =
         told(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--seal", &live[0]]);
-    let to_server = ["--server", server.address(), "--silent-after", "30s", "--seal", &live[1]];
-    let mut router = told(&[&["route", "--listen", "127.0.0.1:0"], &to_server[..]].concat());
-    let load = ["--app", "echo:64", "--rate", "500", "--duration", "10s", "--warmup", "100ms"];
+    let to_server = ["--server", server.address(), "--seal", &live[1]];
+    let mut router = told(&[&ROUTE[..], &to_server].concat());
+    let load = ["--app", "echo:64", "--outstanding", "4", "--duration", "10s", "--warmup", "100ms"];
     let start = |keys| start_measure(router.address(), &[&load[..], &["--seal", keys]].concat());
     let mut clients = [start(&live[2]), start(&live[3])];
     let mut last = first;
@@ -221,8 +225,8 @@ fn keys_rotate_under_load_and_no_call_is_lost() {
     publish(&all[2], &live[2], last..64);
     assert_all_replied(&measure(router.address(), &[&LOAD[..], &["--seal", &live[2]]].concat()));
     for service in [router, server] {
-        let counted = ["seal_unknown_keys", "seal_forged", "seal_unsealable", "seal_outdated"];
-        assert_eq!(counts(service, counted), [0; 4]);
+        let counted = ["seal_unknown_keys", "seal_forged", "seal_outdated"];
+        assert_eq!(counts(service, counted), [0; 3]);
     }
 }
 
@@ -234,8 +238,8 @@ fn a_wrong_file_of_keys_changes_nothing_and_a_right_one_is_taken_at_sighup() {
     let before = fs::read_to_string(&servers).expect("the file");
     let mut server =
         told(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--seal", &servers]);
-    let to_server = ["--server", server.address(), "--silent-after", "30s", "--seal", &router];
-    let mut route = told(&[&["route", "--listen", "127.0.0.1:0"], &to_server[..]].concat());
+    let to_server = ["--server", server.address(), "--seal", &router];
+    let mut route = told(&[&ROUTE[..], &to_server].concat());
     let target = route.address().to_owned();
     let check_calls =
         || assert_all_replied(&measure(&target, &[&LOAD[..], &["--seal", &client]].concat()));

@@ -43,6 +43,20 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<Zeroizing<String>> {
     Ok(text)
 }
 
+/// The text of a file that is no secret.
+#[cfg(feature = "key-agent")]
+pub(crate) fn read_text(path: &Path) -> io::Result<String> {
+    let shown = path.display();
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(|error| named(&error, format!("cannot read {shown}")))?;
+    if text.len() as u64 > TEXT_BYTES_MAX {
+        return Err(invalid(format!("{shown} is too long")));
+    }
+    Ok(text)
+}
+
 /// Writes keys to a file that was not there, for its owner alone.
 ///
 /// # Errors
@@ -136,6 +150,10 @@ fn named(error: &io::Error, what: String) -> io::Error {
 pub(crate) fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
+
+/// Certificates of an authority, or a list of some 10,000 identities.
+#[cfg(feature = "key-agent")]
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 /// A file of 64 keys has 8 kB.
 const BYTES_MAX: u64 = 1 << 16;

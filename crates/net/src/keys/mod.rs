@@ -17,8 +17,20 @@ use tailcut_proto::sealed::{ChangedKeys, Keys};
 use self::source::Renewal;
 use crate::clock::Clock;
 
+#[cfg(feature = "key-agent")]
+pub mod agent;
+#[cfg(feature = "key-agent")]
+mod fetch;
 pub mod file;
+#[cfg(feature = "key-agent")]
+mod hurried;
+#[cfg(feature = "key-agent")]
+mod identities;
+#[cfg(feature = "key-agent")]
+pub mod pinned;
 mod source;
+#[cfg(feature = "key-agent")]
+mod tls;
 
 pub use self::source::Source;
 

@@ -164,6 +164,14 @@ impl fmt::Display for Role {
     }
 }
 
+impl FromStr for Role {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        role_of(&text.split_whitespace().collect::<Vec<_>>())
+    }
+}
+
 fn role_of(words: &[&str]) -> Result<Role, &'static str> {
     match words {
         ["server"] => Ok(Role::Server),
