@@ -1,18 +1,17 @@
 //! `tailcut keys`: files of keys of sealed services, and their reading for `--seal`.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+mod serve;
+
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
-use tailcut_instrument::text_file::CONFIG_BYTES_MAX;
+use tailcut_instrument::agent::key::Key;
 use tailcut_net::clock::Clock;
-use tailcut_net::entropy;
-use tailcut_proto::sealed::{CLIENT_MAX, Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
+use tailcut_net::keys::{Source, file};
+use tailcut_proto::sealed::{CLIENT_MAX, Cipher, Keys, Role};
 
 use crate::distribution_file::parse_positive_ns;
 use crate::output;
@@ -68,6 +67,17 @@ enum Action {
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=i64::from(CLIENT_MAX)))]
         client: Option<u32>,
     },
+    /// Hand keys out to those who are listed, and add the next ones ahead of time
+    ///
+    /// Who connects shows by TLS 1.3 who it is: by an X.509 certificate, with a SPIFFE URI or DNS names, or by a
+    /// pre-shared key. It is answered with the keys of its role. Where `--seal FILE` is taken, the
+    /// file may name an agent in the place of keys (`tailcut-keys-from 1`).
+    Serve(serve::Args),
+    /// Make a pre-shared key for a client of a key agent
+    Psk {
+        /// The file to write; it must not exist
+        file: PathBuf,
+    },
     /// Print what a file is for and when its keys are used, and no secret
     Show {
         /// The keys
@@ -75,101 +85,77 @@ enum Action {
     },
 }
 
+impl Args {
+    /// Whether it serves until it is told to end.
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(self.action, Action::Serve(_))
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
     match &args.action {
-        Action::New { file, group, cipher, epochs, every } => {
+        Action::New { file: path, group, cipher, epochs, every } => {
             let now_ms = now_ms();
             let every_ms = (every / 1_000_000).max(1);
-            let key = |at: u64| new_key(at as u8 + 1, now_ms + at * every_ms);
-            let epochs = (0..u64::from(*epochs)).map(key).collect::<Result<_>>()?;
+            let key = |at: u64| file::new_key(at as u8 + 1, now_ms + at * every_ms);
+            let epochs = (0..u64::from(*epochs)).map(key).collect::<io::Result<_>>();
+            let epochs = epochs.context("cannot draw a secret")?;
             let cipher = cipher.unwrap_or_else(fastest);
             let keys = Keys { role: Role::Server, group: group.clone(), cipher, epochs };
             // What cannot be read again must not be written.
             let keys: Keys = keys.to_text().parse().context("the name of a group is one word")?;
-            create(file, &keys)
+            Ok(file::create(path, &keys)?)
         }
-        Action::Rotate { file, after } => rotate(file, after / 1_000_000),
-        Action::Derive { file, to, client, .. } => {
+        Action::Rotate { file: path, after } => rotate(path, after / 1_000_000),
+        Action::Derive { file: path, to, client, .. } => {
             let role = client.map_or(Role::Router, Role::Client);
-            let derived = read(file)?.for_role(role);
-            create(to, &derived.context("only a server's keys derive those of others")?)
+            let derived = read(path)?.for_role(role);
+            let derived = derived.context("only a server's keys derive those of others")?;
+            Ok(file::create(to, &derived)?)
         }
-        Action::Show { file } => output::print(&described(&read(file)?)),
+        Action::Serve(args) => serve::run(args),
+        Action::Psk { file: path } => Key::make(path),
+        Action::Show { file: path } => output::print(&described(&read(path)?)),
     }
 }
 
-/// The keys in a file, for `--seal`.
-pub(crate) fn sealing(path: &Path) -> Result<Sealing> {
-    Ok(Sealing::new(Arc::new(read(path)?), 0))
+/// The keys for `--seal`, which are read again when their file changes.
+pub(crate) fn source(path: &Path) -> Result<Source> {
+    Ok(Source::open(path)?)
+}
+
+/// Reads keys again at once, where there are any, for who asks for that by a signal. What comes of it is in
+/// the log.
+pub(crate) fn reload(keys: Option<&Source>) {
+    keys.map(Source::reload);
+}
+
+/// The keys in a file, where it has any, for who only looks whether it is well.
+pub(crate) fn look(path: &Path) -> Result<Option<Keys>> {
+    Ok(Source::check(path)?)
 }
 
 /// The keys in a file, which nobody else may read.
 pub(crate) fn read(path: &Path) -> Result<Keys> {
-    let unreadable = || format!("cannot read the keys from {}", path.display());
-    // What is read is what was looked at, whatever has the name by then.
-    let file = File::open(path).with_context(unreadable)?;
-    let mode = file.metadata().with_context(unreadable)?.mode();
-    ensure!(
-        mode & 0o077 == 0,
-        "others may read the keys in {path}: chmod 600 {path}",
-        path = path.display()
-    );
-    let mut text = String::new();
-    file.take(CONFIG_BYTES_MAX + 1).read_to_string(&mut text).with_context(unreadable)?;
-    ensure!(text.len() as u64 <= CONFIG_BYTES_MAX, "{} is too long", path.display());
-    text.parse::<Keys>().with_context(|| path.display().to_string())
+    Ok(file::read(path)?)
 }
 
 /// Adds a key that begins `after_ms` from now, and drops those of which packets are no longer taken.
 fn rotate(path: &Path, after_ms: u64) -> Result<()> {
-    let mut keys = read(path)?;
-    if keys.role != Role::Server {
-        bail!("{} are not a server's keys, from which all others are derived", path.display());
-    }
+    let keys = read(path)?;
     let now_ms = now_ms();
     let last = keys.epochs.last().expect("there is a key");
     let (from_ms, soonest_ms) = (now_ms + after_ms, last.from_ms + EPOCH_MS_MIN);
+    let is_group = keys.role == Role::Server;
     ensure!(
-        from_ms >= soonest_ms,
+        !is_group || from_ms >= soonest_ms,
         "the last key of {} begins in {} s, and is to be used for {} s at least: take --after {}s",
         path.display(),
         last.from_ms.saturating_sub(now_ms).div_ceil(1_000),
         EPOCH_MS_MIN / 1_000,
         (soonest_ms - now_ms).div_ceil(1_000) + 1,
     );
-    let next = new_key(last.epoch.wrapping_add(1), from_ms)?;
-    // The one before the current is still taken.
-    let oldest = keys.current(now_ms).saturating_sub(1);
-    keys.epochs.drain(..oldest);
-    keys.epochs.push(next);
-    // What cannot be read again must not be written.
-    let keys: Keys = keys.to_text().parse().context("there is no room for another key")?;
-    let beside = path.with_extension("new");
-    ensure!(
-        !beside.exists(),
-        "{} is in the way, perhaps of a rotation that was interrupted: delete it",
-        beside.display()
-    );
-    create(&beside, &keys)?;
-    std::fs::rename(&beside, path).with_context(|| format!("cannot replace {}", path.display()))
-}
-
-fn new_key(epoch: u8, from_ms: u64) -> Result<EpochKey> {
-    let mut secret = [0; 32];
-    for half in secret.chunks_mut(16) {
-        half.copy_from_slice(&entropy::secret().context("cannot draw a secret")?);
-    }
-    Ok(EpochKey { epoch, from_ms, secret: Secret::new(secret), hop: HopKey::default() })
-}
-
-/// Writes a file that was not there, for its owner alone.
-fn create(path: &Path, keys: &Keys) -> Result<()> {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600).open(path);
-    let mut file = file.with_context(|| format!("cannot create {}", path.display()))?;
-    file.write_all(keys.to_text().as_bytes())
-        .and_then(|()| file.sync_all())
-        .with_context(|| format!("cannot write {}", path.display()))
+    Ok(file::replace(path, &file::rotated(keys, from_ms, now_ms)?)?)
 }
 
 fn described(keys: &Keys) -> String {

@@ -83,11 +83,15 @@ enum Command {
 impl Command {
     /// What is logged without being asked for: nobody watches those that serve.
     fn log_level(&self) -> Option<&'static str> {
-        matches!(
-            self,
-            Self::Serve(_) | Self::Route(_) | Self::Bridge(_) | Self::Gateway(_) | Self::Agent(_)
-        )
-        .then_some("warn")
+        match self {
+            Self::Serve(_)
+            | Self::Route(_)
+            | Self::Bridge(_)
+            | Self::Gateway(_)
+            | Self::Agent(_) => Some("warn"),
+            Self::Keys(args) => args.is_serving().then_some("warn"),
+            _ => None,
+        }
     }
 }
 

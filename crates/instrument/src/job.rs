@@ -7,7 +7,6 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
@@ -15,11 +14,11 @@ use strum::{AsRefStr, EnumString};
 use tailcut_measure::app::{Carrier, Login};
 use tailcut_measure::slices::Slice;
 use tailcut_measure::stamps::{Latencies, MatchCounts};
+use tailcut_net::keys::LiveKeys;
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::trace::TraceConfig;
 use tailcut_net::xdp::XdpConfig;
 use tailcut_proto::r2p2::{Cloning, Copies, Hedge, Loser};
-use tailcut_proto::sealed::Keys;
 
 use super::clones::CloneCounts;
 use super::host_load::CpuCounts;
@@ -84,7 +83,7 @@ pub struct Job {
     pub trace: Option<TraceConfig>,
     /// A client's keys, where packets are sealed; of R2P2. Only an agent of this process has them.
     #[serde(skip)]
-    pub seal: Option<Arc<Keys>>,
+    pub seal: Option<LiveKeys>,
     /// What an agent on behalf of another host has granted.
     #[serde(skip)]
     pub granted: Granted,

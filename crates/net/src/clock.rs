@@ -23,6 +23,17 @@ impl Clock {
     pub fn unix_ns(&self) -> u64 {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
     }
+
+    /// Both clocks at one moment: the monotonic one and the wall clock. Of several readings, the one that
+    /// took least, for a thread may be descheduled between them.
+    pub fn both(&self) -> (Time, u64) {
+        let reading = |_| {
+            let (before, unix_ns, after) = (self.now(), self.unix_ns(), self.now());
+            (after - before, before, unix_ns)
+        };
+        let (_, now, unix_ns) = (0..3).map(reading).min().expect("there are three");
+        (now, unix_ns)
+    }
 }
 
 #[cfg(test)]

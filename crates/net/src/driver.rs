@@ -2,6 +2,7 @@
 //!
 //! | step of a turn | calls |
 //! |---|---|
+//! | newer keys and the wall clock, where packets are sealed | [`Node::update_keys`], [`Node::handle_wall_clock`] |
 //! | receive one burst of each port | [`Node::handle_datagram`] for each datagram |
 //! | what is due, after all that has arrived by then | [`Node::handle_timeout`] |
 //! | the owner's work | the closure: drain events, call, reply |
@@ -22,6 +23,7 @@ use tailcut_proto::node::{Node, Source, Time, Transmit};
 
 use crate::clock::Clock;
 use crate::datapath::{AnyDatapath, Datapath};
+use crate::keys::{LiveKeys, Watch};
 use crate::raw::RawPort;
 use crate::spin::SpinTime;
 use crate::stamps::Stamps;
@@ -147,6 +149,8 @@ pub struct DriverMetrics {
 pub struct Driver<N, D = AnyDatapath> {
     /// By number, in the order added.
     stations: Vec<Station<N, D>>,
+    /// By number, the keys of those whose packets are sealed.
+    watches: Vec<(usize, Watch)>,
     /// Read once for each burst of a turn.
     clock: Clock,
     /// As configured.
@@ -191,6 +195,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         let fds = vec![sleeper.entry(), poll_entry(NO_FD)];
         Ok(Self {
             stations: Vec::new(),
+            watches: Vec::new(),
             clock: Clock,
             wait,
             sleeper,
@@ -211,6 +216,23 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         self.fds.push(poll_entry(port.as_fd().as_raw_fd()));
         self.stations.push(Station { node, port, raw });
         self.stations.len() - 1
+    }
+
+    /// Gives a node newer keys as they come, and the wall clock once a second: one whose packets are sealed,
+    /// and which was made with these keys. Panics for a number that was never given.
+    pub fn watch_keys(&mut self, index: usize, keys: LiveKeys) {
+        assert!(index < self.stations.len(), "there is no node {index}");
+        self.watches.push((index, Watch::new(keys)));
+        self.refresh();
+    }
+
+    /// Gives sealed nodes what is new. Each turn begins with it; who calls a node between turns, after a
+    /// while without one, does so before.
+    #[inline]
+    pub fn refresh(&mut self) {
+        for (index, watch) in &mut self.watches {
+            watch.look(self.now, &mut self.stations[*index].node);
+        }
     }
 
     /// How many nodes have been added.
@@ -294,6 +316,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         observer: &mut O,
         mut work: impl FnMut(usize, &mut N, Time),
     ) -> io::Result<Turn> {
+        self.refresh();
         let mut reading = Reading { clock: self.clock, now: None };
         let mut received = self.receive(&mut reading, observer)?;
         let mut now = reading.now();

@@ -18,7 +18,9 @@
 //! | [`loan`] | long requests that are sent from where they are |
 //! | [`completions`] | what many threads are done with, for the one that began it |
 //! | [`dispatch`] | worker threads behind the thread that polls, fed from one queue |
+//! | `door` | which TCP connection of strangers makes room for another |
 //! | [`entropy`] | secrets |
+//! | [`keys`] | keys of sealed services that change while nodes run |
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`log`] | log lines about counters that mean trouble, once a second at most |
 //! | [`trace`] | packets and decisions of one connection, into a capture file |
@@ -37,9 +39,12 @@ pub mod clock;
 pub mod datagram;
 pub mod datapath;
 pub mod dispatch;
+#[cfg(feature = "key-agent")]
+pub mod door;
 pub mod driver;
 pub mod ebpf;
 pub mod entropy;
+pub mod keys;
 pub mod log;
 pub mod open;
 #[cfg(feature = "tcp")]

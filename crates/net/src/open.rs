@@ -11,7 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tailcut_proto::endpoint::Endpoint;
-use tailcut_proto::sealed::Role;
+use tailcut_proto::sealed::{Role, Sealing};
 use tailcut_proto::{homa, r2p2};
 
 use crate::datapath::ip::IpPort;
@@ -20,6 +20,7 @@ use crate::datapath::xdp::{XdpConfig, XdpPort};
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Wait};
 use crate::entropy;
+use crate::keys::LiveKeys;
 use crate::reuseport::{self, QueueLen, Steering};
 use crate::stamps::StampConfig;
 
@@ -92,8 +93,10 @@ pub struct Opening {
     pub segmented_send: SegmentedSend,
     /// Timestamps of what is sent and received. Default none.
     pub stamps: StampConfig,
-    /// The limits and timers of R2P2.
+    /// The limits and timers of R2P2. A seal in it is by the keys below, where there are any.
     pub r2p2: r2p2::Config,
+    /// Keys, where packets are sealed. Default none.
+    pub keys: Option<LiveKeys>,
     /// The limits, timers and policies of Homa.
     pub homa: homa::Config,
 }
@@ -106,6 +109,7 @@ impl Default for Opening {
             segmented_send: SegmentedSend::On,
             stamps: StampConfig::default(),
             r2p2: r2p2::Config::default(),
+            keys: None,
             homa: homa::Config::default(),
         }
     }
@@ -183,7 +187,7 @@ impl Opening {
     ) -> io::Result<Driver<Endpoint>> {
         let mut member = self.clone();
         member.r2p2.pool.routers_max = 0;
-        if let Some(seal) = &mut member.r2p2.seal {
+        if let Some(mut seal) = self.sealing() {
             let index = u8::try_from(index).map_err(|_| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -191,10 +195,21 @@ impl Opening {
                 )
             })?;
             (seal.name, seal.member) = (Some(name), index);
+            member.r2p2.seal = Some(seal);
         }
         let mut driver = Driver::new(wait)?;
         member.attach(&mut driver, port.into())?;
         Ok(driver)
+    }
+
+    /// By what packets are sealed, if they are.
+    fn sealing(&self) -> Option<Sealing> {
+        let seal = self.r2p2.seal.clone();
+        let Some(keys) = self.keys.as_ref().map(LiveKeys::current) else { return seal };
+        Some(match seal {
+            Some(seal) => Sealing { keys, ..seal },
+            None => Sealing::new(keys, 0),
+        })
     }
 
     /// A datapath at an address, for a node of this protocol.
@@ -263,16 +278,21 @@ impl Opening {
     fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
         datapath.set_stamps(self.stamps)?;
         let (now, secret) = (driver.clock().now(), entropy::secret()?);
+        let mut live = None;
         let endpoint: Endpoint = match self.protocol {
             Protocol::R2p2 => {
                 // Half of the buffer, for the kernel charges up to twice a packet's bytes.
                 let credit_bytes = datapath.receive_buffer_bytes()? / 2;
-                check_keys(&self.r2p2)?;
-                let mut config = r2p2::Config { secret, credit_bytes, ..self.r2p2.clone() };
+                let seal = self.sealing();
+                let mut config = r2p2::Config { secret, credit_bytes, seal, ..self.r2p2.clone() };
+                check_keys(&config)?;
+                let (read_at, unix_ns) = driver.clock().both();
                 // Servers that share a key let their tokens expire together.
-                config.pool.clock_ns = driver.clock().unix_ns().saturating_sub(now);
+                config.pool.clock_ns = unix_ns.saturating_sub(read_at);
                 if let Some(seal) = &mut config.seal {
                     seal.clock_ns = config.pool.clock_ns;
+                    let fixed = || LiveKeys::from(seal.keys.clone());
+                    live = Some(self.keys.clone().unwrap_or_else(fixed));
                 }
                 let is_sealed_server = config.seal.is_some() && config.serving.is_enabled;
                 let endpoint = r2p2::Endpoint::new(now, config).into();
@@ -281,7 +301,7 @@ impl Opening {
                 }
                 endpoint
             }
-            Protocol::Homa if self.r2p2.seal.is_some() => {
+            Protocol::Homa if self.sealing().is_some() => {
                 let text = "Homa has no sealed form: take R2P2, or no keys";
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
@@ -298,7 +318,10 @@ impl Opening {
                 homa::Endpoint::new(now, config).into()
             }
         };
-        driver.add(endpoint, datapath, None);
+        let index = driver.add(endpoint, datapath, None);
+        if let Some(live) = live {
+            driver.watch_keys(index, live);
+        }
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::r2p2::Holdings;
 use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, Lent, RequestId, Rpc};
+use crate::sealed::{ChangedKeys, Keys};
 use crate::{homa, r2p2};
 
 /// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and
@@ -156,6 +157,14 @@ impl Node for Endpoint {
 
     fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
         either!(self.handle_unreachable(now, peer));
+    }
+
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        either!(self.handle_wall_clock(now, unix_ns));
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        either!(self.update_keys(now, keys))
     }
 
     #[inline]

@@ -11,6 +11,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::sealed::{ChangedKeys, Keys};
+
 /// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the
 /// simulator. Never decreases.
 pub type Time = u64;
@@ -157,6 +159,19 @@ pub trait Node {
     /// Takes note that nothing listens at `peer`, by the word of its host or of a router on the way
     /// (ICMP port unreachable), which may be forged and may be old. Most nodes wait and see.
     fn handle_unreachable(&mut self, _now: Time, _peer: SocketAddr) {}
+
+    /// The wall clock shows `unix_ns` (Unix time) at `now`: what the node tells by it is told anew. Drivers
+    /// read it now and then, since it may be set, and runs on while a suspended host's time stands.
+    fn handle_wall_clock(&mut self, _now: Time, _unix_ns: u64) {}
+
+    /// Takes newer keys, where the node's packets are sealed; calls in progress finish under the old ones.
+    ///
+    /// # Errors
+    ///
+    /// That they are not the same holder's, or give an epoch in use another key; nothing changes then.
+    fn update_keys(&mut self, _now: Time, _keys: &Keys) -> Result<(), ChangedKeys> {
+        Ok(())
+    }
 
     /// Does what is due at `now`; harmless when nothing is.
     fn handle_timeout(&mut self, now: Time);

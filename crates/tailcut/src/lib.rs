@@ -66,8 +66,9 @@
 //! | feature | default | what it brings |
 //! |---|---|---|
 //! | `tokio` | yes | `Server::run_async`, and streams that are tokio's `AsyncRead` and `AsyncWrite` |
+//! | `key-agent` | no | [`KeySource`] asks a key agent, over TLS |
 //!
-//! Neither with it nor without it is any TLS compiled.
+//! Without `key-agent` no TLS is compiled.
 //!
 //! A [`Client`] works only while one of its methods runs: between calls it sends nothing again and
 //! receives nothing. An [`AsyncClient`] has a thread that does.
@@ -96,6 +97,7 @@ pub use tailcut_net::dispatch::{
     TypeMetrics as DispatchTypeMetrics,
 };
 pub use tailcut_net::driver::Wait;
+pub use tailcut_net::keys::{LiveKeys, Source as KeySource};
 pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::SegmentedSend;
 pub use tailcut_net::xdp::{InterfaceName, XdpConfig};

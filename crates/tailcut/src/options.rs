@@ -1,17 +1,16 @@
 //! How clients and servers are opened.
 
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::Arc;
 use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::keys::LiveKeys;
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::homa;
 use tailcut_proto::r2p2::{Config, Prefix};
 use tailcut_proto::rpc::CallOptions;
-use tailcut_proto::sealed::{Keys, Sealing};
 
 use crate::error::Error;
 
@@ -87,9 +86,13 @@ macro_rules! shared_setters {
             /// Seals packets by these keys, a client's for a client and a server's for a server: payloads
             /// are encrypted and both ends authenticated, and what is not sealed is dropped. Of R2P2;
             /// opening refuses keys of another role. `docs/sealed.md` tells how keys are made.
+            ///
+            /// Either [`Keys`](crate::sealed::Keys), or [`LiveKeys`](crate::LiveKeys) where newer ones are to follow:
+            /// whoever keeps a clone of those updates them for all that were opened with them, and a
+            /// [`KeySource`](crate::KeySource) does by itself.
             #[must_use]
-            pub fn seal(mut self, keys: Keys) -> Self {
-                self.setup.opening.r2p2.seal = Some(Sealing::new(Arc::new(keys), 0));
+            pub fn seal(mut self, keys: impl Into<LiveKeys>) -> Self {
+                self.setup.opening.keys = Some(keys.into());
                 self
             }
 

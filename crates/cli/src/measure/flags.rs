@@ -155,7 +155,8 @@ pub(crate) struct Flags {
     /// what is not sent counts as refused
     #[arg(long)]
     pub(crate) paced: bool,
-    /// R2P2: seal packets by the client's keys in this file; `tailcut keys` makes them
+    /// R2P2: seal packets by the client's keys in this file, which is read again when it changes; `tailcut
+    /// keys` makes them
     #[arg(long, value_name = "FILE")]
     pub(crate) seal: Option<PathBuf>,
     /// R2P2: speak version 1, as the reference implementation does

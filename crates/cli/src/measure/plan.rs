@@ -1,7 +1,6 @@
 //! The experiment that flags and a file describe.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use tailcut_instrument::agent::key::Key;
@@ -10,6 +9,7 @@ use tailcut_instrument::job::{Job, Tls, Transport};
 use tailcut_instrument::pattern::Pattern;
 use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_measure::control::{Limits, Settings, Setup, Target};
+use tailcut_net::keys::LiveKeys;
 
 use super::flags::{Flags, Precision};
 use crate::{apps, keys};
@@ -84,7 +84,7 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.r2p2.failover = flags.failover;
     job.netclone_servers = flags.netclone_servers.unwrap_or(job.netclone_servers);
     job.r2p2.paced = flags.paced;
-    job.seal = flags.seal.as_deref().map(|path| keys::read(path).map(Arc::new)).transpose()?;
+    job.seal = flags.seal.as_deref().map(keys::source).transpose()?.map(LiveKeys::from);
     job.datapath = flags.datapath.as_ref().map(|datapath| datapath.text().to_owned());
     let read = |path: &String| {
         text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))

@@ -13,7 +13,8 @@ pub(crate) mod service;
 
 use std::iter;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -21,6 +22,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
+use tailcut_net::keys::Source;
 use tailcut_net::open::{DatapathKind, Opening};
 use tailcut_net::raw::RawPort;
 use tailcut_net::reuseport::{self, Steering};
@@ -114,8 +116,8 @@ pub(crate) struct Args {
     /// router are refused
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_positive_ns)]
     transit: u64,
-    /// Accept only sealed packets, with the routers' keys in this file, which open no payload; `tailcut
-    /// keys` makes them
+    /// Accept only sealed packets, with the routers' keys in this file, which open no payload, and
+    /// which is read again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
     #[command(flatten)]
@@ -201,6 +203,9 @@ impl Args {
             check_threads(self)?;
         }
         self.dataplane.check(self, listen)?;
+        if self.seal.is_some() && self.dataplane.dataplane == DataPlane::Xdp {
+            bail!("the XDP program places open packets alone: leave --dataplane or --seal out");
+        }
         let servers = self.servers.resolve(listen)?;
         let is_told = self.control.is_some() || !self.discover.discover.is_empty();
         if servers.is_empty() && !is_told {
@@ -213,7 +218,9 @@ impl Args {
         if self.dataplane.dataplane == DataPlane::Xdp && servers.iter().any(is_ranked) {
             bail!("--dataplane xdp knows neither weights nor zones");
         }
-        Router::new(0, router_config(self, &servers)?).map_err(name_option)?;
+        let keys = self.seal.as_deref().map(keys::look).transpose()?.flatten();
+        let seal = keys.map(|keys| Sealing::new(Arc::new(keys), 0));
+        Router::new(0, router_config(self, &servers, seal)?).map_err(name_option)?;
         Ok(servers)
     }
 }
@@ -237,7 +244,8 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
         return netclone::run(args);
     }
     let mut trace = args.serving.trace.create()?;
-    let Opened { services, roster, _control } = open(args, line)?;
+    let keys = args.seal.as_deref().map(keys::source).transpose()?;
+    let Opened { services, roster, _control } = open(args, line, keys.as_ref())?;
     if let Some(trace) = &mut trace {
         trace.watch(&services[0].driver);
     }
@@ -251,8 +259,12 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
         loops.map(|((service, life), trace)| Loop { service, life, trace }).collect();
     let first = &loops[0].life;
     let reloaded = roster.clone();
-    // It has told what is wrong.
-    first.heed_signals(first.wake(), move || _ = reloaded.reload())?;
+    let reload = move || {
+        keys::reload(keys.as_ref());
+        // It has told what is wrong.
+        let _ = reloaded.reload();
+    };
+    first.heed_signals(first.wake(), reload)?;
     output::print(&format!("listening {listen}\n"))?;
     admin.start(move || Ok(Snapshot::ask(roster.orderers())?.reading(&roster.facts())))?;
     first.announce_ready();
@@ -318,7 +330,7 @@ struct Opened {
     _control: Option<ControlSocket>,
 }
 
-fn open(args: &Args, line: &CommandLine) -> Result<Opened> {
+fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened> {
     let forward = args.forward();
     let doors = Door::open(args)?;
     let listen = doors[0].listen();
@@ -337,7 +349,7 @@ fn open(args: &Args, line: &CommandLine) -> Result<Opened> {
         };
         let wait = args.serving.polling.wait();
         let mut driver = Driver::new(wait).context("cannot set up polling")?;
-        let mut config = router_config(args, &named)?;
+        let mut config = router_config(args, &named, keys.map(sealing))?;
         if let Some(seal) = &mut config.seal {
             // Clients know the threads by one address.
             let member = u8::try_from(index).context("a sealed router has at most 256 threads")?;
@@ -345,7 +357,10 @@ fn open(args: &Args, line: &CommandLine) -> Result<Opened> {
         }
         let mut router = Router::new(started_at, config).map_err(name_option)?;
         let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
-        driver.add(router, port, raw);
+        let node = driver.add(router, port, raw);
+        if let Some(keys) = keys {
+            driver.watch_keys(node, keys.into());
+        }
         let (orderer, orders) = orders::channel(driver.waker());
         let (named, retired) = (named.clone(), Vec::new());
         let zone = None;
@@ -446,12 +461,15 @@ fn check_threads(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn router_config(args: &Args, servers: &[ServerSpec]) -> Result<RouterConfig> {
+fn router_config(
+    args: &Args,
+    servers: &[ServerSpec],
+    seal: Option<Sealing>,
+) -> Result<RouterConfig> {
     let mut upstreams = Vec::new();
     for name in &args.upstream {
         upstreams.extend(network::resolve_range(name)?);
     }
-    let seal = args.seal.as_deref().map(|path| sealing(args, path)).transpose()?;
     let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
     Ok(RouterConfig {
         policy: policy(args),
@@ -481,12 +499,9 @@ fn router_config(args: &Args, servers: &[ServerSpec]) -> Result<RouterConfig> {
 }
 
 /// The seal of a router, by this host's clock.
-fn sealing(args: &Args, path: &Path) -> Result<Sealing> {
-    if args.dataplane.dataplane == DataPlane::Xdp {
-        bail!("the XDP program places open packets alone: leave --dataplane or --seal out");
-    }
-    let clock_ns = Clock.unix_ns().saturating_sub(Clock.now());
-    Ok(Sealing { clock_ns, ..keys::sealing(path)? })
+fn sealing(keys: &Source) -> Sealing {
+    let (now, unix_ns) = Clock.both();
+    Sealing::new(keys.keys().current(), unix_ns.saturating_sub(now))
 }
 
 fn policy(args: &Args) -> PolicySpec {

@@ -221,7 +221,7 @@ impl Shared {
 
 /// What the loops are ordered; more servers than they take are refused here already.
 fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
-    let limits = super::router_config(&configured.args, &[])?;
+    let limits = super::router_config(&configured.args, &[], None)?;
     if servers.len() > limits.servers_max {
         return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
     }

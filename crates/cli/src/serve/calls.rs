@@ -9,6 +9,7 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::entropy;
+use tailcut_net::keys::LiveKeys;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
 use tailcut_net::reuseport::QueueLen;
@@ -32,7 +33,7 @@ use super::report::{self, Snapshot};
 use super::times::Times;
 use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
 use crate::counters::PortSnapshot;
-use crate::{keys, network, pool_key};
+use crate::{network, pool_key};
 
 /// The ports' endpoints, and the application of each.
 pub(super) struct Endpoints {
@@ -169,8 +170,9 @@ impl Endpoints {
 }
 
 /// How endpoints are opened, the same for those of all threads.
-pub(super) fn opening(args: &Args) -> Result<Opening> {
+pub(super) fn opening(args: &Args, keys: Option<LiveKeys>) -> Result<Opening> {
     let mut opening = args.transport.opening_over(args.serving.datapath)?;
+    opening.keys = keys;
     opening.segmented_send =
         if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
     if opening.protocol == Protocol::R2p2 {
@@ -187,7 +189,6 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     // The ports are one pool even where nobody else shares their key.
     let own_key = || entropy::secret().context("cannot draw a secret");
     config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, pool_key::read)?);
-    config.seal = args.seal.as_deref().map(keys::sealing).transpose()?;
     Ok(config)
 }
 

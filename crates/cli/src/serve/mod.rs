@@ -26,6 +26,7 @@ use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
 use tailcut_net::driver::{Wait, Waker};
+use tailcut_net::keys::LiveKeys;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
 
@@ -41,9 +42,9 @@ use self::report::Snapshot;
 use crate::distribution_file::{parse_delay_ns, parse_positive_ns};
 use crate::life::Life;
 use crate::orders::{self, Orderer, Orders};
-use crate::output;
 use crate::place::{self, Place};
 use crate::serving::ServingFlags;
+use crate::{keys, output};
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
@@ -110,7 +111,8 @@ pub(crate) struct Args {
     /// validates its address once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only); `tailcut keys` makes them
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read
+    /// again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
     /// Requests of each port that may wait for a worker; further ones are refused, are dropped over UDP,
@@ -150,7 +152,9 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let args = args.laid_out()?;
-    let servers = Server::open_all(&args)?;
+    check(&args)?;
+    let keys = args.seal.as_deref().map(keys::source).transpose()?;
+    let servers = Server::open_all(&args, keys.as_ref().map(LiveKeys::from))?;
     let admin = args.serving.admin.bind()?;
     let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();
     let lives = Life::of_loops(args.serving.life, wakers.clone());
@@ -161,7 +165,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         orderers.push(orderer);
     }
     let first = &loops[0].1.life;
-    first.heed_signals(first.wake(), || ())?;
+    first.heed_signals(first.wake(), move || keys::reload(keys.as_ref()))?;
     let mut addresses: Vec<_> = loops.iter().flat_map(|(server, _)| server.addresses()).collect();
     // Threads may share one.
     addresses.dedup();
@@ -278,12 +282,11 @@ enum Server {
 
 impl Server {
     /// The server of each thread.
-    fn open_all(args: &Args) -> Result<Vec<Self>> {
-        check(args)?;
+    fn open_all(args: &Args, keys: Option<LiveKeys>) -> Result<Vec<Self>> {
         let tls = (args.transport == Transport::Tls).then(|| certificate::tls(args)).transpose()?;
         let thread_count = usize::from(args.serving.threads);
         if args.transport.has_endpoints() {
-            let opening = calls::opening(args)?;
+            let opening = calls::opening(args, keys)?;
             if thread_count > 1 && args.ports == 1 {
                 return Endpoints::open_group(args, &opening, thread_count);
             }

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -14,6 +14,9 @@ use crate::port;
 pub(crate) struct Service {
     child: Child,
     stdout: BufReader<ChildStdout>,
+    /// What has been read of standard error to find a line.
+    told: String,
+    stderr: BufReader<ChildStderr>,
     /// Where it listens, in the order of its ports.
     pub(crate) addresses: Vec<String>,
 }
@@ -33,7 +36,8 @@ impl Service {
             .expect("the binary starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
         let addresses = (0..ports).map(|_| listening(&mut child, &mut stdout)).collect();
-        Self { child, stdout, addresses }
+        let stderr = BufReader::new(child.stderr.take().expect("it is piped"));
+        Self { child, stdout, told: String::new(), stderr, addresses }
     }
 
     /// The address of the first port.
@@ -58,16 +62,24 @@ impl Service {
         signal(name, &self.child);
     }
 
+    /// Waits until it writes a line on standard error that has this text, and gives that.
+    pub(crate) fn wait_for_line(&mut self, text: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let len = self.stderr.read_line(&mut line).expect("it is text");
+            assert!(len > 0, "it has ended without {text:?}: {}", self.told);
+            self.told += &line;
+            if line.contains(text) {
+                return line;
+            }
+        }
+    }
+
     /// Waits for the end; gives the exit code, and what was left on standard output and error.
     pub(crate) fn wait(mut self) -> (Option<i32>, String, String) {
-        let (mut stdout, mut stderr) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (String::new(), std::mem::take(&mut self.told));
         self.stdout.read_to_string(&mut stdout).expect("it is text");
-        self.child
-            .stderr
-            .take()
-            .expect("it is piped")
-            .read_to_string(&mut stderr)
-            .expect("it is text");
+        self.stderr.read_to_string(&mut stderr).expect("it is text");
         (self.child.wait().expect("it ends").code(), stdout, stderr)
     }
 }

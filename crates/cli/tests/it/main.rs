@@ -10,6 +10,7 @@ mod dispatch;
 mod freezer;
 mod harness;
 mod http2;
+mod key_agent;
 mod life;
 mod live;
 mod log;

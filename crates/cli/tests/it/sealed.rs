@@ -6,8 +6,13 @@ use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use crate::harness::{Service, assert_all_replied, counts, measure, run, succeed};
+use tailcut_net::clock::Clock;
+
+use crate::harness::{
+    Service, assert_all_replied, counts, finish, measure, run, start_measure, succeed, tailcut,
+};
 
 /// Files of keys, which go when they are dropped.
 struct Files(PathBuf);
@@ -148,6 +153,126 @@ fn a_rotation_leaves_a_file_that_works() {
     let epochs: Vec<&str> =
         shown.lines().filter_map(|line| line.strip_prefix("epoch ")?.split(' ').next()).collect();
     assert_eq!(epochs, ["2", "3", "4"], "that before the current one is still taken");
+}
+
+/// A file of keys with some epochs of a file that has them all, put in its place as a whole.
+fn publish(all: &str, to: &str, epochs: std::ops::Range<usize>) {
+    let text = fs::read_to_string(all).expect("the file");
+    let (keys, head): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.starts_with("key "));
+    let keys = &keys[epochs.start.min(keys.len())..epochs.end.min(keys.len())];
+    let beside = format!("{to}.beside");
+    fs::write(&beside, [&head[..], keys].concat().join("\n")).expect("it is ours");
+    fs::set_permissions(&beside, Permissions::from_mode(0o600)).expect("it is ours");
+    fs::rename(beside, to).expect("one directory");
+}
+
+/// A command whose log says what becomes of its keys.
+fn told(args: &[&str]) -> Service {
+    Service::start_command(tailcut().args(args).env("TAILCUT_LOG", "info"), 1)
+}
+
+/// A router that holds nothing, so that nothing is refused for overload where this host is busy.
+const ROUTE: [&str; 7] =
+    ["route", "--listen", "127.0.0.1:0", "--policy", "rr", "--silent-after", "30s"];
+
+const RENEWED: &str = "keys have been renewed";
+const REFUSED: &str = "keys are not renewed, and the old ones stay";
+
+/// Every process reads its file again: three of the five epochs that are used while the load runs are in
+/// none of the files that it begins with, and each file is replaced under it.
+#[test]
+fn keys_rotate_under_load_and_no_call_is_lost() {
+    const EVERY_S: u64 = 2;
+    let files = Files::new("sealed-live");
+    let all = ["all.servers", "all.router", "all.1", "all.2"].map(|name| files.path(name));
+    let live = ["servers", "router", "one", "two"].map(|name| files.path(name));
+    succeed(&["keys", "new", &all[0], "--epochs", "64", "--every", "2s"]);
+    let began = Clock.now();
+    let elapsed_s = || (Clock.now() - began) / 1_000_000_000;
+    succeed(&["keys", "derive", &all[0], &all[1], "--router"]);
+    succeed(&["keys", "derive", &all[0], &all[2], "--client", "1"]);
+    succeed(&["keys", "derive", &all[0], &all[3], "--client", "2"]);
+    // The epoch before, this one, and two ahead.
+    let publish_all = || {
+        let now = (elapsed_s() / EVERY_S) as usize;
+        let span = now.saturating_sub(1)..now + 3;
+        all.iter().zip(&live).for_each(|(all, live)| publish(all, live, span.clone()));
+        now
+    };
+    let first = publish_all();
+    let mut server =
+        told(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--seal", &live[0]]);
+    let to_server = ["--server", server.address(), "--seal", &live[1]];
+    let mut router = told(&[&ROUTE[..], &to_server].concat());
+    let load = ["--app", "echo:64", "--outstanding", "4", "--duration", "10s", "--warmup", "100ms"];
+    let start = |keys| start_measure(router.address(), &[&load[..], &["--seal", keys]].concat());
+    let mut clients = [start(&live[2]), start(&live[3])];
+    let mut last = first;
+    while clients.iter_mut().any(|client| client.try_wait().expect("it is ours").is_none()) {
+        std::thread::park_timeout(Duration::from_millis(50));
+        if (elapsed_s() / EVERY_S) as usize != last {
+            last = publish_all();
+        }
+    }
+    for client in clients {
+        assert_all_replied(&finish(client));
+    }
+    assert!(last >= first + 4, "{first} to {last}");
+    server.wait_for_line(RENEWED);
+    router.wait_for_line(RENEWED);
+    // Who knows nothing of what there was at the beginning is understood.
+    publish(&all[2], &live[2], last..64);
+    assert_all_replied(&measure(router.address(), &[&LOAD[..], &["--seal", &live[2]]].concat()));
+    for service in [router, server] {
+        let counted = ["seal_unknown_keys", "seal_forged", "seal_outdated"];
+        assert_eq!(counts(service, counted), [0; 3]);
+    }
+}
+
+/// A file that is wrong is told, by itself and at SIGHUP, and the old keys stay.
+#[test]
+fn a_wrong_file_of_keys_changes_nothing_and_a_right_one_is_taken_at_sighup() {
+    let files = Files::new("sealed-wrong");
+    let [servers, router, client] = files.keys();
+    let before = fs::read_to_string(&servers).expect("the file");
+    let mut server =
+        told(&["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--seal", &servers]);
+    let to_server = ["--server", server.address(), "--seal", &router];
+    let mut route = told(&[&ROUTE[..], &to_server].concat());
+    let target = route.address().to_owned();
+    let check_calls =
+        || assert_all_replied(&measure(&target, &[&LOAD[..], &["--seal", &client]].concat()));
+
+    fs::write(&servers, "tailcut-keys 1\nrole server\nkey 9 x y\n").expect("it is ours");
+    assert!(server.wait_for_line(REFUSED).contains("line 3 of the keys"));
+    server.signal("HUP");
+    let line = server.wait_for_line(REFUSED);
+    assert!(line.contains("line 3 of the keys") && line.contains(&servers), "{line}");
+    fs::rename(&client, files.path("aside")).expect("one directory");
+    fs::rename(&router, &client).expect("one directory");
+    route.signal("HUP");
+    assert!(route.wait_for_line(REFUSED).contains("cannot read the keys"));
+    fs::rename(&client, &router).expect("one directory");
+    fs::copy(files.path("aside"), &client).expect("one directory");
+    check_calls();
+
+    // Another client's keys, and another group's.
+    fs::write(&router, fs::read_to_string(&client).expect("the file")).expect("it is ours");
+    route.signal("HUP");
+    let line = route.wait_for_line("were of router");
+    assert!(line.contains(REFUSED) && line.contains("the keys are of client 17"), "{line}");
+    fs::write(&servers, before.replace("group search", "group find")).expect("it is ours");
+    server.signal("HUP");
+    assert!(server.wait_for_line("were of search").contains("the group find"));
+    check_calls();
+
+    fs::write(&servers, before).expect("it is ours");
+    succeed(&["keys", "rotate", &servers, "--after", "3600s"]);
+    server.signal("HUP");
+    server.wait_for_line(RENEWED);
+    check_calls();
+    assert_eq!(counts(server, ["seal_forged", "seal_unknown_keys"]), [0; 2]);
 }
 
 fn check_refused(args: &[&str], text: &str) {

@@ -5,7 +5,6 @@
 //! that session alone and come from neither: whoever finds the shared key later reads no session
 //! that was recorded before.
 
-use std::array;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -13,16 +12,15 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use rcgen::{CertificateParams, KeyPair};
-use ring::hmac;
 use rustls::crypto::ring::default_provider;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
 use tailcut_net::entropy;
+use tailcut_net::keys::pinned::{self, Identity, KEY_LEN, parse_hex};
 
 use crate::text_file::{self, CONFIG_BYTES_MAX};
 
@@ -120,33 +118,13 @@ impl Key {
     }
 }
 
-/// What only a holder of the key can show: a certificate, and the private key that it is for.
-type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
-
 fn identity(bytes: &[u8; KEY_LEN]) -> Result<Identity> {
-    let seed = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, bytes), SEED_LABEL);
-    let private = PrivatePkcs8KeyDer::from([PKCS8_ED25519, seed.as_ref()].concat());
-    let pair = KeyPair::try_from(&private)?;
-    let certificate = CertificateParams::new([NAME.to_owned()])?.self_signed(&pair)?;
-    Ok((certificate.der().clone(), private.into()))
+    Ok(pinned::identity(bytes, SEED_LABEL, NAME)?)
 }
 
-fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
-    if text.len() != 2 * KEY_LEN || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    let digits = |place| u8::from_str_radix(&text[2 * place..][..2], 16);
-    Some(array::from_fn(|place| digits(place).expect("they are hexadecimal")))
-}
-
-const KEY_LEN: usize = 32;
 /// In every certificate, for TLS asks for a name; it tells nobody from another.
 const NAME: &str = "tailcut-agent";
 const SEED_LABEL: &[u8] = b"tailcut agents, Ed25519 seed";
-/// What comes before the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
-const PKCS8_ED25519: &[u8] = &[
-    0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
-];
 
 #[cfg(test)]
 pub(super) mod tests {

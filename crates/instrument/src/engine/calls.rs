@@ -25,7 +25,6 @@ use tailcut_net::xdp::XdpConfig;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Time, Transmit};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
-use tailcut_proto::sealed::Sealing;
 
 use super::connections::Connections;
 use super::plan::Plan;
@@ -185,7 +184,7 @@ fn opening(plan: &Plan, stamps: StampConfig) -> Result<Opening> {
     let mut opening = Opening { stamps, ..opening };
     opening.r2p2.calls_max = CALLS_MAX;
     opening.r2p2.serving.is_enabled = false;
-    opening.r2p2.seal = plan.job.seal.clone().map(|keys| Sealing::new(keys, 0));
+    opening.keys = plan.job.seal.clone();
     opening.homa.calls_max = CALLS_MAX;
     opening.homa.calls_per_peer_max = CALLS_PER_PEER_MAX;
     opening.homa.serving.is_enabled = false;

@@ -51,7 +51,7 @@ use self::shared::Shared;
 use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
-use crate::sealed::{TRAILER_LEN, client_of};
+use crate::sealed::{ChangedKeys, Keys, TRAILER_LEN, client_of};
 
 /// Packets of a reply that a server sends before the client has given credit, and of a request that
 /// goes to a server that has taken longer ones: whoever receives takes so many.
@@ -184,6 +184,16 @@ impl Node for Endpoint {
 
     fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
         self.client.handle_unreachable(now, peer, &mut self.shared);
+    }
+
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        if let Some(seal) = &mut self.shared.seal {
+            seal.set_clock(now, unix_ns);
+        }
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        self.shared.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))
     }
 
     fn handle_timeout(&mut self, now: Time) {

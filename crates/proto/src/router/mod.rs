@@ -84,7 +84,7 @@ use crate::policy::{BoundEstimator, Draws, QueueModel};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
-use crate::sealed::{RouterLimits, RouterSeal};
+use crate::sealed::{ChangedKeys, Keys, RouterLimits, RouterSeal};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -325,6 +325,16 @@ impl Node for Router {
             _ => self.metrics.unexpected += 1,
         }
         self.share_held(now);
+    }
+
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        if let Some(seal) = &mut self.seal {
+            seal.set_clock(now, unix_ns);
+        }
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        self.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))
     }
 
     fn handle_timeout(&mut self, now: Time) {

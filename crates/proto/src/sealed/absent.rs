@@ -15,6 +15,14 @@ pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 #[derive(Clone, Debug)]
 pub enum Sealing {}
 
+/// Keys; there are none here.
+#[derive(Clone, Debug)]
+pub enum Keys {}
+
+/// Why keys are refused; there are none here.
+#[derive(Clone, Debug)]
+pub enum ChangedKeys {}
+
 impl Sealing {
     /// True if the keys are a client's.
     pub fn is_client(&self) -> bool {
@@ -68,6 +76,14 @@ impl EndpointSeal {
         match *self {}
     }
 
+    pub fn set_clock(&mut self, _now: Time, _unix_ns: u64) {
+        match *self {}
+    }
+
+    pub fn update_keys(&mut self, _now: Time, _keys: &Keys) -> Result<(), ChangedKeys> {
+        match *self {}
+    }
+
     pub fn seal(&mut self, _now: Time, _to: SocketAddr, _bytes: &mut [u8]) -> bool {
         match *self {}
     }
@@ -112,6 +128,14 @@ impl RouterSeal {
     }
 
     pub fn open(&mut self, _now: Time, _peer: SocketAddr, _bytes: &mut [u8]) -> Option<usize> {
+        match *self {}
+    }
+
+    pub fn set_clock(&mut self, _now: Time, _unix_ns: u64) {
+        match *self {}
+    }
+
+    pub fn update_keys(&mut self, _now: Time, _keys: &Keys) -> Result<(), ChangedKeys> {
         match *self {}
     }
 

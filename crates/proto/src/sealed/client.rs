@@ -7,7 +7,7 @@ use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, SackBody};
 use zerocopy::FromBytes;
 
-use super::keys::{ClientSecret, HopKey, Keys, TICK_MS};
+use super::keys::{CLOCK_TOLERANCE_MS, ClientSecret, EpochKey, HopKey, Keys, TICK_MS, carried};
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
@@ -16,6 +16,7 @@ use super::packet::{
 };
 use super::primitives::AeadKey;
 use super::server::COUNT_BITS;
+use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
 use crate::keyed::KeyedState;
 use crate::node::Time;
@@ -47,6 +48,8 @@ struct Session {
     epoch: u8,
     /// When it began, in ticks of the epoch.
     began: u32,
+    /// The wall clock then.
+    clock: WallClock,
     /// The microsecond before that, by the clock of the node.
     zero_us: u64,
     /// Of its packets.
@@ -75,16 +78,37 @@ impl Client {
         }
     }
 
-    /// True if the next call should begin a session.
+    /// True if the next call should begin a session: it is told by a clock that is wrong, if the clock has
+    /// been set since.
     #[inline]
-    pub(super) fn is_session_due(&self, now: Time, current: u8) -> bool {
+    pub(super) fn is_session_due(&self, (now, clock): (Time, WallClock), current: u8) -> bool {
         self.sessions.back().is_some_and(|session| {
-            session.epoch != current || session.age_us(now) >= SESSION_US_MAX
+            session.epoch != current
+                || session.age_us(now) >= SESSION_US_MAX
+                || session.clock.is_behind(clock, CLOCK_TOLERANCE_MS)
+                || clock.is_behind(session.clock, CLOCK_TOLERANCE_MS)
         })
     }
 
+    /// Newer keys take the place of others.
+    pub(super) fn update_keys(&mut self, (old, new): (&Keys, &Keys)) {
+        let secrets = std::mem::take(&mut self.secrets);
+        let make = |key: &EpochKey| ClientSecret::new(&key.secret, new.cipher);
+        self.secrets = carried((old, secrets), new, make);
+        // A number comes again after 256 of them.
+        let kept = new.kept(old);
+        self.replies.retain(|&(_, epoch, _), _| kept[usize::from(epoch)]);
+        self.sessions.retain(|session| kept[usize::from(session.epoch)]);
+    }
+
     /// Takes note of the session of a call that begins.
-    pub(super) fn note_session(&mut self, (now, wall_ms): (Time, u64), session: u64, keys: &Keys) {
+    pub(super) fn note_session(
+        &mut self,
+        (now, clock): (Time, WallClock),
+        session: u64,
+        keys: &Keys,
+    ) {
+        let wall_ms = clock.ms(now);
         if self.sessions.back().is_some_and(|newest| newest.session == session) {
             return;
         }
@@ -97,7 +121,7 @@ impl Client {
             self.sessions.pop_front();
         }
         let zero_us = (now / 1_000).saturating_sub(1);
-        self.sessions.push_back(Session { session, epoch, began, zero_us, key });
+        self.sessions.push_back(Session { session, epoch, began, clock, zero_us, key });
     }
 
     pub(super) fn open(
@@ -108,7 +132,7 @@ impl Client {
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
         let epoch = seen.trailer.epoch;
-        let place = keys.epochs.iter().position(|key| key.epoch == epoch);
+        let place = keys.epochs.iter().rposition(|key| key.epoch == epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;
         let session = RpcId(seen.rpc_id).session().0;
         let own = self.sessions.iter().position(|own| own.session == session);
@@ -202,7 +226,7 @@ impl Client {
         let session = rpc_id.session().0;
         let found = self.sessions.iter().rev().find(|own| own.session == session);
         let (Some(own), true) = (found, is_for_server) else { return false };
-        let key = keys.epochs.iter().find(|key| key.epoch == own.epoch);
+        let key = keys.epochs.iter().rfind(|key| key.epoch == own.epoch);
         let (Some(epoch), Ok(since_us)) = (key, u32::try_from(own.age_us(now))) else {
             return false;
         };

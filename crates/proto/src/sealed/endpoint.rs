@@ -6,9 +6,10 @@ use std::sync::Arc;
 use tailcut_wire::r2p2::MessageType;
 
 use super::client::Client;
-use super::keys::{Keys, Role, Sealing, WallClock};
+use super::keys::{ChangedKeys, Keys, Role, Sealing};
 use super::packet::glance;
 use super::server::{Server, Start};
+use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
@@ -18,7 +19,7 @@ use crate::node::Time;
 pub struct EndpointSeal {
     /// By which epochs and the beginnings of sessions are told.
     clock: WallClock,
-    /// As configured.
+    /// As configured, and followed by newer ones.
     keys: Arc<Keys>,
     /// What its role needs.
     side: Side,
@@ -49,7 +50,7 @@ impl EndpointSeal {
         let clock = WallClock { zero_ns: sealing.clock_ns };
         let side = match keys.role {
             Role::Server => {
-                let start = Start { sealing, wall_ms: clock.ms(now), clients_max, keeper };
+                let start = Start { sealing, at: (now, clock.ms(now)), clients_max, keeper };
                 Side::Server(Box::new(Server::new(&start, &mut numbers)))
             }
             Role::Client(number) => Side::Client(Box::new(Client::new(number, &keys, seed))),
@@ -61,6 +62,32 @@ impl EndpointSeal {
     /// The counters so far.
     pub fn metrics(&self) -> SealMetrics {
         self.metrics
+    }
+
+    /// The wall clock shows `unix_ns` at `now`: what is told by it is told anew.
+    pub fn set_clock(&mut self, now: Time, unix_ns: u64) {
+        self.clock = WallClock::showing(now, unix_ns);
+        if let Side::Server(server) = &mut self.side {
+            server.set_clock(now, &self.clock);
+        }
+    }
+
+    /// Takes newer keys of the same holder. Sessions begin under those that are current, and calls in
+    /// progress finish under what they began with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::followed_by`]; nothing changes then.
+    pub fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        let keys = self.keys.followed_by(keys, self.clock.ms(now))?;
+        if keys != *self.keys {
+            match &mut self.side {
+                Side::Server(server) => server.update_keys((&self.keys, &keys)),
+                Side::Client(client) => client.update_keys((&self.keys, &keys)),
+            }
+            self.keys = Arc::new(keys);
+        }
+        Ok(())
     }
 
     /// Opens a datagram in place; gives the length of the open packet at its beginning, or `None` where it
@@ -77,16 +104,18 @@ impl EndpointSeal {
 
     fn try_open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Result<(), Cause> {
         let seen = glance(bytes).ok_or(Cause::Unsealed)?;
-        let wall_ms = self.clock.ms(now);
-        let at = self.keys.accepted(wall_ms, seen.trailer.epoch).ok_or(Cause::UnknownKeys)?;
         match &mut self.side {
             Side::Server(server) => {
+                let wall_ms = self.clock.ms(now);
+                let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
+                let at = accepted.ok_or(Cause::UnknownKeys)?;
                 server.open((&self.keys, at), peer, (&seen, bytes))?;
                 let is_request = seen.kind == MessageType::Request;
                 self.metrics.unnamed += u64::from(is_request && !server.arrival.is_named);
                 let has_begun = !is_request || server.has_begun(wall_ms);
                 has_begun.then_some(()).ok_or(Cause::Ahead)
             }
+            // A reply comes under the keys of its call, however old they are by then.
             Side::Client(client) => client.open(now, &self.keys, peer, (&seen, bytes)),
         }
     }
@@ -110,15 +139,14 @@ impl EndpointSeal {
     pub fn is_session_due(&self, now: Time) -> bool {
         let Side::Client(client) = &self.side else { return false };
         let current = self.keys.current(self.clock.ms(now));
-        client.is_session_due(now, self.keys.epochs[current].epoch)
+        client.is_session_due((now, self.clock), self.keys.epochs[current].epoch)
     }
 
     /// Takes note of the session of a call that begins.
     #[inline]
     pub fn note_session(&mut self, now: Time, session: u64) {
-        let wall_ms = self.clock.ms(now);
         if let Side::Client(client) = &mut self.side {
-            client.note_session((now, wall_ms), session, &self.keys);
+            client.note_session((now, self.clock), session, &self.keys);
         }
     }
 

@@ -20,7 +20,6 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
-use crate::node::Time;
 
 /// Who a file of keys is for, and so what its secrets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,6 +114,41 @@ impl Sealing {
     }
 }
 
+/// Why keys cannot take the place of others while nodes run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChangedKeys {
+    /// They are somebody else's.
+    #[error("the keys are of {new}, and were of {old}: that takes a restart")]
+    Role {
+        /// Whose they were.
+        old: Role,
+        /// Whose they are.
+        new: Role,
+    },
+    /// They are another group's.
+    #[error("the keys are of the group {new}, and were of {old}: that takes a restart")]
+    Group {
+        /// The group before.
+        old: String,
+        /// The group now.
+        new: String,
+    },
+    /// They are for another AEAD.
+    #[error("the keys are for {new}, and were for {old}: that takes a restart")]
+    Cipher {
+        /// The cipher before.
+        old: Cipher,
+        /// The cipher now.
+        new: Cipher,
+    },
+    /// A number, or a time, stands for another key than before, so that calls in progress would be lost.
+    #[error("epoch {epoch} has another key or time than before: that takes a restart")]
+    Epoch {
+        /// Its number.
+        epoch: u8,
+    },
+}
+
 impl Secret {
     /// A secret of random bytes.
     pub fn new(bytes: [u8; 32]) -> Self {
@@ -181,6 +215,51 @@ impl Keys {
             EpochKey { secret, hop, ..key.clone() }
         };
         Some(Self { role, epochs: self.epochs.iter().map(derive).collect(), ..self.clone() })
+    }
+
+    /// Newer keys of the same holder, with what calls in progress need of these: those that have begun, and
+    /// are or were accepted until [`EPOCH_KEPT_MS`] ago. `wall_ms` is the Unix time, ms.
+    ///
+    /// # Errors
+    ///
+    /// That role, group or cipher are others, or that an epoch in use has another key: nothing in progress
+    /// could be told apart then.
+    pub fn followed_by(&self, newer: &Self, wall_ms: u64) -> Result<Self, ChangedKeys> {
+        let (old, new) = (self, newer);
+        if old.role != new.role {
+            return Err(ChangedKeys::Role { old: old.role, new: new.role });
+        }
+        if old.group != new.group {
+            return Err(ChangedKeys::Group { old: old.group.clone(), new: new.group.clone() });
+        }
+        if old.cipher != new.cipher {
+            return Err(ChangedKeys::Cipher { old: old.cipher, new: new.cipher });
+        }
+        let mut epochs = new.epochs.clone();
+        for (at, key) in old.epochs.iter().enumerate() {
+            let is_over = |next: &EpochKey| next.from_ms.saturating_add(EPOCH_KEPT_MS) <= wall_ms;
+            let is_spent = old.epochs.get(at + 2).is_some_and(is_over);
+            let in_its_place =
+                |other: &&EpochKey| other.epoch == key.epoch || other.from_ms == key.from_ms;
+            match new.epochs.iter().find(in_its_place) {
+                Some(other) if other == key => {}
+                Some(_) if is_spent => {}
+                Some(_) => return Err(ChangedKeys::Epoch { epoch: key.epoch }),
+                None if is_spent || key.from_ms > wall_ms => {}
+                None => epochs.push(key.clone()),
+            }
+        }
+        epochs.sort_by_key(|key| key.from_ms);
+        Ok(Self { epochs, ..new.clone() })
+    }
+
+    /// By number, which epochs these keys have as other ones have them.
+    pub(super) fn kept(&self, other: &Self) -> [bool; 256] {
+        let mut kept = [false; 256];
+        for key in self.epochs.iter().filter(|key| other.epochs.contains(key)) {
+            kept[usize::from(key.epoch)] = true;
+        }
+        kept
     }
 
     /// The place of the key that clients use at a time: the newest that has begun, else the first.
@@ -278,22 +357,23 @@ impl ClientSecret {
     }
 }
 
-/// The wall clock of a node, and the keys that hold at a time.
-#[derive(Clone, Debug)]
-pub(super) struct WallClock {
-    /// Unix time at the node's time 0, ns.
-    pub(super) zero_ns: u64,
+/// What was made of each epoch's key, for keys that take the place of others: what both have is taken over.
+pub(super) fn carried<T>(
+    (old, made): (&Keys, Vec<T>),
+    new: &Keys,
+    make: impl Fn(&EpochKey) -> T,
+) -> Vec<T> {
+    let mut made: Vec<Option<T>> = made.into_iter().map(Some).collect();
+    let of = |key: &EpochKey| {
+        let known = old.epochs.iter().position(|known| known == key);
+        known.and_then(|at| made[at].take()).unwrap_or_else(|| make(key))
+    };
+    new.epochs.iter().map(of).collect()
 }
 
-impl WallClock {
-    pub(super) fn ms(&self, now: Time) -> u64 {
-        self.zero_ns.saturating_add(now) / 1_000_000
-    }
-
-    pub(super) fn us(&self, now: Time) -> u64 {
-        self.zero_ns.saturating_add(now) / 1_000
-    }
-}
+/// For how long after it is accepted no more an epoch's key is kept, so that calls that began under it are
+/// answered: as long as a call lasts, twice, ms.
+pub const EPOCH_KEPT_MS: u64 = 120_000;
 
 /// The start of every label.
 const LABEL: &[u8] = b"tailcut sealed 1 ";

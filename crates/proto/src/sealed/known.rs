@@ -143,6 +143,12 @@ impl<T> ByClient<T> {
         self.known.get(&sender)
     }
 
+    /// Keeps those for whom `is_kept` says so.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(u32) -> bool) {
+        self.known.retain(|&sender, _| is_kept(sender));
+        self.order.retain(|&sender| is_kept(sender));
+    }
+
     /// What is known of a client, made if need be.
     #[inline]
     pub(super) fn entry(&mut self, sender: u32, new: impl FnOnce() -> T) -> &mut T {

@@ -20,6 +20,13 @@
 //! | a request that names no receiver | not run: its client is told whom it has reached |
 //! | genuine | the node hears of it |
 //!
+//! | while a node runs | then |
+//! |---|---|
+//! | newer keys come | those in use are kept beside them; sessions begin under what is current |
+//! | keys of another role, group or cipher come, or another key of an epoch | refused, nothing changes |
+//! | the wall clock is read again | epochs, beginnings and ages are told by it |
+//! | it has been set back | a router takes another name: what was recorded is for the one before |
+//!
 //! Invariant: nothing that is not genuine makes a node remember anything, no nonce is used twice under
 //! a key, and what was recorded is nothing to a node that it was not for. `docs/sealed.md` is the
 //! normative text.
@@ -37,13 +44,15 @@ mod reader;
 mod router;
 mod server;
 mod text;
+mod wall_clock;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
-    CLIENT_MAX, CLOCK_TOLERANCE_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
+    CLIENT_MAX, CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role,
+    Sealing, Secret,
 };
 pub use self::limits::{RouterLimits, SealVerdict};
 pub use self::primitives::Cipher;
@@ -117,6 +126,11 @@ fn sender(client: u32, epoch: u8) -> u32 {
 /// The client of such a number.
 pub(crate) fn client_of(sender: u32) -> u32 {
     sender & CLIENT_MAX
+}
+
+/// The epoch of such a number.
+fn epoch_of(sender: u32) -> u8 {
+    (sender >> CLIENT_BITS) as u8
 }
 
 /// What is written behind a packet that is to be sealed for a client: `sender` is the client in its epoch.

@@ -18,13 +18,14 @@ use tailcut_wire::r2p2::sealed::{SEALED_VERSION, VERSION_AT};
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MessageType, RequestHeader, RpcId};
 use zerocopy::FromBytes;
 
-use super::keys::{HopKey, Keys, Master, Role, Sealing, WallClock};
+use super::keys::{ChangedKeys, EpochKey, HopKey, Keys, Master, Role, Sealing, carried};
 use super::known::{ByClient, Known};
 use super::limits::{RouterLimits, SealVerdict};
-use super::names::{Names, OwnName};
+use super::names::{Names, OwnName, name_of};
 use super::neighbours::{Heard, Routers, Servers};
 use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
-use super::{CLIENT_BITS, Cause, SealMetrics, TRAILER_LEN, Times, client_of, sender};
+use super::wall_clock::WallClock;
+use super::{Cause, SealMetrics, TRAILER_LEN, Times, client_of, epoch_of, sender};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -33,12 +34,14 @@ use crate::node::Time;
 pub struct RouterSeal {
     /// By which epochs are told, and the age of requests.
     clock: WallClock,
-    /// As configured.
+    /// As configured, and followed by newer ones.
     keys: Arc<Keys>,
     /// By place of the epoch.
     masters: Vec<Master>,
-    /// Drawn at the start.
+    /// Drawn at the start, and anew when the clock has been set back.
     own: OwnName,
+    /// The clock that has been furthest ahead since the name was drawn.
+    foremost: WallClock,
     /// Hop keys of clients that have been heard of.
     clients: ByClient<HopKey>,
     /// Sessions of which requests have been placed.
@@ -93,6 +96,7 @@ impl RouterSeal {
         let own = sealing.own_name(|| numbers.draw(u64::BITS));
         Self {
             clock: WallClock { zero_ns: sealing.clock_ns },
+            foremost: WallClock { zero_ns: sealing.clock_ns },
             masters: masters_of(&keys),
             keys,
             own,
@@ -135,6 +139,42 @@ impl RouterSeal {
     /// How much longer than its call lasts a packet of it is taken by clocks that are apart, ns.
     pub fn slack_ns(&self) -> u64 {
         2 * self.tolerance_ms * 1_000_000
+    }
+
+    /// The wall clock shows `unix_ns` at `now`.
+    ///
+    /// If it has been set back, what was recorded and is too old could be in time again, while its id is
+    /// remembered no more: so the router takes another name, as if it had been started again. Threads that
+    /// share a name come to the same one.
+    pub fn set_clock(&mut self, now: Time, unix_ns: u64) {
+        self.clock = WallClock::showing(now, unix_ns);
+        if self.clock.is_behind(self.foremost, self.tolerance_ms) {
+            let mut secret = [0; 16];
+            secret[..8].copy_from_slice(&self.own.name.to_be_bytes());
+            let drawn = Numbers::new(&secret, b"name").draw(u64::BITS);
+            self.own.name = name_of(drawn).max(1 << 8);
+            self.foremost = self.clock;
+        } else if self.foremost.is_behind(self.clock, 0) {
+            self.foremost = self.clock;
+        }
+    }
+
+    /// Takes newer keys of the same holder.
+    ///
+    /// # Errors
+    ///
+    /// As [`Keys::followed_by`]; nothing changes then.
+    pub fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        let (old, new) = (&self.keys, self.keys.followed_by(keys, self.clock.ms(now))?);
+        if new != **old {
+            let masters = std::mem::take(&mut self.masters);
+            self.masters = carried((old, masters), &new, |key| master_of(&new, key));
+            // A number comes again after 256 of them.
+            let kept = new.kept(old);
+            self.clients.retain(|sender| kept[usize::from(epoch_of(sender))]);
+            self.keys = Arc::new(new);
+        }
+        Ok(())
     }
 
     /// Authenticates a datagram, and shows it as an open one. Gives the length of the open packet at its
@@ -314,8 +354,8 @@ impl RouterSeal {
     }
 
     fn seal_for_client(&mut self, now: Time, sender: u32, bytes: &mut Vec<u8>) -> bool {
-        let epoch = (sender >> CLIENT_BITS) as u8;
-        let Some(at) = self.keys.epochs.iter().position(|key| key.epoch == epoch) else {
+        let epoch = epoch_of(sender);
+        let Some(at) = self.keys.epochs.iter().rposition(|key| key.epoch == epoch) else {
             return false;
         };
         let time = self.times.next(self.clock.us(now));
@@ -355,12 +395,15 @@ impl RouterSeal {
 }
 
 fn masters_of(keys: &Keys) -> Vec<Master> {
-    let master = |key: &super::EpochKey| match keys.role {
+    keys.epochs.iter().map(|key| master_of(keys, key)).collect()
+}
+
+fn master_of(keys: &Keys, key: &EpochKey) -> Master {
+    match keys.role {
         Role::Router => Master::of_router(&key.secret, &keys.group),
         Role::Server => Master::of_server(key, &keys.group),
         Role::Client(_) => panic!("a client's keys place nothing"),
-    };
-    keys.epochs.iter().map(master).collect()
+    }
 }
 
 /// Sessions of which is remembered which calls have ended.

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, MessageType};
 
-use super::keys::{ClientSecret, HopKey, Keys, Master, Sealing, WallClock};
+use super::keys::{ClientSecret, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Master, Sealing, carried};
 use super::known::{ByClient, Known, SessionKey};
 use super::names::{Names, OwnName};
 use super::neighbours::Routers;
@@ -19,7 +19,8 @@ use super::packet::{
     request_nonce, written,
 };
 use super::primitives::{AeadKey, Cipher};
-use super::{Cause, Times, addressed, client_of, sender};
+use super::wall_clock::WallClock;
+use super::{Cause, Times, addressed, client_of, epoch_of, sender};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
 use crate::keyed::KeyedState;
@@ -29,8 +30,8 @@ use crate::node::Time;
 pub(super) struct Start<'a> {
     /// Its keys and clock.
     pub(super) sealing: &'a Sealing,
-    /// When it starts: Unix time, ms.
-    pub(super) wall_ms: u64,
+    /// When it starts, and that as Unix time, ms.
+    pub(super) at: (Time, u64),
     /// Clients whose keys it keeps.
     pub(super) clients_max: usize,
     /// The router that keeps clients' addresses.
@@ -104,6 +105,10 @@ pub(super) struct Arrival {
 /// by address, which may be forged, and until they are evicted.
 #[derive(Debug)]
 struct Replay {
+    /// When the server started.
+    started_at: Time,
+    /// The same by the wall clock: sessions that began by then may be older. Unix ms.
+    started_ms: u64,
     /// Sessions that have been known.
     bound: Known<Bound>,
     /// The client of each of them, by its address and session: where calls are told apart by those, no
@@ -124,14 +129,16 @@ struct Bound {
 
 impl Server {
     pub(super) fn new(start: &Start, numbers: &mut Numbers) -> Self {
-        let Start { sealing, wall_ms, clients_max, keeper } = *start;
+        let Start { sealing, at: (started_at, started_ms), clients_max, keeper } = *start;
         let seed = numbers.seed();
         Self {
             masters: masters_of(&sealing.keys),
             clients: ByClient::new(clients_max.saturating_mul(2), seed),
             sessions: Known::new(clients_max.saturating_mul(2), 0, seed),
             replay: Replay {
-                bound: Known::new(BOUND_MAX, wall_ms, seed),
+                started_at,
+                started_ms,
+                bound: Known::new(BOUND_MAX, 0, seed),
                 owners: HashMap::with_hasher(KeyedState::with_seed(seed)),
                 tolerance_ms: sealing.clock_tolerance_ms,
             },
@@ -142,6 +149,21 @@ impl Server {
             count: 0,
             arrival: Arrival::default(),
         }
+    }
+
+    /// The wall clock has been read again.
+    pub(super) fn set_clock(&mut self, now: Time, clock: &WallClock) {
+        self.replay.set_clock(now, clock);
+    }
+
+    /// Newer keys take the place of others.
+    pub(super) fn update_keys(&mut self, (old, new): (&Keys, &Keys)) {
+        let masters = std::mem::take(&mut self.masters);
+        let make = |key: &EpochKey| Master::of_server(key, &new.group);
+        self.masters = carried((old, masters), new, make);
+        // A number comes again after 256 of them.
+        let kept = new.kept(old);
+        self.clients.retain(|sender| kept[usize::from(epoch_of(sender))]);
     }
 
     pub(super) fn open(
@@ -307,8 +329,8 @@ impl Server {
     ) -> bool {
         let is_for_client =
             matches!(kind, MessageType::Response | MessageType::Ack | MessageType::Drop);
-        let epoch = (sender >> super::CLIENT_BITS) as u8;
-        let place = keys.epochs.iter().position(|key| key.epoch == epoch);
+        let epoch = epoch_of(sender);
+        let place = keys.epochs.iter().rposition(|key| key.epoch == epoch);
         let (Some(at), true) = (place, is_for_client) else { return false };
         if usize::from(bytes[1]) != EXTENDED_LEN || self.count >= COUNT_MAX {
             return false;
@@ -347,11 +369,24 @@ impl ClientKeys {
 }
 
 impl Replay {
+    /// The wall clock has been read again. By one that was ahead, the server has started later than it did;
+    /// but one that is set back without need would make sessions of before the start look new. So that waits
+    /// until no call of before the start can be under way.
+    fn set_clock(&mut self, now: Time, clock: &WallClock) {
+        let started_ms = clock.ms(self.started_at);
+        let is_settled = now.saturating_sub(self.started_at) >= EPOCH_KEPT_MS * 1_000_000;
+        if started_ms > self.started_ms || is_settled {
+            self.started_ms = started_ms;
+        }
+    }
+
     /// True if a session that is not known where requests are run may be begun.
     fn may_begin(&self, wall_ms: u64, arrival: &Arrival) -> bool {
         let Arrival { key, began_ms, .. } = *arrival;
         let is_ahead = began_ms > wall_ms;
-        !is_ahead && !self.bound.may_be_lost(key.client, began_ms) && self.bound.find(key).is_none()
+        let may_be_old =
+            began_ms <= self.started_ms || self.bound.may_be_lost(key.client, began_ms);
+        !is_ahead && !may_be_old && self.bound.find(key).is_none()
     }
 
     /// True if the session of a request has been known at this address, as this client's.

@@ -13,6 +13,8 @@ use crate::r2p2::{Config, Endpoint};
 use crate::router::{Router, RouterConfig, ServerConfig, Speaks};
 use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 
+mod live;
+
 const CLIENT: &str = "10.0.0.1:1000";
 const STRANGER: &str = "10.0.0.9:9000";
 const ROUTER: &str = "10.0.0.2:8000";

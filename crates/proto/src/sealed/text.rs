@@ -128,12 +128,8 @@ impl Keys {
     /// The text that is read as these keys. It holds the secrets.
     pub fn to_text(&self) -> String {
         let mut text = String::from("tailcut-keys 1\n");
-        let role = match self.role {
-            Role::Server => "server".to_owned(),
-            Role::Router => "router".to_owned(),
-            Role::Client(client) => format!("client {client}"),
-        };
-        let _ = writeln!(text, "role {role}\ngroup {}\ncipher {}", self.group, self.cipher);
+        let Self { role, group, cipher, .. } = self;
+        let _ = writeln!(text, "role {role}\ngroup {group}\ncipher {cipher}");
         for EpochKey { epoch, from_ms, secret, hop } in &self.epochs {
             let _ = write!(text, "key {epoch} {from_ms} {}", hex(secret.bytes()));
             if let Role::Client(_) = self.role {
@@ -155,6 +151,24 @@ impl fmt::Display for Cipher {
             Self::Aes128Gcm => "aes-128-gcm",
             Self::ChaCha20Poly1305 => "chacha20-poly1305",
         })
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server => f.write_str("server"),
+            Self::Router => f.write_str("router"),
+            Self::Client(client) => write!(f, "client {client}"),
+        }
+    }
+}
+
+impl FromStr for Role {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, &'static str> {
+        role_of(&text.split_whitespace().collect::<Vec<_>>())
     }
 }
 

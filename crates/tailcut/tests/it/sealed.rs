@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tailcut::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
-use tailcut::{ClientBuilder, DatapathKind, Error, Failure, Protocol, ServerBuilder};
+use tailcut::{ClientBuilder, DatapathKind, Error, Failure, LiveKeys, Protocol, ServerBuilder};
 
 use crate::library::{OnDrop, patient};
 
@@ -63,6 +63,51 @@ fn handlers_know_who_calls_and_strangers_are_not_heard() {
             );
             assert!(is_unheard, "{error:?}");
         }
+        drop(guard);
+        thread.join().expect("the server does not panic").expect("the socket holds");
+    });
+}
+
+/// Epochs that begin in a row, each known to nobody before the one before is in use.
+#[test]
+fn keys_follow_while_calls_run() {
+    const EVERY_MS: u64 = 200;
+    let began_ms = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+    let epoch = |at: u64| EpochKey {
+        epoch: at as u8,
+        from_ms: began_ms + at * EVERY_MS,
+        secret: Secret::new([at as u8; 32]),
+        hop: HopKey::default(),
+    };
+    let until =
+        |at: u64| Keys { epochs: (at.saturating_sub(2)..=at).map(epoch).collect(), ..group() };
+    let server_keys = LiveKeys::new(until(2));
+    let client_keys = LiveKeys::new(of(&until(2), 3));
+    let mut server = ServerBuilder::new().seal(&server_keys).bind("127.0.0.1:0").expect("a port");
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(move || server.run(|request| _ = request.reply(b"done")));
+        let guard = OnDrop(Some(|| stop.stop()));
+        let transport = (Protocol::R2p2, DatapathKind::Udp);
+        let clients: Vec<_> = (0..3)
+            .map(|_| patient(transport).seal(&client_keys).connect(address).expect("a client"))
+            .collect();
+        for at in 3..12 {
+            assert!(server_keys.update(&until(at)).expect("they follow"));
+            assert!(client_keys.update(&of(&until(at), 3)).expect("they follow"));
+            let begins_ms = began_ms + (at - 1) * EVERY_MS;
+            let now_ms = || std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
+            while now_ms() < begins_ms {
+                for client in &clients {
+                    client.call(b"request").expect("an answer");
+                }
+            }
+        }
+        let error = client_keys.update(&of(&until(12), 4)).expect_err("another client's");
+        assert!(error.to_string().contains("client 4"), "{error}");
+        // One that has nothing of the first ones is understood.
+        let late = patient(transport).seal(of(&until(11), 5)).connect(address).expect("a client");
+        late.call(b"request").expect("an answer");
         drop(guard);
         thread.join().expect("the server does not panic").expect("the socket holds");
     });

@@ -1,0 +1,387 @@
+//! A key agent: hands the keys of a group to those who are listed, and adds the next ones ahead of time.
+//!
+//! | event | then |
+//! |---|---|
+//! | a connection | a thread for it, which has five seconds; a stranger's makes room for the next ([`door`](crate::door)) |
+//! | it shows a certificate of the authority, or a pinned one, with its private key | an answer |
+//! | its identity is listed | its role's keys, derived from the group's, and when to ask again |
+//! | it is not | the reason, which is logged once a second at most, and counted |
+//! | fewer than two keys begin later than now | one more, in the file first, as a whole |
+//! | the group's file, the list, or a certificate has changed | read again; what is wrong is logged, and what was there stays |
+//!
+//! Invariant: nobody is answered before TLS has verified a certificate and its private key; who cannot show one
+//! holds one of a few threads for some seconds, and nothing else.
+
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustls::{ServerConfig, ServerConnection};
+use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::Prefix;
+use tailcut_proto::sealed::{Keys, Role};
+use zeroize::Zeroizing;
+
+use super::file::{self, Fingerprint, invalid};
+use super::hurried::Hurried;
+use super::identities::Identities;
+use super::tls::{self, ANSWER, BYTES_MAX, Pem, REFUSED};
+use crate::clock::Clock;
+use crate::door::{Places, displaced, network_of};
+
+/// What a key agent is told.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// The file of the group's keys, which the agent alone changes.
+    pub group: PathBuf,
+    /// The list of those who may have keys, and which.
+    pub clients: PathBuf,
+    /// What it shows to those with X.509 certificates; without it pre-shared keys alone count.
+    pub certificate: Option<Certificate>,
+    /// How long each key is used. One hour is usual.
+    pub every: Duration,
+}
+
+/// Where an agent's certificate is, and whose it takes. All PEM.
+#[derive(Clone, Debug)]
+pub struct Certificate {
+    /// Its own, and those between it and its authority.
+    pub cert: PathBuf,
+    /// Its private key, which nobody else may read.
+    pub key: PathBuf,
+    /// The authority that has signed the certificates of those who ask.
+    pub client_ca: PathBuf,
+}
+
+/// A key agent.
+#[derive(Debug)]
+pub struct KeyAgent {
+    /// As configured.
+    config: AgentConfig,
+    /// What it hands out, and to whom.
+    book: Mutex<Book>,
+    /// Connections, the oldest first.
+    strangers: Mutex<Vec<Stranger>>,
+    /// What has been done.
+    counts: Counts,
+    /// When the next refusal may be logged.
+    tell_at: Mutex<Time>,
+}
+
+/// What an agent has counted.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Answers with keys.
+    pub handed_out: AtomicU64,
+    /// Identities that are not listed, or have no name that could be.
+    pub refused: AtomicU64,
+    /// Connections that ended without an identity: strangers, and what is no TLS.
+    pub failed: AtomicU64,
+    /// Keys that it has added.
+    pub rotations: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Book {
+    /// The group's keys, as its file has them.
+    keys: Keys,
+    /// That file, as it was read or written last.
+    keys_seen: Option<Fingerprint>,
+    /// Who may have them.
+    welcome: Arc<Welcome>,
+    /// The files of that, as they were read last.
+    welcome_seen: Vec<Option<Fingerprint>>,
+    /// The last problem that was logged; it is logged once.
+    problem: Option<String>,
+}
+
+/// Who may have keys, and how they are spoken to.
+#[derive(Debug)]
+struct Welcome {
+    /// The list.
+    identities: Identities,
+    /// The agent's end of TLS.
+    tls: Arc<ServerConfig>,
+}
+
+/// A connection.
+#[derive(Debug)]
+struct Stranger {
+    /// Counted over all that came.
+    number: u64,
+    /// Where it has come from.
+    network: Prefix,
+    /// The connection.
+    stream: Hurried,
+}
+
+impl KeyAgent {
+    /// An agent with what its files hold. A file beside the group's, which a rotation that was interrupted has
+    /// left, is removed.
+    ///
+    /// # Errors
+    ///
+    /// That one of them cannot be read or is wrong.
+    pub fn open(config: AgentConfig) -> io::Result<Arc<Self>> {
+        if config.every < EVERY_MIN {
+            return Err(invalid(format!("a key must be used for {EVERY_MIN:?} at least")));
+        }
+        match std::fs::remove_file(config.group.with_extension("new")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let keys_seen = Fingerprint::of(&config.group);
+        let keys = group(&config.group)?;
+        let welcome_seen = config.fingerprints();
+        let welcome = Arc::new(config.welcome()?);
+        let book = Book { keys, keys_seen, welcome, welcome_seen, problem: None };
+        let agent = Arc::new(Self {
+            config,
+            book: Mutex::new(book),
+            strangers: Mutex::default(),
+            counts: Counts::default(),
+            tell_at: Mutex::default(),
+        });
+        agent.rotate(&mut lock(&agent.book))?;
+        Ok(agent)
+    }
+
+    /// What it has counted.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Reads what has changed, and adds keys that are due; to be called again and again, as often as
+    /// [`KeyAgent::interval`] says. What goes wrong is logged, and what was there stays.
+    pub fn look(&self) {
+        let mut book = lock(&self.book);
+        let looked = self.reread(&mut book).and_then(|()| self.rotate(&mut book));
+        let problem = looked.err().map(|error| error.to_string());
+        if let Some(error) = problem.as_ref().filter(|_| problem != book.problem) {
+            tracing::error!(%error, "the key agent goes on with what it had");
+        }
+        book.problem = problem;
+    }
+
+    /// How often to look.
+    pub fn interval(&self) -> Duration {
+        (self.config.every / 8).min(Duration::from_secs(1))
+    }
+
+    fn reread(&self, book: &mut Book) -> io::Result<()> {
+        let seen = Fingerprint::of(&self.config.group);
+        if seen != book.keys_seen {
+            let keys = group(&self.config.group)?;
+            if (&keys.group, keys.cipher) != (&book.keys.group, book.keys.cipher) {
+                return Err(invalid(format!(
+                    "{} has keys of another group or cipher: that takes a restart",
+                    self.config.group.display()
+                )));
+            }
+            (book.keys, book.keys_seen) = (keys, seen);
+            tracing::info!("the group's keys are read again");
+        }
+        let seen = self.config.fingerprints();
+        if seen != book.welcome_seen {
+            (book.welcome, book.welcome_seen) = (Arc::new(self.config.welcome()?), seen);
+            tracing::info!("the list of those who may have keys is read again");
+        }
+        Ok(())
+    }
+
+    /// Adds keys until two begin later than now: whoever asks in time has the next one before it is used, also
+    /// if the agent is away for as long as a key is used.
+    fn rotate(&self, book: &mut Book) -> io::Result<()> {
+        let every_ms = self.config.every.as_millis() as u64;
+        loop {
+            let now_ms = Clock.unix_ns() / 1_000_000;
+            let epochs = &book.keys.epochs;
+            if epochs.iter().filter(|key| key.from_ms > now_ms).count() >= AHEAD {
+                return Ok(());
+            }
+            let last = epochs.last().expect("there is a key");
+            let from_ms = (last.from_ms + every_ms).max(now_ms + every_ms / 2);
+            let keys = file::rotated(book.keys.clone(), from_ms, now_ms)?;
+            file::replace(&self.config.group, &keys)?;
+            book.keys_seen = Fingerprint::of(&self.config.group);
+            book.keys = keys;
+            self.counts.rotations.fetch_add(1, Ordering::Relaxed);
+            let epoch = book.keys.epochs.last().expect("it was added").epoch;
+            tracing::info!(epoch, from_ms, "a key was added");
+        }
+    }
+
+    /// Answers those who connect, for ever.
+    ///
+    /// # Errors
+    ///
+    /// That there are no threads.
+    pub fn serve(self: &Arc<Self>, listener: &TcpListener) -> io::Result<()> {
+        for number in 0.. {
+            match listener.accept() {
+                Ok((stream, from)) => self.receive(number, stream, from)?,
+                // Out of descriptors, most likely: some will be free again.
+                Err(_) => thread::park_timeout(Duration::from_millis(100)),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(
+        self: &Arc<Self>,
+        number: u64,
+        stream: TcpStream,
+        from: SocketAddr,
+    ) -> io::Result<()> {
+        let Ok(mut stream) = Hurried::new(stream, PATIENCE, BYTES_MAX) else {
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        };
+        let network = network_of(from.ip());
+        self.make_room(network);
+        lock(&self.strangers).push(Stranger { number, network, stream: stream.clone() });
+        let agent = self.clone();
+        let work = move || {
+            let answered = agent.answer(&mut stream, from);
+            lock(&agent.strangers).retain(|stranger| stranger.number != number);
+            if let Err(error) = answered {
+                let total = agent.counts.failed.fetch_add(1, Ordering::Relaxed) + 1;
+                if agent.may_tell() {
+                    tracing::warn!(%from, %error, total, "a connection showed no identity");
+                }
+            }
+        };
+        thread::Builder::new().name("key-client".to_owned()).spawn(work)?;
+        Ok(())
+    }
+
+    /// Lets a stranger go whose place one of `network` is to have, if there is none for it.
+    fn make_room(&self, network: Prefix) {
+        let mut strangers = lock(&self.strangers);
+        let places: Vec<(Prefix, bool)> = strangers
+            .iter()
+            .map(|stranger| (stranger.network, stranger.stream.is_silent()))
+            .collect();
+        if let Some(place) = displaced(&places, network, PLACES) {
+            strangers.remove(place).stream.close();
+        }
+    }
+
+    fn answer(&self, stream: &mut Hurried, from: SocketAddr) -> io::Result<()> {
+        let welcome = lock(&self.book).welcome.clone();
+        let mut tls = ServerConnection::new(welcome.tls.clone()).map_err(io::Error::other)?;
+        if let Err(error) = tls.complete_io(stream) {
+            // It may hear why.
+            let _ = tls.write_tls(stream);
+            stream.finish();
+            return Err(error);
+        }
+        let shown = tls.peer_certificates().and_then(|chain| chain.first());
+        let shown = shown.ok_or_else(|| invalid("it shows no certificate".to_owned()))?;
+        let text = match welcome.identities.of(shown) {
+            Ok((identity, role)) => {
+                self.counts.handed_out.fetch_add(1, Ordering::Relaxed);
+                tracing::info!(%from, identity, %role, "keys handed out");
+                self.keys_for(role)
+            }
+            Err(why) => {
+                let total = self.counts.refused.fetch_add(1, Ordering::Relaxed) + 1;
+                if self.may_tell() {
+                    tracing::warn!(%from, why, total, "an identity was refused");
+                }
+                Zeroizing::new(format!("{REFUSED}{why}\n"))
+            }
+        };
+        tls.writer().write_all(text.as_bytes())?;
+        tls.send_close_notify();
+        while tls.wants_write() {
+            tls.write_tls(stream)?;
+        }
+        stream.finish();
+        Ok(())
+    }
+
+    /// The answer with a role's keys.
+    fn keys_for(&self, role: Role) -> Zeroizing<String> {
+        let derived = lock(&self.book).keys.for_role(role).expect("they are a server's");
+        let again_ms = (self.config.every / 4).min(AGAIN_MAX).as_millis();
+        let keys = Zeroizing::new(derived.to_text());
+        Zeroizing::new(format!("{ANSWER}{again_ms}\n{}", *keys))
+    }
+
+    /// Whether a line about a connection may be logged: one a second.
+    fn may_tell(&self) -> bool {
+        let (mut tell_at, now) = (lock(&self.tell_at), Clock.now());
+        let may = now >= *tell_at;
+        if may {
+            *tell_at = now + TELL_INTERVAL_NS;
+        }
+        may
+    }
+}
+
+impl AgentConfig {
+    fn welcome(&self) -> io::Result<Welcome> {
+        let identities = Identities::read(&self.clients)?;
+        if self.certificate.is_none() && identities.pinned.is_empty() {
+            return Err(invalid(format!(
+                "without a certificate pre-shared keys alone count, and {} names none (psk:FILE)",
+                self.clients.display()
+            )));
+        }
+        let pem = self.certificate.as_ref().map(|certificate| {
+            let Certificate { cert, key, client_ca } = certificate;
+            Pem { ca: client_ca, cert, key }
+        });
+        let tls = tls::agent(pem.as_ref(), &identities)?;
+        Ok(Welcome { identities, tls })
+    }
+
+    /// The files of who may have keys, as they are now.
+    fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
+        let pem = self.certificate.iter();
+        let pem = pem.flat_map(|Certificate { cert, key, client_ca }| [cert, key, client_ca]);
+        pem.chain([&self.clients]).map(|path| Fingerprint::of(path)).collect()
+    }
+}
+
+/// The keys of a group of servers.
+fn group(path: &Path) -> io::Result<Keys> {
+    let keys = file::read(path)?;
+    match keys.role {
+        Role::Server => Ok(keys),
+        role => {
+            let shown = path.display();
+            Err(invalid(format!("{shown} has the keys of {role}: the servers' derive the others'")))
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keys that begin later than now.
+const AHEAD: usize = 2;
+
+/// Numbers of epochs come again after 256 of them, and are kept for some minutes.
+const EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// The longest time after which clients ask again: who is listed no more has its keys for so long, and for as
+/// long as they are accepted.
+const AGAIN_MAX: Duration = Duration::from_secs(3_600);
+
+/// Connections at a time, each with a thread: as many as ask at once where a rack starts.
+const PLACES: Places = Places { all: 256, of_network: 64 };
+
+/// For the handshake and the answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const TELL_INTERVAL_NS: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! A TCP connection that has so long, and so many bytes, whatever its peer does.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tailcut_proto::node::Time;
+
+use crate::clock::Clock;
+
+/// A connection with a deadline; clones are the same connection.
+#[derive(Clone, Debug)]
+pub(super) struct Hurried {
+    /// The connection.
+    stream: Arc<TcpStream>,
+    /// When it is given up.
+    deadline: Time,
+    /// Bytes that may still be read.
+    left: usize,
+    /// Whether anything has come.
+    is_heard: Arc<AtomicBool>,
+}
+
+impl Hurried {
+    pub(super) fn new(stream: TcpStream, patience: Duration, bytes_max: usize) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let deadline = Clock.now() + patience.as_nanos() as u64;
+        let stream = Arc::new(stream);
+        Ok(Self { stream, deadline, left: bytes_max, is_heard: Arc::default() })
+    }
+
+    /// Whether nothing has been read of it.
+    pub(super) fn is_silent(&self) -> bool {
+        !self.is_heard.load(Ordering::Relaxed)
+    }
+
+    /// Ends both directions, also for who waits in another thread.
+    pub(super) fn close(&self) {
+        // It may have ended by itself.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+
+    /// Says that nothing follows, and waits until the peer has said so too: a socket that is closed over
+    /// what is unread takes back what it has sent.
+    pub(super) fn finish(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+        let mut bytes = [0; 512];
+        while self.read(&mut bytes).is_ok_and(|len| len > 0) {}
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.deadline.saturating_sub(Clock.now()) {
+            0 => Err(ErrorKind::TimedOut.into()),
+            left_ns => Ok(Some(Duration::from_nanos(left_ns))),
+        }
+    }
+}
+
+impl Read for Hurried {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        if self.left == 0 {
+            return Err(io::Error::other("the peer sends too much"));
+        }
+        self.stream.set_read_timeout(self.left()?)?;
+        let len = bytes.len().min(self.left);
+        let read = (&*self.stream).read(&mut bytes[..len]).map_err(timed_out)?;
+        self.left -= read;
+        self.is_heard.fetch_or(read > 0, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+impl Write for Hurried {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        (&*self.stream).write(bytes).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What a socket with a timeout says of that.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}

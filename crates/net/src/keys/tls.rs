@@ -1,0 +1,231 @@
+//! TLS 1.3 between a key agent and those who ask it, and what they say in it.
+//!
+//! ```text
+//! client -> agent   the handshake, with a certificate; nothing else
+//! agent  -> client  tailcut-keys-answer 1 MS      ask again after so many ms
+//!                   tailcut-keys 1 ...            as in a file
+//! or                tailcut-keys-refused 1 WHY
+//! ```
+//!
+//! The version is the protocol of ALPN. Nothing is resumed: each time both show who they are.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::version::TLS13;
+use rustls::{
+    ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
+    SignatureScheme,
+};
+
+use super::file::{invalid, read_secret, read_text};
+use super::identities::Identities;
+use super::pinned::Identity;
+
+/// Where certificates are, PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pem<P> {
+    /// Who the other side's certificate is to be signed by.
+    pub(super) ca: P,
+    /// This side's, and those between it and its authority.
+    pub(super) cert: P,
+    /// Its private key, which nobody else may read.
+    pub(super) key: P,
+}
+
+impl<P: AsRef<Path>> Pem<P> {
+    fn read(
+        &self,
+    ) -> io::Result<(RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+        let mut roots = RootCertStore::empty();
+        for root in certificates(self.ca.as_ref())? {
+            roots.add(root).map_err(|error| named(self.ca.as_ref(), &error))?;
+        }
+        let path = self.key.as_ref();
+        let text = read_secret(path)?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
+        Ok((roots, certificates(self.cert.as_ref())?, key.map_err(|error| named(path, &error))?))
+    }
+}
+
+fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let text = read_text(path)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let found = found.map_err(|error| named(path, &error))?;
+    if found.is_empty() {
+        return Err(invalid(format!("there is no certificate in {}", path.display())));
+    }
+    Ok(found)
+}
+
+fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    invalid(format!("{}: {error}", path.display()))
+}
+
+/// A client that shows an X.509 certificate.
+pub(super) fn client_by_certificate(pem: &Pem<impl AsRef<Path>>) -> io::Result<Arc<ClientConfig>> {
+    let (roots, chain, key) = pem.read()?;
+    client(roots, chain, key)
+}
+
+/// A client that shows a pre-shared key, and takes nobody who has not the same.
+pub(super) fn client_by_secret((certificate, key): Identity) -> io::Result<Arc<ClientConfig>> {
+    client(root(&certificate)?, vec![certificate], key)
+}
+
+fn root(certificate: &CertificateDer<'static>) -> io::Result<RootCertStore> {
+    let mut roots = RootCertStore::empty();
+    roots.add(certificate.clone()).map_err(io::Error::other)?;
+    Ok(roots)
+}
+
+fn client(
+    roots: RootCertStore,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> io::Result<Arc<ClientConfig>> {
+    let built =
+        ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).and_then(
+            |builder| builder.with_root_certificates(roots).with_client_auth_cert(chain, key),
+        );
+    let mut config = built.map_err(|error| invalid(format!("the certificate: {error}")))?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.resumption = rustls::client::Resumption::disabled();
+    Ok(Arc::new(config))
+}
+
+/// An agent that shows what its clients can verify: its certificate, or the pre-shared key that they name.
+pub(super) fn agent(
+    pem: Option<&Pem<impl AsRef<Path>>>,
+    identities: &Identities,
+) -> io::Result<Arc<ServerConfig>> {
+    let provider = provider();
+    let verifier = |roots| {
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
+    };
+    let (mut own, mut by_authority) = (None, None);
+    if let Some(pem) = pem {
+        let (roots, chain, key) = pem.read()?;
+        let certified = CertifiedKey::from_der(chain, key, &provider);
+        own = Some(Arc::new(certified.map_err(|error| named(pem.cert.as_ref(), &error))?));
+        by_authority = Some(verifier(roots).map_err(|error| named(pem.ca.as_ref(), &error))?);
+    }
+    let mut shown = Vec::new();
+    let mut pinned = Vec::new();
+    for known in &identities.pinned {
+        let (certificate, key) = &known.identity;
+        let certified =
+            CertifiedKey::from_der(vec![certificate.clone()], key.clone_key(), &provider);
+        shown.push((known.name.clone(), Arc::new(certified.map_err(io::Error::other)?)));
+        let verifier = verifier(root(certificate)?).map_err(io::Error::other)?;
+        pinned.push((certificate.clone(), verifier));
+    }
+    let hints = by_authority.iter().flat_map(|known| known.root_hint_subjects().to_vec()).collect();
+    let verifier = Verifier { by_authority, pinned, hints, provider: provider.clone() };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(io::Error::other)?;
+    let mut config = builder
+        .with_client_cert_verifier(Arc::new(verifier))
+        .with_cert_resolver(Arc::new(Shown { own, pinned: shown }));
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(default_provider())
+}
+
+/// What an agent shows.
+#[derive(Debug)]
+struct Shown {
+    /// Its certificate, if it has one.
+    own: Option<Arc<CertifiedKey>>,
+    /// By the name that a client asks for.
+    pinned: Vec<(String, Arc<CertifiedKey>)>,
+}
+
+impl ResolvesServerCert for Shown {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let asked = hello.server_name();
+        let pinned = self.pinned.iter().find(|(name, _)| Some(name.as_str()) == asked);
+        pinned.map(|(_, shown)| shown).or(self.own.as_ref()).cloned()
+    }
+}
+
+/// Whose certificates an agent takes: the pinned ones as they are, and what the authority has signed. A pinned
+/// one signs no other.
+#[derive(Debug)]
+struct Verifier {
+    /// Of the authority, if there is one.
+    by_authority: Option<Arc<dyn ClientCertVerifier>>,
+    /// Each with what verifies it.
+    pinned: Vec<(CertificateDer<'static>, Arc<dyn ClientCertVerifier>)>,
+    /// The authority's names.
+    hints: Vec<DistinguishedName>,
+    /// What verifies signatures.
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for Verifier {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let pinned = self.pinned.iter().find(|(known, _)| known == end_entity);
+        let verifier = pinned.map(|(_, verifier)| verifier).or(self.by_authority.as_ref());
+        let unknown = rustls::CertificateError::UnknownIssuer;
+        verifier.ok_or(unknown)?.verify_client_cert(end_entity, intermediates, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.3 alone is spoken".to_owned()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The protocol of ALPN, with its version.
+const ALPN: &[u8] = b"tailcut-keys/1";
+
+/// The first line of an answer, before the time.
+pub(super) const ANSWER: &str = "tailcut-keys-answer 1 ";
+
+/// The only line of a refusal, before the reason.
+pub(super) const REFUSED: &str = "tailcut-keys-refused 1 ";
+
+/// Most bytes of an exchange: a chain of certificates, or 64 keys, and what TLS adds.
+pub(super) const BYTES_MAX: usize = 1 << 16;
