@@ -62,7 +62,8 @@ impl Plan {
             at += lasts_ns + between(25 * MS, 40 * MS);
         }
         if seed.is_multiple_of(4) {
-            let (kind, lasts_ns) = (FaultKind::Stop { host: Host::Router }, between(MS, 40 * MS));
+            let (kind, lasts_ns) =
+                (FaultKind::Stop { host: Host::Router }, between(20 * MS, 40 * MS));
             plan.faults.push(Fault { at, lasts_ns, kind });
             at += lasts_ns + 40 * MS;
         }

@@ -37,7 +37,7 @@ use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Ro
 
 use super::openers::Openers;
 use super::paid::{AMPLIFICATION_MAX, Paid};
-use super::plan::{Attack, Host, Moment, Plan, TRANSIT_NS_MAX, Transport};
+use super::plan::{Attack, CallPlan, Host, Moment, Plan, TRANSIT_NS_MAX, Transport};
 use super::replies::{Judged, ReplyBook};
 use super::{Cost, Invariant, Options, Violation};
 use crate::network::Damage;
@@ -167,6 +167,11 @@ enum Order {
     Uncounted,
 }
 
+/// When nodes may have forgotten a call, by its deadline and what the network may take.
+fn forgotten_at(call: &CallPlan) -> Time {
+    call.at + call.timeout_ns + TRANSIT_NS_MAX
+}
+
 impl Watch {
     pub(super) fn new(plan: &Plan, options: Options) -> Self {
         let clients = plan.clients.len();
@@ -187,7 +192,7 @@ impl Watch {
             forgets_refusals: (plan.router.as_ref())
                 .is_some_and(|router| router.config.table_len_max < plan.calls.len()),
             is_once: plan.calls.iter().map(|call| !call.is_idempotent).collect(),
-            over_at: plan.is_late.then(|| vec![Time::MAX; plan.calls.len()]),
+            over_at: plan.is_late.then(|| plan.calls.iter().map(forgotten_at).collect()),
             moves: plan.calls.iter().map(|call| (call.at, false)).collect(),
             added: plan.servers_added(),
             runs: vec![0; plan.calls.len()],
@@ -559,7 +564,8 @@ impl Watch {
     /// A call has ended, which its client's next request tells routers.
     pub(super) fn note_ended(&mut self, number: u32) {
         if let Some(over_at) = &mut self.over_at {
-            over_at[number as usize] = self.now + TRANSIT_NS_MAX;
+            let at = &mut over_at[number as usize];
+            *at = (*at).min(self.now + TRANSIT_NS_MAX);
         }
     }
 
