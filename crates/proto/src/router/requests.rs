@@ -257,6 +257,9 @@ impl Router {
             Outcome::Held(ticket) => {
                 self.note_held(lane, arrival, ticket);
                 self.tell_if_long(lane, &arrival);
+                if self.held_bounds.is_some() {
+                    self.pump(now);
+                }
             }
             Outcome::Full(request) => {
                 self.outbox.recycle(request.bytes);
@@ -426,6 +429,9 @@ impl Router {
                 }
             }
         }
+        if self.estimator.is_some() {
+            self.look_for_workers(now);
+        }
     }
 
     /// True if a held request has left. The outbox has room.
@@ -441,6 +447,7 @@ impl Router {
         let placed = scheduler.poll_placed(now, self.draws.word());
         let has_left = placed.is_some();
         if let Some((workers, request)) = placed {
+            self.unseen = self.unseen.saturating_add(1);
             self.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
             self.forward_to_each(now, workers, request);
         }
