@@ -29,7 +29,10 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
         };
         SERVICES.iter().flat_map(of_service)
     };
-    let cells: Vec<Cell> = PLACES.iter().flat_map(of_place).collect();
+    // Before servers that wait for cores for much longer than services last there is no bound that carries them.
+    let is_fit =
+        |cell: &Cell| cell.place.wakes.is_none() || cell.service.mean_ns >= WITH_WAKES_NS_MIN;
+    let cells: Vec<Cell> = PLACES.iter().flat_map(of_place).filter(is_fit).collect();
     let found: Vec<(Found, Cell)> = cells
         .into_par_iter()
         .map(|cell| Ok((cell.compare(effort)?, cell)))
@@ -89,7 +92,9 @@ impl Cell {
         let Place { servers, workers, delay_ns, pauses, wakes, .. } = *self.place;
         let capacity = f64::from(servers) * f64::from(workers) / self.service.mean_ns as f64;
         let requests = effort.requests(REQUESTS).max(REQUESTS_MIN);
+        // Of a shorter run what is under way at its end would be a part.
         let lasts_ns = (requests as f64 / (capacity * self.load)) as u64;
+        let lasts_ns = lasts_ns.max(800 * delay_ns);
         let patient = OverloadConfig {
             target_ns: PATIENCE_NS,
             interval_ns: PATIENCE_NS,
@@ -226,6 +231,8 @@ const REQUESTS: u64 = 320_000;
 
 /// With fewer the beginning, when nothing is known, is the p99.
 const REQUESTS_MIN: u64 = 20_000;
+
+const WITH_WAKES_NS_MIN: u64 = 100_000;
 
 /// Before the first request, in the model.
 const WARM_UP_NS: u64 = 100_000_000;

@@ -58,7 +58,7 @@ impl HeldBounds {
     pub fn new(basis: Basis) -> Self {
         let (servers, workers) = (f64::from(basis.servers), f64::from(basis.workers));
         let way = basis.way.max(WAY_MIN);
-        let cost = COST * basis.spread.powi(2).max(SPREAD_MIN);
+        let cost = COST * basis.spread.powi(2).clamp(VARIES_MIN, VARIES_MAX);
         let mut from = cost * servers * workers;
         let (mut more_from, mut more_count) = ([HELD_MAX; MORE_MAX], 0);
         for (index, place) in more_from.iter_mut().enumerate() {
@@ -115,8 +115,11 @@ const MORE_MAX: usize = 256;
 /// long ones, with more, from servers that idle.
 const COST: f64 = 0.04;
 
-/// The least square of a spread: services that seem equal may differ a little.
-const SPREAD_MIN: f64 = 0.1;
+/// The least that services are taken to vary: where they are equal, servers still pause.
+const VARIES_MIN: f64 = 0.25;
+
+/// The most: more is not of services but of servers that wait for cores.
+const VARIES_MAX: f64 = 2.0;
 
 /// No more are ever held.
 const HELD_MAX: u32 = 1 << 31;
@@ -149,8 +152,9 @@ mod tests {
 
     #[test]
     fn services_that_are_alike_hide_the_way_sooner() {
-        check(Basis { spread: 0.0, ..SIXTEEN }, &[(3, 1), (4, 2)]);
+        check(Basis { spread: 0.0, ..SIXTEEN }, &[(7, 1), (8, 2)]);
         check(Basis { spread: 1.3, ..SIXTEEN }, &[(54, 1), (55, 2)]);
+        check(Basis { spread: 9.0, ..SIXTEEN }, &[(63, 1), (64, 2)]);
     }
 
     #[test]
