@@ -362,6 +362,9 @@ impl Router {
         if let Some(entry) = request.arrival.entry {
             self.table.place(now, entry, server.key);
         }
+        if self.held_bounds.is_some() {
+            server.ask_whether_some_wait(now);
+        }
         let (to, server_local) = (server.addr(), server.local);
         let from = self.source(request.arrival.path.peer, server_local);
         self.send(Datagram { to, from, bytes: request.bytes });

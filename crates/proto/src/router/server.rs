@@ -634,6 +634,15 @@ impl Server {
         self.probe_at = self.probe_at.min(now);
     }
 
+    /// A request has been placed. Where it shows how many workers there are, a probe goes out behind it:
+    /// at a server that is seldom asked for more than it has workers, reports of conclusions do not.
+    pub(super) fn ask_whether_some_wait(&mut self, now: Time) {
+        let is_unknown = !self.is_counted && self.unanswered == 0;
+        if is_unknown && self.outstanding() > self.workers * u32::from(self.rank.weight.get()) {
+            self.ask(now);
+        }
+    }
+
     /// The cause, if a probe is due.
     pub(super) fn probe_due(&self, now: Time) -> Option<ProbeCause> {
         if self.config.speaks == Speaks::V1 {
