@@ -4,6 +4,7 @@
 //! where there is a closed form, or published; each has the tolerance that its own error allows,
 //! and says in its module where it is from.
 
+mod auto;
 mod bound;
 mod chip;
 mod cloning;
@@ -42,7 +43,7 @@ pub struct Reproduction {
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 22] = [
+pub const REPRODUCTIONS: [Reproduction; 23] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -62,6 +63,11 @@ pub const REPRODUCTIONS: [Reproduction; 22] = [
         "jbsq-bound",
         "R2P2's router: the load that keeps a p99 of 10 services, by bound and delay",
         bound::figure,
+    ),
+    reproduction(
+        "jbsq-auto",
+        "jbsq:auto: its p99 over that of the best fixed bound, by way, service, load, workers, pauses",
+        auto::figure,
     ),
     reproduction(
         "netclone-exp25",

@@ -1,10 +1,11 @@
 //! A router before servers that pause, die and become slow: when it notices, and what that costs.
 //!
 //! The router is the node of `proto`, driven datagram by datagram. Servers are modelled: a queue
-//! before one worker, absolute counts, an answer to each probe. Between any two is a fixed delay.
+//! before workers, absolute counts, an answer to each probe. Between any two is a fixed delay.
 //!
 //! | a server | does |
 //! |---|---|
+//! | sleeps, since it has nothing | nothing before it has woken, and then all that came meanwhile |
 //! | pauses | nothing, and then all that came meanwhile; its service takes so much longer |
 //! | is down | loses what it has and what comes, and begins anew |
 //! | is slow | serves, and takes so many times as long |
@@ -35,8 +36,16 @@ use crate::sojourn::Sojourns;
 /// A router, its servers, and what becomes of them.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Servers of one worker.
+    /// Servers.
     pub servers: u16,
+    /// Workers of each.
+    pub workers: u16,
+    /// From this time on each server has so many workers. The load stays that of `workers`.
+    pub resized: Option<(Time, u16)>,
+    /// The way between the router and a server, ns.
+    pub delay_ns: u64,
+    /// From this time on, for how long a server that has nothing waits for a core when something comes; ns.
+    pub wakes: Option<(Time, Distribution)>,
     /// Service times, ns.
     pub service: Distribution,
     /// Requests over what the servers can do.
@@ -94,6 +103,10 @@ impl Config {
     pub fn new() -> Self {
         Self {
             servers: 4,
+            workers: 1,
+            resized: None,
+            delay_ns: 10_000,
+            wakes: None,
             service: Distribution::parse("exp:2ms", Unit::Time).expect("the distribution is one"),
             load: 0.9,
             router: RouterConfig::default(),
@@ -113,7 +126,8 @@ impl Config {
     /// When the load is none.
     pub fn run(&self) -> Result<Run, ArrivalsError> {
         let mean_ns = self.service.mean().unwrap_or(f64::INFINITY);
-        let rate_per_s = self.load * f64::from(self.servers) * 1e9 / mean_ns;
+        let workers = f64::from(self.servers) * f64::from(self.workers);
+        let rate_per_s = self.load * workers * 1e9 / mean_ns;
         let arrivals = Arrivals::new(Process::Poisson, rate_per_s, generator(self.seed, ARRIVALS))?;
         let mut pool = Pool::new(self, arrivals);
         pool.run();
@@ -137,6 +151,10 @@ enum Event {
     ToRouter(u16, Vec<u8>),
     /// The service of a server may be over: of this run of it.
     Done(u16, u64),
+    /// A server has got a core.
+    Wake(u16),
+    /// Servers have other workers.
+    Resize(u16),
     Pause(u16),
     Resume(u16),
     Crash(u16),
@@ -152,13 +170,16 @@ struct Server {
     seen: u32,
     received: u32,
     concluded: u32,
-    /// When each request came to the router, the one in service first.
+    /// When each request that waits came to the router.
     queue: VecDeque<Time>,
-    /// When the service ends, and its number: a later one makes it void.
-    busy_until: Option<Time>,
+    /// What is served, at most one for each worker.
+    services: Vec<Service>,
+    /// Number of the last service.
     serial: u64,
     is_paused: bool,
-    /// Came while it was paused.
+    /// It waits for a core.
+    is_waking: bool,
+    /// Came while it was paused or waited for a core.
     inbox: Vec<Vec<u8>>,
     /// When it died, while it is down.
     down_at: Option<Time>,
@@ -166,14 +187,28 @@ struct Server {
     is_seen: bool,
 }
 
+/// A service.
+#[derive(Clone, Copy, Debug)]
+struct Service {
+    /// When the request came to the router.
+    came_at: Time,
+    /// When it ends.
+    until: Time,
+    /// Its number: another makes what was posted of it void.
+    serial: u64,
+}
+
 struct Pool<'a> {
     config: &'a Config,
     agenda: Agenda<Event>,
     router: Router,
     servers: Vec<Server>,
+    /// Workers of each.
+    workers: usize,
     states: Vec<ServerState>,
     arrivals: Arrivals,
     services: Generator,
+    wakes: Generator,
     pauses: Vec<Arrivals>,
     /// The time of the router's next event on the agenda; others there are void.
     due_at: Time,
@@ -208,9 +243,11 @@ impl<'a> Pool<'a> {
             agenda: Agenda::new(),
             router,
             servers: (0..config.servers).map(new).collect(),
+            workers: config.workers.into(),
             states: vec![ServerState::Starting; config.servers.into()],
             arrivals,
             services: generator(config.seed, SERVICES),
+            wakes: generator(config.seed, WAKES),
             pauses,
             due_at: 0,
             buffer: vec![0; 9_000],
@@ -243,6 +280,9 @@ impl<'a> Pool<'a> {
         if let Some((every_ns, _)) = self.config.crashes {
             self.post_crash(every_ns, 0);
         }
+        if let Some((at, workers)) = self.config.resized {
+            self.agenda.post(at, Event::Resize(workers));
+        }
         while let Some((now, event)) = self.agenda.pop() {
             if now > self.config.length_ns {
                 return;
@@ -260,6 +300,8 @@ impl<'a> Pool<'a> {
                 self.drain(now);
             }
             Event::Done(index, serial) => self.finish(now, index, serial),
+            Event::Wake(index) => self.wake(now, index),
+            Event::Resize(workers) => self.resize(now, workers),
             Event::Pause(index) => self.pause(now, index),
             Event::Resume(index) => self.resume(now, index),
             Event::Crash(index) => self.crash(now, index),
@@ -298,7 +340,8 @@ impl<'a> Pool<'a> {
         while let Some(transmit) = self.router.poll_transmit(now, &mut self.buffer) {
             let Some(index) = index_of(transmit.to) else { continue };
             for bytes in self.buffer[..transmit.len].chunks(transmit.segment_len) {
-                self.agenda.post(now + DELAY_NS, Event::ToServer(index, bytes.to_vec()));
+                let at = now + self.config.delay_ns;
+                self.agenda.post(at, Event::ToServer(index, bytes.to_vec()));
             }
         }
         if let Some(at) = self.router.poll_timeout().filter(|&at| at < self.due_at) {
@@ -350,9 +393,24 @@ impl<'a> Pool<'a> {
         if server.down_at.is_some() {
             return;
         }
-        if server.is_paused {
+        if server.is_paused || server.is_waking {
             return server.inbox.push(bytes);
         }
+        if let Some((from, wakes)) = &self.config.wakes
+            && now >= *from
+            && server.services.is_empty()
+        {
+            server.is_waking = true;
+            server.inbox.push(bytes);
+            let at = now + wakes.sample_whole(&mut self.wakes);
+            return self.agenda.post(at, Event::Wake(index));
+        }
+        self.handle(now, index, bytes);
+    }
+
+    /// A server reads a datagram.
+    fn handle(&mut self, now: Time, index: u16, bytes: Vec<u8>) {
+        let server = &mut self.servers[usize::from(index)];
         let Ok(packet) = Packet::parse(&bytes) else { return };
         match (packet.message_type, packet.kind) {
             (MessageType::Request, Kind::Request { route: Some(route), .. }) => {
@@ -378,9 +436,10 @@ impl<'a> Pool<'a> {
     /// Begins the next service.
     fn serve(&mut self, now: Time, index: u16) {
         let server = &mut self.servers[usize::from(index)];
-        if server.busy_until.is_some() || server.queue.is_empty() {
+        if server.services.len() >= self.workers {
             return;
         }
+        let Some(came_at) = server.queue.pop_front() else { return };
         let mut service_ns = self.config.service.sample_whole(&mut self.services);
         if let Some((from, until, factor)) = self.config.slow
             && index == 0
@@ -389,22 +448,20 @@ impl<'a> Pool<'a> {
             service_ns *= factor;
         }
         server.serial += 1;
-        server.busy_until = Some(now + service_ns);
-        self.agenda.post(now + service_ns, Event::Done(index, server.serial));
+        let until = now + service_ns;
+        server.services.push(Service { came_at, until, serial: server.serial });
+        self.agenda.post(until, Event::Done(index, server.serial));
     }
 
     fn finish(&mut self, now: Time, index: u16, serial: u64) {
         let server = &mut self.servers[usize::from(index)];
-        if server.serial != serial || server.is_paused || server.busy_until.is_none() {
-            return;
-        }
-        server.busy_until = None;
+        let place = server.services.iter().position(|service| service.serial == serial);
+        let Some(place) = place.filter(|_| !server.is_paused) else { return };
+        let Service { came_at, .. } = server.services.swap_remove(place);
         server.concluded += 1;
-        if let Some(came_at) = server.queue.pop_front() {
-            self.answer(now, came_at);
-        }
-        self.report(now, index);
+        self.answer(now, came_at);
         self.serve(now, index);
+        self.report(now, index);
     }
 
     fn answer(&mut self, now: Time, came_at: Time) {
@@ -415,7 +472,7 @@ impl<'a> Pool<'a> {
             (true, false) => 1,
             (true, true) => 2,
         };
-        self.run.sojourns[phase].record(now + DELAY_NS - came_at);
+        self.run.sojourns[phase].record(now + self.config.delay_ns - came_at);
         let down_at = self.servers.iter().filter_map(|server| server.down_at).next_back();
         if let Some(bin) = down_at.map(|at| ((now - at) / BIN_NS) as usize)
             && bin < BINS
@@ -433,12 +490,12 @@ impl<'a> Pool<'a> {
             concluded: server.concluded.into(),
         };
         let repr = ReplyRepr {
-            server_load: server.queue.len() as u16,
-            server_waiting: server.queue.len().saturating_sub(1) as u16,
+            server_load: (server.queue.len() + server.services.len()) as u16,
+            server_waiting: server.queue.len() as u16,
             ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
         };
         let bytes = [repr.header().as_bytes(), body.as_bytes()].concat();
-        self.agenda.post(now + DELAY_NS, Event::ToRouter(index, bytes));
+        self.agenda.post(now + self.config.delay_ns, Event::ToRouter(index, bytes));
     }
 
     fn pause(&mut self, now: Time, index: u16) {
@@ -451,16 +508,39 @@ impl<'a> Pool<'a> {
         let Some((_, lasts_ns)) = self.config.pauses else { return };
         let server = &mut self.servers[usize::from(index)];
         server.is_paused = false;
-        if let Some(until) = server.busy_until {
+        for service in &mut server.services {
             server.serial += 1;
-            server.busy_until = Some(until + lasts_ns);
-            self.agenda.post(until + lasts_ns, Event::Done(index, server.serial));
+            (service.serial, service.until) = (server.serial, service.until + lasts_ns);
+            self.agenda.post(service.until, Event::Done(index, service.serial));
         }
-        for bytes in std::mem::take(&mut server.inbox) {
-            self.receive(now, index, bytes);
-        }
+        self.catch_up(now, index);
         let at = WARM_UP_NS + self.pauses[usize::from(index)].next_ns();
         self.agenda.post(at.max(now), Event::Pause(index));
+    }
+
+    /// A server reads what has come meanwhile, unless it still cannot.
+    fn catch_up(&mut self, now: Time, index: u16) {
+        let server = &mut self.servers[usize::from(index)];
+        if server.is_paused || server.is_waking {
+            return;
+        }
+        for bytes in std::mem::take(&mut server.inbox) {
+            self.handle(now, index, bytes);
+        }
+    }
+
+    fn wake(&mut self, now: Time, index: u16) {
+        self.servers[usize::from(index)].is_waking = false;
+        self.catch_up(now, index);
+    }
+
+    fn resize(&mut self, now: Time, workers: u16) {
+        self.workers = workers.into();
+        for index in 0..self.config.servers {
+            for _ in 0..workers {
+                self.serve(now, index);
+            }
+        }
     }
 
     fn post_crash(&mut self, at: Time, index: u16) {
@@ -477,6 +557,7 @@ impl<'a> Pool<'a> {
             epoch: server.epoch + 1,
             serial: server.serial + 1,
             is_paused: server.is_paused,
+            is_waking: server.is_waking,
             down_at: Some(now),
             ..Server::default()
         };
@@ -493,7 +574,8 @@ impl<'a> Pool<'a> {
     }
 
     fn findings(mut self, mean_ns: f64) -> Run {
-        let others = f64::from(self.config.servers - 1) * BIN_NS as f64 / mean_ns;
+        let others = f64::from(self.config.servers - 1) * f64::from(self.config.workers);
+        let others = others * BIN_NS as f64 / mean_ns;
         let all = others * self.crashes.max(1) as f64;
         self.run.capacity = self.bins.iter().map(|&count| count as f64 / all).collect();
         self.run.metrics = self.router.metrics();
@@ -518,9 +600,6 @@ pub const BIN_NS: u64 = 10_000_000;
 /// Bins of [`Run::capacity`].
 const BINS: usize = 50;
 
-/// Between a server and its router.
-const DELAY_NS: u64 = 10_000;
-
 const WARM_UP_NS: u64 = 100_000_000;
 
 /// Calls of a session whose end is not told.
@@ -529,4 +608,5 @@ const REMEMBERED: u32 = 10_000;
 /// Streams of the generator.
 const ARRIVALS: u64 = 0;
 const SERVICES: u64 = 1;
+const WAKES: u64 = 2;
 const PAUSES: u64 = 100;

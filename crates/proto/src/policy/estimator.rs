@@ -5,7 +5,9 @@
 
 use std::num::NonZeroU32;
 
-/// Derives the bound of `jbsq:auto` from what is measured.
+/// What `jbsq:auto` measures, and the bound that follows where nothing else does: before a server that is
+/// alone, and in models that have one bound for all times. Before several, [`super::HeldBounds`] derives
+/// from [`BoundEstimator::way`] and [`BoundEstimator::spread`] a bound that follows what is held.
 ///
 /// A worker that is allowed n requests runs at most n of them per S + D, where S is the service
 /// time and D the round trip to the worker and back less the service. It is kept busy from n = 1 +
@@ -33,6 +35,8 @@ pub struct BoundEstimator {
     service_ns: Option<u64>,
     /// Average I, picoseconds; `None` before the first sample.
     interval_ps: Option<u64>,
+    /// Mean deviation of services from S, in S.
+    spread: f64,
     /// The bound in force; `None` before the first pair of samples.
     bound: Option<u32>,
 }
@@ -47,7 +51,13 @@ impl BoundEstimator {
 
     /// Nothing measured yet.
     pub fn new() -> Self {
-        Self { delay_ns: None, service_ns: None, interval_ps: None, bound: None }
+        Self {
+            delay_ns: None,
+            service_ns: None,
+            interval_ps: None,
+            spread: SPREAD_EXPONENTIAL,
+            bound: None,
+        }
     }
 
     /// Takes one round trip to a worker and back, without service, in nanoseconds.
@@ -63,7 +73,12 @@ impl BoundEstimator {
 
     /// Takes one service time in nanoseconds.
     pub fn sample_service(&mut self, service_ns: u64) {
-        self.service_ns = Some(average(self.service_ns, service_ns.clamp(1, SAMPLE_NS_MAX)));
+        let service_ns = service_ns.clamp(1, SAMPLE_NS_MAX);
+        if let Some(mean_ns) = self.service_ns {
+            let deviation = service_ns.abs_diff(mean_ns) as f64 / mean_ns.max(1) as f64;
+            self.spread += (deviation.min(SPREAD_MAX) - self.spread) / 64.0;
+        }
+        self.service_ns = Some(average(self.service_ns, service_ns));
         self.update();
     }
 
@@ -84,6 +99,22 @@ impl BoundEstimator {
     pub fn bound_alone(&self) -> u32 {
         let count = self.interval_ps.map_or(0, |interval_ps| ALONE_NS * 1_000 / interval_ps);
         self.bound().max(count.min(Self::MAX.into()) as u32)
+    }
+
+    /// Requests that a busy server concludes in a round trip, D/I, or D/S where nothing is held; `None`
+    /// before they have been measured.
+    pub fn way(&self) -> Option<f64> {
+        let delay_ns = self.delay_ns? as f64;
+        let interval_ns = match self.interval_ps {
+            Some(interval_ps) => interval_ps as f64 / 1_000.0,
+            None => self.service_ns? as f64,
+        };
+        Some(delay_ns / interval_ns.max(1e-3))
+    }
+
+    /// How much services differ: their mean deviation from the mean, over that of exponential ones.
+    pub fn spread(&self) -> f64 {
+        self.spread / SPREAD_EXPONENTIAL
     }
 
     /// The average D, nanoseconds.
@@ -133,6 +164,12 @@ impl Default for BoundEstimator {
 fn average(old: Option<u64>, sample: u64) -> u64 {
     old.map_or(sample, |old| (old * 15 + sample) / 16)
 }
+
+/// Mean deviation of exponential services from their mean, 2/e of it.
+const SPREAD_EXPONENTIAL: f64 = 2.0 / std::f64::consts::E;
+
+/// No more of one service counts.
+const SPREAD_MAX: f64 = 8.0;
 
 /// Samples above a minute are clocks gone wrong, and 32 of them must fit 64 bits in picoseconds.
 const SAMPLE_NS_MAX: u64 = 60_000_000_000;
@@ -220,6 +257,30 @@ mod tests {
         assert_eq!(estimator.delay_ns(), Some(19_000));
         estimator.sample_delay(5_000);
         assert_eq!(estimator.delay_ns(), Some(12_000));
+    }
+
+    #[test]
+    fn services_show_how_much_they_differ() {
+        let spread = |services: [u64; 4]| {
+            let mut estimator = BoundEstimator::new();
+            services.iter().cycle().take(2_000).for_each(|&ns| estimator.sample_service(ns));
+            estimator.spread()
+        };
+        assert_eq!(BoundEstimator::new().spread(), 1.0);
+        assert!(spread([1_000; 4]) < 1e-6);
+        assert!((0.9..1.4).contains(&spread([100, 300, 800, 2_800])));
+        assert!(spread([10, 10, 10, 10_000]) > 1.5);
+    }
+
+    #[test]
+    fn the_way_is_in_what_a_busy_server_concludes() {
+        let mut estimator = BoundEstimator::new();
+        estimator.sample_delay(20_000);
+        assert_eq!(estimator.way(), None);
+        estimator.sample_service(10_000);
+        assert_eq!(estimator.way(), Some(2.0));
+        estimator.sample_interval(32 * 5_000, 32);
+        assert_eq!(estimator.way(), Some(4.0));
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
         },
         Form {
             parameter: "auto",
-            about: "jbsq:N with N from measured round trips and service times",
+            about: "jbsq:N with N from what is held, measured round trips and rates",
         },
     ],
     scope: Scope::Everywhere,

@@ -33,12 +33,14 @@
 
 mod draws;
 mod estimator;
+mod held_bounds;
 mod registry;
 
 use std::fmt;
 
 pub use self::draws::Draws;
 pub use self::estimator::BoundEstimator;
+pub use self::held_bounds::{Basis, HeldBounds};
 pub use self::registry::{
     Argument, COUNT_MAX, Entry, Form, PolicyParseError, PolicySpec, QueueModel, Scope, find,
     grammar, help,

@@ -36,6 +36,7 @@
 //! three times its length.
 
 mod arrival;
+mod busy;
 mod claims;
 mod cloning;
 mod config;
@@ -76,11 +77,12 @@ use self::replies::FilterId;
 use self::server::{Census, Server};
 use self::shared::Shared;
 use self::upstream::Upstreams;
+use self::workers::Pool;
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::heap::{Heap, Places};
-use crate::policy::{BoundEstimator, Draws, QueueModel};
+use crate::policy::{BoundEstimator, Draws, HeldBounds, QueueModel};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
@@ -125,10 +127,12 @@ pub struct Router {
     draws: Draws,
     /// Derives the bound, where the policy asks for it.
     estimator: Option<BoundEstimator>,
-    /// Workers of the server that has most, of those that take requests, as far as reports show.
-    workers: u32,
-    /// One server alone takes requests.
-    is_alone: bool,
+    /// The servers that take requests, as far as reports show.
+    pool: Pool,
+    /// The bounds by what is held, once they follow from measurements.
+    held_bounds: Option<HeldBounds>,
+    /// Held requests placed since a report has shown that some wait at a server.
+    unseen: u32,
     /// Servers by when something is due there at the earliest.
     due: Heap<Time>,
     /// Where each of them is in `due`.
@@ -191,8 +195,9 @@ impl Router {
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
                 .then(BoundEstimator::new),
-            workers: 1,
-            is_alone: false,
+            pool: Pool::default(),
+            held_bounds: None,
+            unseen: 0,
             due: Heap::default(),
             due_places: Places::default(),
             census: Census::default(),
@@ -218,7 +223,7 @@ impl Router {
             servers: self.servers().collect(),
             queue_len: self.queue_len(),
             table_len: self.table_len(),
-            bound: self.schedulers[0].bound(),
+            bound: self.bound(),
             metrics: self.metrics(),
         }
     }
@@ -239,9 +244,9 @@ impl Router {
         self.table.len()
     }
 
-    /// The policy's bound at this moment, where it has one.
+    /// The policy's bound, where it has one; of `jbsq:auto` the one that there would be if the queue were full.
     pub fn bound(&self) -> Option<u32> {
-        self.schedulers[0].bound()
+        self.schedulers[0].bound_at(self.config.queue_len_max)
     }
 
     /// The counters.

@@ -258,6 +258,10 @@ impl Router {
             Outcome::Held(ticket) => {
                 self.note_held(lane, arrival, ticket);
                 self.tell_if_long(lane, &arrival);
+                if self.held_bounds.is_some() {
+                    // The bound may have risen with what is held.
+                    self.pump_at = Some(now);
+                }
             }
             Outcome::Full(request) => {
                 self.outbox.recycle(request.bytes);
@@ -362,6 +366,9 @@ impl Router {
         if let Some(entry) = request.arrival.entry {
             self.table.place(now, entry, server.key);
         }
+        if self.held_bounds.is_some() {
+            server.ask_whether_some_wait(now);
+        }
         let (to, server_local) = (server.addr(), server.local);
         let from = self.source(request.arrival.path.peer, server_local);
         self.send(Datagram { to, from, bytes: request.bytes });
@@ -429,6 +436,9 @@ impl Router {
                 }
             }
         }
+        if self.estimator.is_some() {
+            self.look_for_workers(now);
+        }
     }
 
     /// True if a held request has left. The outbox has room.
@@ -444,6 +454,7 @@ impl Router {
         let placed = scheduler.poll_placed(now, self.draws.word());
         let has_left = placed.is_some();
         if let Some((workers, request)) = placed {
+            self.unseen = self.unseen.saturating_add(1);
             self.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
             self.forward_to_each(now, workers, request);
         }

@@ -38,6 +38,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::FeedbackBody;
 
+use super::busy::{Busy, Rate, Report};
 use super::config::{RouterConfig, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::metrics::{ServerState, ServerStatus};
@@ -125,8 +126,8 @@ pub(super) struct Server {
     /// A request placed while nothing was outstanding, when it was placed, and the server's
     /// concluded count then.
     lone_request: Option<(Time, u32)>,
-    /// Since when requests have been held while it worked, and its concluded count then.
-    busy_since: Option<(Time, u32)>,
+    /// What it shows while requests are held.
+    busy: Busy,
     /// Requests placed since the server was added.
     placed_total: u64,
     /// Requests concluded since then.
@@ -137,6 +138,8 @@ pub(super) struct Server {
     service_ns: Option<u64>,
     /// Workers that it seems to have, at least 1.
     pub(super) workers: u32,
+    /// A report has shown that requests wait when so many run.
+    pub(super) is_counted: bool,
     /// The counts that a data plane had of it last, where there is one.
     pub(super) shared: SharedCounts,
 }
@@ -152,9 +155,11 @@ pub(super) struct Shown {
     pub(super) delay_ns: Option<u64>,
     /// Service time of a request that found it idle, nanoseconds.
     pub(super) service_ns: Option<u64>,
-    /// Time in which each of the servers that it stands for concluded so many requests, while others
-    /// were held; nanoseconds.
-    pub(super) busy: Option<(u64, u32)>,
+    /// Requests concluded since the feedback before.
+    pub(super) newly: u32,
+    /// The time in which each of the servers that it stands for concluded so many requests, while others
+    /// were held.
+    pub(super) busy: Option<Rate>,
 }
 
 /// Feedback that is older than what is known, or contradicts itself.
@@ -312,12 +317,13 @@ impl Server {
             answered_at: now,
             idle_probe: None,
             lone_request: None,
-            busy_since: None,
+            busy: Busy::default(),
             placed_total: 0,
             concluded_total: 0,
             rtt_ns: None,
             service_ns: None,
             workers: 1,
+            is_counted: false,
             shared: SharedCounts::default(),
         }
     }
@@ -537,6 +543,7 @@ impl Server {
                 }
                 let newly = body.concluded.get().wrapping_sub(heard.concluded.get());
                 self.concluded_total += u64::from(newly);
+                shown.newly = newly;
                 shown.service_ns = self.lone_service(now, body.concluded.get());
             }
             Some(heard) => {
@@ -554,7 +561,7 @@ impl Server {
                 self.retired_epoch =
                     Some((heard.epoch.get(), now.saturating_add(config.silent_ns)));
                 self.lone_request = None;
-                self.busy_since = None;
+                self.busy.clear();
                 shown.is_restart = true;
             }
             None => self.lone_request = None,
@@ -619,6 +626,20 @@ impl Server {
             self.token = token;
             self.is_token_new = true;
             self.probe_at = now;
+        }
+    }
+
+    /// A probe is to go out at once.
+    pub(super) fn ask(&mut self, now: Time) {
+        self.probe_at = self.probe_at.min(now);
+    }
+
+    /// A request has been placed. Where it shows how many workers there are, a probe goes out behind it:
+    /// at a server that is seldom asked for more than it has workers, reports of conclusions do not.
+    pub(super) fn ask_whether_some_wait(&mut self, now: Time) {
+        let is_unknown = !self.is_counted && self.unanswered == 0;
+        if is_unknown && self.outstanding() > self.workers * u32::from(self.rank.weight.get()) {
+            self.ask(now);
         }
     }
 
@@ -734,21 +755,19 @@ impl Server {
         }
     }
 
-    /// Feedback was taken: the time in which the server concluded so many requests, if others were
-    /// held all along.
-    pub(super) fn busy_interval(&mut self, now: Time, is_holding: bool) -> Option<(u64, u32)> {
+    /// Feedback was taken, which has concluded `newly`: what that shows, if others were held all along.
+    pub(super) fn busy_rate(&mut self, now: Time, newly: u32, is_holding: bool) -> Option<Rate> {
         let concluded = self.heard?.concluded.get();
         if !is_holding {
-            self.busy_since = None;
+            self.busy.clear();
             return None;
         }
-        let &mut (since, before) = self.busy_since.get_or_insert((now, concluded));
-        let count = concluded.wrapping_sub(before);
-        if count < BUSY_COUNT {
-            return None;
-        }
-        self.busy_since = Some((now, concluded));
-        Some((now.saturating_sub(since).saturating_mul(self.members.into()), count))
+        let is_full = self.is_counted && self.reported.saturating_sub(self.waiting) >= self.workers;
+        let full = (is_full && self.units() == 1).then_some(self.workers);
+        let load = (self.outstanding() + newly).saturating_sub(self.waiting);
+        let rate = self.busy.note(now, Report { concluded, load, full })?;
+        let time_ns = rate.time_ns.saturating_mul(self.members.into());
+        Some(Rate { time_ns, ..rate })
     }
 
     fn note_placement(&mut self, now: Time) {
@@ -792,9 +811,6 @@ const PATIENCE_DECAY_NS: u64 = 1 << 32;
 
 /// Fewer probes without an answer say nothing: each may have been lost.
 const UNANSWERED_MIN: u32 = 3;
-
-/// Requests that are concluded before they show a rate: a few GSO batches, lest it is that of one.
-const BUSY_COUNT: u32 = 32;
 
 /// Most requests on their way to a server: what lies further back is another incarnation's count.
 pub const IN_FLIGHT_MAX: u32 = 1 << 16;
@@ -944,21 +960,6 @@ mod tests {
         server.probe(5_000, 0, &config);
         let shown = server.take_feedback(5_040, &body(1, PLACED, 0, 0), 0, &config).unwrap();
         assert_eq!(shown.delay_ns, Some(40));
-    }
-
-    #[test]
-    fn conclusions_while_requests_are_held_show_the_rate() {
-        let (mut server, config) = server();
-        let mut busy = |now, concluded, is_holding| {
-            let feedback = body(1, PLACED, 1_000, concluded);
-            server.take_feedback(now, &feedback, 0, &config).unwrap();
-            server.busy_interval(now, is_holding)
-        };
-        assert_eq!(busy(0, 0, true), None);
-        assert_eq!(busy(400, BUSY_COUNT, false), None, "nothing was held at the end");
-        assert_eq!(busy(500, 50, true), None, "the first of a window");
-        assert_eq!(busy(600, 60, true), None, "too few");
-        assert_eq!(busy(900, 90, true), Some((400, 40)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::Router;
 use super::arrival::Lane;
+use super::busy::Rate;
 use super::config::{RouterError, ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::outbox::Datagram;
@@ -154,7 +155,7 @@ impl Router {
                     server.waiting = waiting.into();
                     server.note_members(members);
                     server.is_stopping = packet.flags().has(Flags::STOPPING);
-                    shown.busy = server.busy_interval(now, is_holding);
+                    shown.busy = server.busy_rate(now, shown.newly, is_holding);
                 }
                 // One that is not taken may have shown where placements go on.
                 self.correct_shared(slot);
@@ -176,7 +177,9 @@ impl Router {
         server.rewatch_bound();
         self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
         self.refresh(now, slot);
-        self.pump_at = Some(now);
+        if self.queue_len() > 0 {
+            self.pump_at = Some(now);
+        }
         self.note_load();
     }
 
@@ -205,7 +208,10 @@ impl Router {
         }
         delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
         service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
-        busy.into_iter().for_each(|(time_ns, count)| estimator.sample_interval(time_ns, count));
+        if let Some(Rate { time_ns, count, delay_ns }) = busy {
+            estimator.sample_interval(time_ns, count);
+            delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
+        }
         self.set_bound();
     }
 

@@ -120,7 +120,8 @@ impl Router {
     /// Shares the places of all servers with a data plane, from now on.
     pub fn share_places(&mut self, now: Time, places: Box<dyn SharedPlaces>) {
         self.shared.places = Some(places);
-        if let Some(bound) = self.bound() {
+        // It places where nothing is held.
+        if let Some(bound) = self.schedulers[0].bound_at(1) {
             self.shared.set_bound(bound);
         }
         for slot in self.order.clone() {

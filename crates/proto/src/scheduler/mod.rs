@@ -35,7 +35,7 @@ pub mod typed;
 
 use crate::call::slab::SlotKey;
 use crate::node::Time;
-use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
+use crate::policy::{HeldBounds, Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;
@@ -234,6 +234,8 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     spread: Option<Box<Spread>>,
     /// Workers in service.
     in_service_count: u32,
+    /// The bound of the policy by what is held, where it depends on that.
+    held_bounds: Option<Box<HeldBounds>>,
 }
 
 /// The items of one type that are held.
@@ -292,6 +294,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             workers: Vec::new(),
             spread: None,
             in_service_count: 0,
+            held_bounds: None,
         }
     }
 
@@ -341,7 +344,12 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
             wait.kind = TypeId(0);
         }
         let is_empty = self.lines[wait.kind.index()].queue.len() == 0;
-        let placed = if is_empty { self.place(wait.kind, cloning, random) } else { None };
+        let placed = if is_empty {
+            self.follow_held(self.held + 1);
+            self.place(wait.kind, cloning, random)
+        } else {
+            None
+        };
         let mut expires_at = wait.until.min(wait.held_until);
         let line = &mut self.lines[wait.kind.index()];
         if let (Some(overload), Some(since)) = (&mut line.overload, wait.since) {
@@ -387,6 +395,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         if self.held == 0 || self.next_expiry().is_some_and(|expiry| expiry <= now) {
             return None;
         }
+        self.follow_held(self.held);
         if self.types.is_none() {
             return self.poll_placed_of(TypeId(0), now, random);
         }
@@ -704,14 +713,51 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.lines.iter_mut().for_each(|line| line.queue.set_len_max(queue_len_max));
     }
 
-    /// The policy's bound, where it has one.
+    /// The policy's bound, where it has one; where that follows what is held, the last that was in force.
     pub fn bound(&self) -> Option<u32> {
         self.policy.bound()
     }
 
-    /// Sets the bound of a policy that has one. Drain [`Scheduler::poll_placed`] after.
+    /// The policy's bound while so many are held, where it has one.
+    pub fn bound_at(&self, held: usize) -> Option<u32> {
+        let bounds = self.held_bounds.as_ref();
+        bounds.map(|bounds| bounds.clone().at(held)).or_else(|| self.policy.bound())
+    }
+
+    /// Sets the bound of a policy that has one, whatever is held. Drain [`Scheduler::poll_placed`] after.
     pub fn set_bound(&mut self, bound: u32) {
+        self.held_bounds = None;
         self.policy.set_bound(bound);
+    }
+
+    /// Has the bound of a policy follow what is held. Drain [`Scheduler::poll_placed`] after, and
+    /// whenever something has been held.
+    pub fn set_held_bounds(&mut self, bounds: &HeldBounds) {
+        match &mut self.held_bounds {
+            Some(own) => **own = bounds.clone(),
+            none => *none = Some(Box::new(bounds.clone())),
+        }
+        self.follow_held(self.held);
+    }
+
+    /// The bound that holds while so many are held.
+    #[inline]
+    fn follow_held(&mut self, held: usize) {
+        if let Some(bounds) = &mut self.held_bounds {
+            self.policy.set_bound(bounds.at(held));
+        }
+    }
+
+    /// As [`Scheduler::poll_placed`], where nobody may go: places the first of the queue past the
+    /// bound by one.
+    pub fn poll_placed_past(&mut self, now: Time, random: u64) -> Option<(Workers, T)> {
+        let is_expired = self.next_expiry().is_some_and(|expiry| expiry <= now);
+        let may_go = self.held > 0 && !is_expired && self.types.is_none();
+        let bound = self.policy.bound().filter(|_| may_go)?;
+        self.policy.set_bound(bound.saturating_add(1));
+        let placed = self.poll_placed_of(TypeId(0), now, random);
+        self.policy.set_bound(bound);
+        placed
     }
 
     #[inline]

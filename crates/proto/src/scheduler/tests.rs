@@ -1,7 +1,7 @@
 //! The scheduler against what its module says.
 
 use super::*;
-use crate::policy::{NetClone, PolicySpec};
+use crate::policy::{Basis, NetClone, PolicySpec};
 use proptest::prelude::*;
 use std::iter;
 
@@ -154,6 +154,43 @@ fn a_raised_bound_releases_the_held() {
     let (mut scheduler, _) = held(&[500, 500]);
     scheduler.set_bound(2);
     assert_eq!(drain(&mut scheduler, 10), [(0, 1)]);
+}
+
+/// Two workers of one each, from four held on of two each.
+fn by_what_is_held() -> Scheduler<u32> {
+    let mut scheduler = scheduler("jbsq:9", 2, 100);
+    let basis = Basis { servers: 2, workers: 1, way: 0.02, spread: 1.0 };
+    scheduler.set_held_bounds(&HeldBounds::new(basis));
+    for item in 0..5 {
+        let is_held = matches!(scheduler.offer(item, Cloning::Allowed, 100, 0), Outcome::Held(_));
+        assert_eq!(is_held, item >= 2, "{item}");
+        assert_eq!(drain(&mut scheduler, 10), []);
+    }
+    scheduler
+}
+
+#[test]
+fn a_bound_follows_what_is_held() {
+    let mut scheduler = by_what_is_held();
+    assert_eq!(
+        (scheduler.bound(), scheduler.bound_at(1), scheduler.bound_at(4)),
+        (Some(1), Some(1), Some(2))
+    );
+    assert!(matches!(scheduler.offer(5, Cloning::Allowed, 100, 0), Outcome::Held(_)));
+    // With three held one is enough again.
+    assert_eq!(drain(&mut scheduler, 10), [(0, 2)]);
+    scheduler.conclude(WorkerId(1));
+    assert_eq!(drain(&mut scheduler, 10), [(1, 3)]);
+    scheduler.set_bound(2);
+    assert_eq!(drain(&mut scheduler, 10), [(1, 4)]);
+}
+
+#[test]
+fn one_may_go_past_the_bound() {
+    let mut scheduler = by_what_is_held();
+    assert_eq!(scheduler.poll_placed_past(10, 0), Some((one(0), 2)));
+    assert_eq!((scheduler.bound(), drain(&mut scheduler, 10)), (Some(1), vec![]));
+    assert_eq!(scheduler.poll_placed_past(100, 0), None, "an item has expired");
 }
 
 /// A policy that always names the same two workers.
