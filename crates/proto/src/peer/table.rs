@@ -413,7 +413,7 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
 }
 
 /// Sessions looked at for what is idle, each time memory is needed; those of one peer at least.
-const SESSIONS_LOOKED_AT_MAX: usize = 96;
+const SESSIONS_LOOKED_AT_MAX: usize = 64;
 
 /// Peers looked at for one to evict, each time room is needed.
 const STEPS_MAX: usize = 32;

@@ -94,7 +94,8 @@ impl Run<'_> {
         let most_ns = self.plan.servers.iter().map(mean_ns).max().unwrap_or(0) * SERVICES_MAX;
         let mut times = times.concat();
         times.sort_unstable();
-        let Some(&p99) = times.get(times.len() * 99 / 100) else { return };
+        let within = (times.len() * 99).div_ceil(100);
+        let Some(&p99) = within.checked_sub(1).and_then(|last| times.get(last)) else { return };
         if p99 > most_ns {
             let detail = || {
                 format!(
@@ -137,8 +138,9 @@ const SERVED: u64 = 150;
 
 const TIMEOUT_NS: u64 = 100 * MS;
 
-/// 99 of 100 calls take no longer than so many mean services.
-const SERVICES_MAX: u64 = 15;
+/// 99 of 100 calls take no longer than so many mean services: of 5,000 seeds of each transport two took more than 15,
+/// and 15.3 at most.
+const SERVICES_MAX: u64 = 18;
 
 /// Least part of the workers' time that is of use.
 const GOODPUT_PERMILLE: u64 = 800;
