@@ -124,10 +124,10 @@ pub(crate) fn source(path: &Path) -> Result<Source> {
     Ok(Source::open(path)?)
 }
 
-/// Reads keys again at once, where there are any, for who asks for that by a signal. What comes of it is in
-/// the log.
+/// Has keys read again, where there are any, for who asks for that by a signal. What comes of it is in the
+/// log.
 pub(crate) fn reload(keys: Option<&Source>) {
-    keys.map(Source::reload);
+    keys.map(Source::reload_soon);
 }
 
 /// The keys in a file, where it has any, for who only looks whether it is well.

@@ -230,8 +230,13 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     /// while without one, does so before.
     #[inline]
     pub fn refresh(&mut self) {
+        if self.watches.is_empty() {
+            return;
+        }
+        // The time of the last turn may be long ago.
+        let now = self.clock.now();
         for (index, watch) in &mut self.watches {
-            watch.look(self.now, &mut self.stations[*index].node);
+            watch.look(now, &mut self.stations[*index].node);
         }
     }
 

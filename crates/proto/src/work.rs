@@ -2,7 +2,7 @@
 //! and the fault runs that hold it to a bound.
 //!
 //! A step is some 8 ns: one turn of a loop whose length a peer has a say in, or so many of them as the
-//! turn takes, or [`COPIED_IN_STEP`] bytes that are copied. It is counted where debug assertions are on, and with
+//! turn takes, or 128 bytes that are copied. It is counted where debug assertions are on, and with
 //! the feature `count-work`; else a call is nothing.
 
 #[cfg(any(feature = "count-work", debug_assertions))]

@@ -260,9 +260,9 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
     let first = &loops[0].life;
     let reloaded = roster.clone();
     let reload = move || {
-        keys::reload(keys.as_ref());
         // It has told what is wrong.
         let _ = reloaded.reload();
+        keys::reload(keys.as_ref());
     };
     first.heed_signals(first.wake(), reload)?;
     output::print(&format!("listening {listen}\n"))?;
@@ -312,6 +312,7 @@ impl Loop {
                 while service.driver.node_mut(ROUTER).refuse_held(turn.now) {
                     service.turn(trace)?;
                 }
+                service.driver.flush_all(turn.now);
                 return Ok(());
             }
             let look_at = log.look(&service.driver, service.front.as_ref(), turn);

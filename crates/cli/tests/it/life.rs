@@ -244,7 +244,7 @@ fn a_drained_router_places_what_it_holds_and_removes_its_socket() {
     assert_eq!((code, control.exists()), (Some(0), false), "{stderr}");
 }
 
-/// At the limit of its drain a router holds a request that it could place nowhere.
+/// At the limit of its drain a router holds requests that it could place nowhere, more than leave at once.
 #[test]
 fn a_router_that_cannot_drain_tells_who_waits_before_it_ends() {
     let server = serve("synthetic", &["--service-max", "60s"]);
@@ -254,16 +254,23 @@ fn a_router_that_cannot_drain_tells_who_waits_before_it_ends() {
     let first = client(&target);
     let _placed = first.start(&service).expect("a call");
     admin.wait_for("tailcut_route_forwarded_total", 1.0);
-    let second = client(&target);
-    let held = second.start(&service).expect("a call");
-    admin.wait_for("tailcut_route_held_requests", 1.0);
+    let others: Vec<_> = (0..100).map(|_| client(&target)).collect();
+    let calls: Vec<_> =
+        others.iter().map(|client| client.start(&service).expect("a call")).collect();
+    admin.wait_for("tailcut_route_held_requests", 100.0);
     router.signal("TERM");
-    let refused = held.wait().map(|reply| reply.to_vec());
-    let stopping = Failure::Refused(DropReason::Stopping);
-    assert!(
-        matches!(&refused, Err(Error::Failed { source: failure, .. }) if *failure == stopping),
-        "{refused:?}"
-    );
+    for call in calls {
+        let refused = call.wait().map(|reply| reply.to_vec());
+        // A slow machine lets some wait for too long before.
+        let is_told = |failure: &Failure| {
+            use DropReason::{Expired, Overload, Stopping};
+            matches!(failure, Failure::Refused(Stopping | Overload | Expired))
+        };
+        assert!(
+            matches!(&refused, Err(Error::Failed { source, .. }) if is_told(source)),
+            "{refused:?}"
+        );
+    }
     assert_eq!(router.wait().0, Some(1));
 }
 

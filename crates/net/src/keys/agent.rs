@@ -130,14 +130,14 @@ impl KeyAgent {
         if config.every < EVERY_MIN {
             return Err(invalid(format!("a key must be used for {EVERY_MIN:?} at least")));
         }
-        match std::fs::remove_file(config.group.with_extension("new")) {
+        let keys_seen = Fingerprint::of(&config.group);
+        let keys = group(&config.group)?;
+        match std::fs::remove_file(file::beside(&config.group)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let keys_seen = Fingerprint::of(&config.group);
-        let keys = group(&config.group)?;
-        let welcome_seen = config.fingerprints();
         let welcome = Arc::new(config.welcome()?);
+        let welcome_seen = config.fingerprints(&welcome);
         let book = Book { keys, keys_seen, welcome, welcome_seen, problem: None };
         let agent = Arc::new(Self {
             config,
@@ -159,8 +159,12 @@ impl KeyAgent {
     /// [`KeyAgent::interval`] says. What goes wrong is logged, and what was there stays.
     pub fn look(&self) {
         let mut book = lock(&self.book);
-        let looked = self.reread(&mut book).and_then(|()| self.rotate(&mut book));
-        let problem = looked.err().map(|error| error.to_string());
+        // Each by itself: a list that is wrong stops no rotation.
+        let looked =
+            [self.reread_keys(&mut book), self.reread_list(&mut book), self.rotate(&mut book)];
+        let problems: Vec<String> =
+            looked.into_iter().filter_map(|look| Some(look.err()?.to_string())).collect();
+        let problem = (!problems.is_empty()).then(|| problems.join("; "));
         if let Some(error) = problem.as_ref().filter(|_| problem != book.problem) {
             tracing::error!(%error, "the key agent goes on with what it had");
         }
@@ -172,7 +176,7 @@ impl KeyAgent {
         (self.config.every / 8).min(Duration::from_secs(1))
     }
 
-    fn reread(&self, book: &mut Book) -> io::Result<()> {
+    fn reread_keys(&self, book: &mut Book) -> io::Result<()> {
         let seen = Fingerprint::of(&self.config.group);
         if seen != book.keys_seen {
             let keys = group(&self.config.group)?;
@@ -185,9 +189,13 @@ impl KeyAgent {
             (book.keys, book.keys_seen) = (keys, seen);
             tracing::info!("the group's keys are read again");
         }
-        let seen = self.config.fingerprints();
-        if seen != book.welcome_seen {
-            (book.welcome, book.welcome_seen) = (Arc::new(self.config.welcome()?), seen);
+        Ok(())
+    }
+
+    fn reread_list(&self, book: &mut Book) -> io::Result<()> {
+        if self.config.fingerprints(&book.welcome) != book.welcome_seen {
+            book.welcome = Arc::new(self.config.welcome()?);
+            book.welcome_seen = self.config.fingerprints(&book.welcome);
             tracing::info!("the list of those who may have keys is read again");
         }
         Ok(())
@@ -223,7 +231,7 @@ impl KeyAgent {
     pub fn serve(self: &Arc<Self>, listener: &TcpListener) -> io::Result<()> {
         for number in 0.. {
             match listener.accept() {
-                Ok((stream, from)) => self.receive(number, stream, from)?,
+                Ok((stream, from)) => self.receive(number, stream, from),
                 // Out of descriptors, most likely: some will be free again.
                 Err(_) => thread::park_timeout(Duration::from_millis(100)),
             }
@@ -231,15 +239,10 @@ impl KeyAgent {
         Ok(())
     }
 
-    fn receive(
-        self: &Arc<Self>,
-        number: u64,
-        stream: TcpStream,
-        from: SocketAddr,
-    ) -> io::Result<()> {
+    fn receive(self: &Arc<Self>, number: u64, stream: TcpStream, from: SocketAddr) {
         let Ok(mut stream) = Hurried::new(stream, PATIENCE, BYTES_MAX) else {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
-            return Ok(());
+            return;
         };
         let network = network_of(from.ip());
         self.make_room(network);
@@ -255,8 +258,11 @@ impl KeyAgent {
                 }
             }
         };
-        thread::Builder::new().name("key-client".to_owned()).spawn(work)?;
-        Ok(())
+        if thread::Builder::new().name("key-client".to_owned()).spawn(work).is_err() {
+            // There are no more threads just now. Its end closes the connection.
+            lock(&self.strangers).retain(|stranger| stranger.number != number);
+            self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Lets a stranger go whose place one of `network` is to have, if there is none for it.
@@ -341,11 +347,13 @@ impl AgentConfig {
         Ok(Welcome { identities, tls })
     }
 
-    /// The files of who may have keys, as they are now.
-    fn fingerprints(&self) -> Vec<Option<Fingerprint>> {
+    /// The files of who may have keys, those of listed pre-shared keys among them, as they are now.
+    fn fingerprints(&self, welcome: &Welcome) -> Vec<Option<Fingerprint>> {
         let pem = self.certificate.iter();
         let pem = pem.flat_map(|Certificate { cert, key, client_ca }| [cert, key, client_ca]);
-        pem.chain([&self.clients]).map(|path| Fingerprint::of(path)).collect()
+        let pem = pem.chain([&self.clients]).map(PathBuf::as_path);
+        let secrets = welcome.identities.pinned.iter().map(|known| known.file());
+        pem.chain(secrets).map(Fingerprint::of).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tailcut_proto::sealed::{EpochKey, HopKey, Keys, Role, Secret};
 use zeroize::Zeroizing;
@@ -67,9 +67,18 @@ pub fn create(path: &Path, keys: &Keys) -> io::Result<()> {
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = file.map_err(|error| named(&error, format!("cannot create {shown}")))?;
     let text = Zeroizing::new(keys.to_text());
-    file.write_all(text.as_bytes())
-        .and_then(|()| file.sync_all())
-        .map_err(|error| named(&error, format!("cannot write {shown}")))
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
+        // Half a file helps nobody, and would be in the way.
+        let _ = fs::remove_file(path);
+        named(&error, format!("cannot write {shown}"))
+    })
+}
+
+/// The file beside one that takes its place.
+pub(crate) fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    name.into()
 }
 
 /// Puts keys in the place of those in a file: whoever reads it has either all of the old or all of the new.
@@ -78,7 +87,7 @@ pub fn create(path: &Path, keys: &Keys) -> io::Result<()> {
 ///
 /// That a file beside it, which ends in `.new`, is in the way, or that one of them cannot be written.
 pub fn replace(path: &Path, keys: &Keys) -> io::Result<()> {
-    let beside = path.with_extension("new");
+    let beside = beside(path);
     if beside.exists() {
         let text = format!(
             "{} is in the way, perhaps of a rotation that was interrupted: delete it",
@@ -87,7 +96,10 @@ pub fn replace(path: &Path, keys: &Keys) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     create(&beside, keys)?;
+    // Whoever has had the new keys must find them after a loss of power too.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     fs::rename(&beside, path)
+        .and_then(|()| File::open(folder.unwrap_or(Path::new(".")))?.sync_all())
         .map_err(|error| named(&error, format!("cannot replace {}", path.display())))
 }
 

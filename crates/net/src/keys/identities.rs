@@ -46,6 +46,13 @@ pub(super) struct Pinned {
     pub(super) name: String,
 }
 
+impl Pinned {
+    /// The file of the key.
+    pub(super) fn file(&self) -> &Path {
+        Path::new(self.listed.strip_prefix(SECRET).unwrap_or(&self.listed))
+    }
+}
+
 impl Identities {
     /// Reads the list, and the pre-shared keys that it names.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
@@ -77,7 +84,7 @@ impl Identities {
         if listed.any(|known| known == identity) || pinned.any(|known| known == identity) {
             return Err(format!("{identity} is listed twice"));
         }
-        if let Some(file) = identity.strip_prefix("psk:") {
+        if let Some(file) = identity.strip_prefix(SECRET) {
             let (shown, name) =
                 pinned::pre_shared(&PathBuf::from(file)).map_err(|error| error.to_string())?;
             if self.pinned.iter().any(|known| known.name == name) {
@@ -152,6 +159,9 @@ fn is_host_name(text: &str) -> bool {
     let is_allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
     !text.is_empty() && text.len() <= 253 && text.bytes().all(is_allowed)
 }
+
+/// What stands before the file of a pre-shared key.
+const SECRET: &str = "psk:";
 
 const FORM: &str = "it should be an identity (spiffe://DOMAIN/PATH, dns:name in small letters, or psk:FILE) and a role \
     (server, router, or client N)";

@@ -34,13 +34,15 @@ pub struct Source {
     live: LiveKeys,
     /// What is known of where they come from.
     state: Arc<Mutex<State>>,
+    /// The thread that renews them.
+    renewal: Arc<Renewal>,
 }
 
 /// A thread that renews keys: it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Nothing is ever sent: it is its end that is heard.
-    _end: Sender<()>,
+    /// Asks for keys at once; its end ends the thread.
+    asks: Sender<()>,
 }
 
 /// A file and what has come of it.
@@ -86,13 +88,14 @@ impl Source {
         let again_in = again_in.unwrap_or_default();
         let state = State { path, live: live.clone(), seen, ask_at, again_in, failures: 0 };
         let state = Arc::new(Mutex::new(state));
-        let (end, ended) = mpsc::channel();
+        let (asks, asked) = mpsc::channel();
         let watched = state.clone();
         std::thread::Builder::new()
             .name("tailcut-keys".to_owned())
-            .spawn(move || watch(&watched, &ended))?;
-        let live = LiveKeys { _renewal: Some(Arc::new(Renewal { _end: end })), ..live };
-        Ok(Self { live, state })
+            .spawn(move || watch(&watched, &asked))?;
+        let renewal = Arc::new(Renewal { asks });
+        let live = LiveKeys { _renewal: Some(renewal.clone()), ..live };
+        Ok(Self { live, state, renewal })
     }
 
     /// Whether a file is well, without asking a key agent: the keys in it, or `None` where it names an agent.
@@ -117,6 +120,12 @@ impl Source {
     /// logged. Returns whether keys were had that follow.
     pub fn reload(&self) -> bool {
         lock(&self.state).renew()
+    }
+
+    /// As [`Source::reload`], on the thread that renews keys: whoever calls waits for no file and no agent.
+    pub fn reload_soon(&self) {
+        // The thread lives as long as this.
+        let _ = self.renewal.asks.send(());
     }
 }
 
@@ -162,13 +171,16 @@ impl State {
                 self.again_in = again_in.unwrap_or_default();
                 true
             }
-            Err(_) => {
-                // A file that is wrong is read again when it changes, and an agent is asked again.
+            Err(error) => {
+                // A file that is wrong is read again when it changes. An agent is asked again, and a file that
+                // could not be read just now is read again.
                 let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(10));
-                let wait = wait.min(RETRY_MAX.min(self.again_in).max(RETRY_MIN));
+                let most = if self.again_in.is_zero() { RETRY_MAX } else { self.again_in };
+                let wait = wait.min(RETRY_MAX.min(most).max(RETRY_MIN));
                 self.failures += 1;
-                let has_agent = matches!(Source::check(&self.path), Ok(None));
-                self.ask_at = has_agent.then(|| jittered(wait, 50));
+                let is_again =
+                    !is_lasting(error.kind()) || matches!(Source::check(&self.path), Ok(None));
+                self.ask_at = is_again.then(|| jittered(wait, 50));
                 false
             }
         }
@@ -181,13 +193,16 @@ impl State {
     }
 }
 
-fn watch(state: &Mutex<State>, ended: &Receiver<()>) {
+fn watch(state: &Mutex<State>, asked: &Receiver<()>) {
     loop {
         let wait = lock(state).wait();
-        if ended.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
-            return;
+        match asked.recv_timeout(wait) {
+            Ok(()) => {
+                lock(state).renew();
+            }
+            Err(RecvTimeoutError::Timeout) => lock(state).look(),
+            Err(RecvTimeoutError::Disconnected) => return,
         }
-        lock(state).look();
     }
 }
 
@@ -231,6 +246,12 @@ fn first(path: &Path) -> io::Result<Read> {
         let until = jittered(RETRY_MIN, 20);
         std::thread::park_timeout(Duration::from_nanos(until.saturating_sub(Clock.now())));
     }
+}
+
+/// Whether an error of a file stays until the file changes.
+fn is_lasting(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind as Kind;
+    matches!(kind, Kind::InvalidData | Kind::InvalidInput | Kind::NotFound | Kind::PermissionDenied)
 }
 
 /// Whether an error may be gone in a moment.

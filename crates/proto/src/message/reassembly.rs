@@ -7,8 +7,8 @@
 //! | the same, too far beyond all that is stored | not stored: [`Room`] |
 //! | anything else | counted |
 //!
-//! Invariant: memory grows with what has arrived and with the credit that was given, never with
-//! what a header claims.
+//! Invariant: memory grows with what has arrived and with the credit that is given, never with what a
+//! header claims beyond that.
 
 use super::room::Room;
 use crate::work;

@@ -7,8 +7,8 @@
 //! | a packet far beyond all that is stored, or beyond the buffer | it is not stored; room for the next is made |
 //!
 //! Invariants: room is in proportion to what has come, at most 64 times as much, or [`FIRST_ROOM`]. A
-//! packet costs two and a half copies of its bytes, or one and [`CLEARED_MAX`] bytes that are cleared: it
-//! never waits for a copy of all that came before it.
+//! packet costs two and a half copies of its bytes, of [`MOVED_MIN`] at least, or one and [`CLEARED_MAX`]
+//! bytes that are cleared: it never waits for a copy of all that came before it.
 
 use crate::work;
 
@@ -40,7 +40,7 @@ impl Room {
         let is_due = offset <= stored && stored > capacity / 4;
         let mut cleared_max = CLEARED_MAX;
         if capacity < self.len_max && (is_beyond || is_due) {
-            self.move_on(len + len / 2);
+            self.move_on((len + len / 2).max(MOVED_MIN));
             cleared_max /= 4;
         }
         let is_near = offset <= self.bytes.len() + cleared_max
@@ -107,12 +107,15 @@ impl Room {
     }
 }
 
-/// Most bytes of room before anything has come: what the first credit of a message lets come, and less
-/// than what allocators get from the kernel for each buffer.
+/// Most bytes of room before anything has come: what the credit that follows the first packet lets come, and
+/// less than what allocators get from the kernel for each buffer.
 pub(crate) const FIRST_ROOM: usize = 104_000;
 
 /// Times that a buffer grows by; twice as much where that is all of the message.
 const GROWTH: usize = 8;
+
+/// Least bytes that a packet moves on: short ones after a hole shall not wait for what is beside it.
+const MOVED_MIN: usize = 8 << 10;
 
 /// Most bytes that are cleared because a packet lies beyond them. More than what may be in flight of a
 /// message where networks put packets out of order: what lies further comes after as many were lost.
@@ -137,7 +140,8 @@ mod tests {
                 if is_taken {
                     room.store(offset, bytes);
                 }
-                assert!(work::take() <= 5 * packet as u64 / 256 + 128 + 8, "at {offset}");
+                let most = packet.max((packet * 3 / 2).max(MOVED_MIN) + packet) as u64 / 128;
+                assert!(work::take() <= most + 128 + 8, "at {offset}");
                 !is_taken
             });
             assert!(left.len() < before, "some are taken in each round");

@@ -365,7 +365,8 @@ impl Node for Router {
     fn poll_timeout(&self) -> Option<Time> {
         let servers_at = self.due.peek().map(|(at, _)| at);
         let expiries = self.schedulers.iter().filter_map(Scheduler::next_expiry);
-        let others = self.pump_at.into_iter().chain(self.claims.next_expiry());
+        // What may be placed is placed as packets are polled.
+        let others = self.claims.next_expiry();
         expiries.chain(servers_at).chain(others).chain(self.held_again_at()).min()
     }
 }

@@ -138,7 +138,7 @@ impl Router {
         self.outliers.limited_count =
             self.outliers.limited_count + is_limited - usize::from(was_limited);
         self.refresh(now, slot);
-        self.pump(now);
+        self.pump_at = Some(now);
     }
 
     /// A slow server is better than none.

@@ -315,7 +315,7 @@ impl Router {
     fn forward_fixed(&mut self, now: Time, slot: u16, arrival: Arrival, bytes: &[u8]) {
         let server =
             self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
-        let is_past = self.schedulers[0]
+        let is_past = self.schedulers[self.lane(&arrival) as usize]
             .bound()
             .is_some_and(|bound| server.outstanding() >= bound.saturating_mul(server.units()));
         self.metrics.fixed += 1;
@@ -367,7 +367,7 @@ impl Router {
             self.table.place(now, entry, server.key);
         }
         if self.held_bounds.is_some() {
-            server.ask_whether_some_wait(now);
+            server.ask_whether_some_wait(now, &self.config);
         }
         let (to, server_local) = (server.addr(), server.local);
         let from = self.source(request.arrival.path.peer, server_local);

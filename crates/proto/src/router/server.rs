@@ -636,8 +636,11 @@ impl Server {
 
     /// A request has been placed. Where it shows how many workers there are, a probe goes out behind it:
     /// at a server that is seldom asked for more than it has workers, reports of conclusions do not.
-    pub(super) fn ask_whether_some_wait(&mut self, now: Time) {
-        let is_unknown = !self.is_counted && self.unanswered == 0;
+    pub(super) fn ask_whether_some_wait(&mut self, now: Time, config: &RouterConfig) {
+        // Some never have enough for any to wait.
+        let is_soon = |at: Time| now < at.saturating_add(config.stall_probe_ns);
+        let is_unknown =
+            !self.is_counted && self.unanswered == 0 && !self.probed_at.is_some_and(is_soon);
         if is_unknown && self.outstanding() > self.workers * u32::from(self.rank.weight.get()) {
             self.ask(now);
         }

@@ -16,6 +16,7 @@ use super::arrival::Lane;
 use super::server::Server;
 use crate::node::Time;
 use crate::policy::{Basis, HeldBounds};
+use crate::work;
 
 impl Server {
     /// Learns from the latest report; true if its workers are others than before.
@@ -63,8 +64,9 @@ impl Router {
         let servers = self.servers.iter().flatten().filter(|server| server.is_able());
         let mut pool = Pool::default();
         for server in servers {
+            work::step(1);
             pool.servers += 1;
-            pool.units += server.units();
+            pool.units = pool.units.saturating_add(server.units());
             pool.workers = pool.workers.max(server.workers);
             pool.assumed_workers = pool.assumed_workers.max(server.assumed_workers());
         }
@@ -96,6 +98,7 @@ impl Router {
             }
         };
         let Some(bounds) = self.held_bounds.as_mut().filter(|_| is_new) else { return };
+        work::step(DERIVE_STEPS);
         for scheduler in &mut self.schedulers {
             scheduler.set_held_bounds(bounds);
         }
@@ -130,6 +133,9 @@ impl Router {
         }
     }
 }
+
+/// Steps that bounds which are derived anew count for.
+const DERIVE_STEPS: usize = 64;
 
 /// The servers that take requests, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

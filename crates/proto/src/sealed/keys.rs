@@ -238,7 +238,10 @@ impl Keys {
         let mut epochs = new.epochs.clone();
         for (at, key) in old.epochs.iter().enumerate() {
             let is_over = |next: &EpochKey| next.from_ms.saturating_add(EPOCH_KEPT_MS) <= wall_ms;
-            let is_spent = old.epochs.get(at + 2).is_some_and(is_over);
+            // Also by the newer keys: those of a node that was idle for long may come again under its numbers.
+            let mut later = new.epochs.iter().filter(|other| other.from_ms > key.from_ms);
+            let is_spent =
+                old.epochs.get(at + 2).is_some_and(is_over) || later.nth(1).is_some_and(is_over);
             let in_its_place =
                 |other: &&EpochKey| other.epoch == key.epoch || other.from_ms == key.from_ms;
             match new.epochs.iter().find(in_its_place) {
@@ -260,6 +263,11 @@ impl Keys {
             kept[usize::from(key.epoch)] = true;
         }
         kept
+    }
+
+    /// Whether all epochs of these keys are among those.
+    pub(super) fn are_all(&self, kept: &[bool; 256]) -> bool {
+        self.epochs.iter().all(|key| kept[usize::from(key.epoch)])
     }
 
     /// The place of the key that clients use at a time: the newest that has begun, else the first.

@@ -171,7 +171,9 @@ impl RouterSeal {
             self.masters = carried((old, masters), &new, |key| master_of(&new, key));
             // A number comes again after 256 of them.
             let kept = new.kept(old);
-            self.clients.retain(|sender| kept[usize::from(epoch_of(sender))]);
+            if !old.are_all(&kept) {
+                self.clients.retain(|sender| kept[usize::from(epoch_of(sender))]);
+            }
             self.keys = Arc::new(new);
         }
         Ok(())

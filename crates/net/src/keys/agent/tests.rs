@@ -238,6 +238,13 @@ fn silent_and_lying_peers_keep_nobody_out() {
 fn what_changes_is_read_again_and_what_is_wrong_changes_nothing() {
     let served = Served::new("agent-reads");
     let agent = &served.agent;
+    // A pre-shared key takes the place of one that has leaked.
+    served.files.write("leaked.psk", &"0a".repeat(32));
+    served.ask_by_secret("leaked.psk").expect("it is the one that counts");
+    served.files.write("batch.psk", &"0c".repeat(32));
+    agent.look();
+    served.ask_by_secret("batch.psk").expect("the new one counts");
+    served.check_refused(served.ask_by_secret("leaked.psk"), "");
     served.files.write("clients", "tailcut-key-clients 1\ndns:web.example king\n");
     agent.look();
     assert!(lock(&agent.book).problem.as_ref().is_some_and(|why| why.contains("line 2 of")));
@@ -268,11 +275,15 @@ fn what_changes_is_read_again_and_what_is_wrong_changes_nothing() {
 fn keys_are_added_ahead_of_time() {
     let served = Served::rotating("agent-rotates", EVERY_MIN);
     let mut config = Served::config(&served.files, EVERY_MIN);
-    // What a rotation that was interrupted has left.
-    served.files.write("servers.new", "half");
+    // What a rotation that was interrupted has left, and what is none of it.
+    let half = served.files.write("servers.keys.new", "half");
+    let other = served.files.write("servers.new", "other");
     let agent = KeyAgent::open(config.clone()).expect("it opens");
     let first = served.ask("web").expect("keys");
     let live = LiveKeys::from(first);
+    assert_eq!((half.exists(), other.exists()), (false, true));
+    // A list that is wrong stops no rotation.
+    served.files.write("clients", "nonsense");
     let begun = agent.counts().rotations.load(Ordering::Relaxed);
     while agent.counts().rotations.load(Ordering::Relaxed) < begun + 3 {
         thread::park_timeout(agent.interval());
