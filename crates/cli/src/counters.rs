@@ -70,7 +70,7 @@ fn of_either(common: &r2p2::Counters, own: Counters, malformed: u64) -> Counters
     use r2p2::Counters;
     #[rustfmt::skip]
     let mut counters = listed!(*common, Counters {
-        datagrams_in, datagrams_out, unexpected, unknown, protocol_violation, duplicates, too_far,
+        datagrams_in, datagrams_out, unexpected, unknown, protocol_violation, duplicates,
         calls, replied, refused, deadlines, failed, cancelled, requests, repeated,
         duplicate_after_release, partials_expired, unanswered, sessions_refused,
         sessions_refused_by_prefix, amplification_limited, control_dropped_queue_full,

@@ -40,15 +40,12 @@ impl Buffers {
     }
 
     /// A buffer for a message of `len` bytes that come in several packets: one that holds all of it, where
-    /// there is one, and else one that has room for what its first credit lets come.
+    /// there is one, and else one with room for 1 MiB of it at most.
     pub(crate) fn take_to_fill(&mut self, len: usize) -> Vec<u8> {
         let buffer = self.take_for(len);
         let room = len.min(FIRST_ROOM);
-        if buffer.capacity() >= room {
-            return buffer;
-        }
-        self.give(buffer);
-        Vec::with_capacity(room)
+        // A longer one takes the place of a short one, so that those of a warm endpoint are long enough.
+        if buffer.capacity() >= room { buffer } else { Vec::with_capacity(room) }
     }
 
     #[cold]
@@ -155,8 +152,10 @@ mod tests {
     fn a_message_of_several_packets_begins_with_room_for_its_credit() {
         let mut buffers = Buffers::new(1 << 30);
         buffers.give(Vec::with_capacity(1 << 10));
-        assert_eq!(buffers.take_to_fill(20_000).capacity(), 20_000);
         assert_eq!(buffers.take_to_fill(500).capacity(), 1 << 10);
+        buffers.give(Vec::with_capacity(1 << 10));
+        assert_eq!(buffers.take_to_fill(20_000).capacity(), 20_000);
+        assert!(buffers.short.is_empty(), "the short one is gone");
         assert_eq!(buffers.take_to_fill(8 << 20).capacity(), FIRST_ROOM);
         buffers.give(Vec::with_capacity(8 << 20));
         assert_eq!(buffers.take_to_fill(8 << 20).capacity(), 8 << 20);

@@ -15,7 +15,7 @@ pub const STEPS_MAX: u64 = 256;
 const COPIED_IN_STEP: usize = 128;
 
 /// Bytes that are cleared in a step.
-const CLEARED_IN_STEP: usize = 512;
+const CLEARED_IN_STEP: usize = 640;
 
 #[cfg(any(feature = "count-work", debug_assertions))]
 thread_local! {

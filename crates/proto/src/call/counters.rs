@@ -20,9 +20,6 @@ pub struct Counters {
     pub protocol_violation: u64,
     /// Packets of which everything had arrived before.
     pub duplicates: u64,
-    /// Packets so far beyond what had arrived of their message, up to 56 KiB, that they were dropped: room
-    /// for those that follow is made over several packets.
-    pub too_far: u64,
     /// Client: calls made.
     pub calls: u64,
     /// Client: calls answered.

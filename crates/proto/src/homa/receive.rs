@@ -61,7 +61,6 @@ impl Endpoint {
         match arrival {
             Arrival::Refused => self.metrics.protocol_violation += 1,
             Arrival::Duplicate => self.metrics.duplicates += 1,
-            Arrival::TooFar => self.metrics.too_far += 1,
             Arrival::New | Arrival::Complete => {
                 slot.timing.progress_at = now;
                 let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);

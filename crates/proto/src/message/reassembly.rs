@@ -4,7 +4,6 @@
 //! | what comes | then |
 //! |---|---|
 //! | within the credit, and something in it is new | stored where it belongs |
-//! | the same, too far beyond all that is stored | not stored: [`Room`] |
 //! | anything else | counted |
 //!
 //! Invariant: memory grows with what has arrived and with the credit that is given, never with what a
@@ -24,8 +23,6 @@ pub(crate) enum Arrival {
     Duplicate,
     /// It contradicts the packets before it, exceeds the credit, or would leave too many holes.
     Refused,
-    /// It lies too far beyond all that has come before, and is as good as lost.
-    TooFar,
 }
 
 /// A message that is being received, in the units in which its protocol counts: packets of R2P2,
@@ -80,15 +77,12 @@ impl Reassembly {
         if to <= self.base.max(from) {
             return (Arrival::Duplicate, 0);
         }
-        if !bytes.is_empty() && !self.room.reaches(offset, bytes.len()) {
-            return (Arrival::TooFar, 0);
-        }
         match self.note(from, to) {
             None => (Arrival::Refused, 0),
             Some(0) => (Arrival::Duplicate, 0),
             Some(new) => {
                 if !bytes.is_empty() {
-                    self.room.store(offset, bytes);
+                    self.room.take(offset, bytes);
                 }
                 self.received += new;
                 self.end = self.end.max(to);

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | a quarter of what the buffer has room for, and more is to come | a longer buffer is begun |
 //! | a packet, while there is a longer buffer | half as much again of what has come before moves on, until all has |
-//! | a packet far beyond all that is stored, or beyond the buffer | it is not stored; room for the next is made |
+//! | a packet far beyond all that is stored, or beyond the buffer | it is put aside, and room for the next is made |
+//! | a packet, while some are aside | up to two of them go where they belong |
 //!
 //! Invariants: room is in proportion to what has come, at most 64 times as much, or [`FIRST_ROOM`]. A
 //! packet costs two and a half copies of its bytes, of [`MOVED_MIN`] at least, or one and [`CLEARED_MAX`]
@@ -23,18 +24,54 @@ pub(super) struct Room {
     is_moving: bool,
     /// Bytes of the whole message, as far as they are stored.
     len_max: usize,
+    /// Packets that have come and are not stored yet, and where they begin.
+    aside: Vec<(usize, Vec<u8>)>,
 }
 
 impl Room {
     /// Begins a message of `len_max` bytes in an empty buffer.
     pub(super) fn begin(&mut self, buffer: Vec<u8>, len_max: usize) {
-        *self = Self { bytes: buffer, other: Vec::new(), is_moving: false, len_max };
+        *self = Self { bytes: buffer, len_max, ..Self::default() };
+    }
+
+    /// Takes the bytes of a packet.
+    #[inline]
+    pub(super) fn take(&mut self, offset: usize, bytes: &[u8]) {
+        if self.reaches(offset, bytes.len()) {
+            self.store(offset, bytes);
+        } else {
+            work::copy(bytes.len());
+            self.aside.push((offset, bytes.to_vec()));
+        }
+        if !self.aside.is_empty() {
+            self.settle();
+        }
+    }
+
+    /// Stores up to two of those that are aside.
+    #[cold]
+    fn settle(&mut self) {
+        let mut left = SETTLED_MAX;
+        let mut at = 0;
+        while left > 0 && at < self.aside.len().min(LOOKED_AT_MAX) {
+            let (offset, bytes) = &self.aside[at];
+            let is_near =
+                *offset <= self.bytes.len() && offset + bytes.len() <= self.bytes.capacity();
+            work::step(1);
+            if !is_near {
+                at += 1;
+                continue;
+            }
+            let (offset, bytes) = self.aside.swap_remove(at);
+            self.store(offset, &bytes);
+            left -= 1;
+        }
     }
 
     /// Whether `len` bytes at `offset` can be stored now. If not, that takes too much work for a packet,
     /// of which a part is done.
     #[inline]
-    pub(super) fn reaches(&mut self, offset: usize, len: usize) -> bool {
+    fn reaches(&mut self, offset: usize, len: usize) -> bool {
         let (stored, capacity) = (self.bytes.len(), self.bytes.capacity());
         let is_beyond = offset + len > capacity;
         let is_due = offset <= stored && stored > capacity / 4;
@@ -53,7 +90,7 @@ impl Room {
 
     /// Puts bytes where they belong. What lies between is zeros until it comes.
     #[inline]
-    pub(super) fn store(&mut self, offset: usize, bytes: &[u8]) {
+    fn store(&mut self, offset: usize, bytes: &[u8]) {
         work::copy(bytes.len());
         if offset > self.bytes.len() {
             self.clear(offset - self.bytes.len());
@@ -70,6 +107,9 @@ impl Room {
 
     /// Ends the message: its bytes, and a buffer that is no longer needed.
     pub(super) fn end(&mut self) -> (Vec<u8>, Vec<u8>) {
+        for (offset, bytes) in std::mem::take(&mut self.aside) {
+            self.store(offset, &bytes);
+        }
         let Self { bytes, other, .. } = std::mem::take(self);
         (bytes, other)
     }
@@ -107,9 +147,9 @@ impl Room {
     }
 }
 
-/// Most bytes of room before anything has come: what the credit that follows the first packet lets come, and
-/// less than what allocators get from the kernel for each buffer.
-pub(crate) const FIRST_ROOM: usize = 104_000;
+/// Most bytes of room before anything has come: a message of so many never moves, in whatever order its
+/// packets come. What is not used of it costs addresses alone.
+pub(crate) const FIRST_ROOM: usize = 1 << 20;
 
 /// Times that a buffer grows by; twice as much where that is all of the message.
 const GROWTH: usize = 8;
@@ -117,34 +157,32 @@ const GROWTH: usize = 8;
 /// Least bytes that a packet moves on: short ones after a hole shall not wait for what is beside it.
 const MOVED_MIN: usize = 8 << 10;
 
-/// Most bytes that are cleared because a packet lies beyond them. More than what may be in flight of a
-/// message where networks put packets out of order: what lies further comes after as many were lost.
-pub(super) const CLEARED_MAX: usize = 56 << 10;
+/// Most bytes that are cleared because a packet lies beyond them.
+const CLEARED_MAX: usize = 56 << 10;
+
+/// Most packets that go where they belong with another one. The rest goes with the last.
+const SETTLED_MAX: usize = 2;
+
+/// Most packets that are looked at for that.
+const LOOKED_AT_MAX: usize = 32;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Stores a message packet by packet, those that are not taken once more at the end, in rounds.
+    /// Takes a message packet by packet, each with bounded work.
     fn carry(whole: &[u8], packet: usize, order: impl Iterator<Item = usize>) -> Vec<u8> {
         let mut room = Room::default();
-        room.begin(Vec::with_capacity(FIRST_ROOM), whole.len());
-        let mut left: Vec<usize> = order.collect();
-        while !left.is_empty() {
-            let before = left.len();
-            left.retain(|index| {
-                let offset = index * packet;
-                let bytes = &whole[offset..whole.len().min(offset + packet)];
-                work::take();
-                let is_taken = room.reaches(offset, bytes.len());
-                if is_taken {
-                    room.store(offset, bytes);
-                }
-                let most = packet.max((packet * 3 / 2).max(MOVED_MIN) + packet) as u64 / 128;
-                assert!(work::take() <= most + 128 + 8, "at {offset}");
-                !is_taken
-            });
-            assert!(left.len() < before, "some are taken in each round");
+        // Short, so that much moves.
+        room.begin(Vec::with_capacity(104_000), whole.len());
+        for index in order {
+            let offset = index * packet;
+            work::take();
+            room.take(offset, &whole[offset..whole.len().min(offset + packet)]);
+            let moved = (packet * 3 / 2).max(MOVED_MIN);
+            let most = (moved + 3 * packet + CLEARED_MAX / 5) as u64 / 128;
+            let looks = LOOKED_AT_MAX as u64 + 2;
+            assert!(work::take() <= most + looks + 4, "at {offset}");
         }
         room.end().0
     }
@@ -171,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn packets_in_order_are_all_taken_and_room_follows_them() {
+    fn packets_in_order_are_stored_at_once_and_room_follows_them() {
         let mut room = Room::default();
         room.begin(Vec::with_capacity(FIRST_ROOM), 8 << 20);
         let bytes = [7; 8900];
         for index in 0..(8 << 20) / bytes.len() {
-            assert!(room.reaches(index * bytes.len(), bytes.len()));
-            room.store(index * bytes.len(), &bytes);
+            room.take(index * bytes.len(), &bytes);
+            assert!(room.aside.is_empty());
             let held = room.bytes.capacity() + room.other.capacity();
             let came = (index + 1) * bytes.len();
             assert!(held <= 2 * FIRST_ROOM + 64 * came, "{held} for {came}");
@@ -190,8 +228,7 @@ mod tests {
         let mut room = Room::default();
         room.begin(Vec::with_capacity(300_000), 300_000);
         (0..30).for_each(|index| {
-            assert!(room.reaches(index * 10_000, 10_000));
-            room.store(index * 10_000, &[1; 10_000]);
+            room.take(index * 10_000, &[1; 10_000]);
         });
         let (bytes, other) = room.end();
         assert_eq!((bytes.len(), bytes.capacity(), other.capacity()), (300_000, 300_000, 0));

@@ -681,7 +681,6 @@ impl Client {
         match arrival {
             Arrival::Refused => shared.metrics.protocol_violation += 1,
             Arrival::Duplicate => shared.metrics.duplicates += 1,
-            Arrival::TooFar => shared.metrics.too_far += 1,
             Arrival::Complete => {
                 let (server, count) = (slot.server_address(), slot.reply.count());
                 let payload = shared.end(&mut slot.reply);

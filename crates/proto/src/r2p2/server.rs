@@ -624,7 +624,6 @@ impl Server {
         shared.note_expected(before, &slot.request);
         match arrival {
             Arrival::Refused => shared.metrics.protocol_violation += 1,
-            Arrival::TooFar => shared.metrics.too_far += 1,
             Arrival::Duplicate => {
                 shared.metrics.duplicates += 1;
                 self.queue_sack(index);
