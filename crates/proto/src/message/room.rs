@@ -5,7 +5,7 @@
 //! | a quarter of what the buffer has room for, and more is to come | a longer buffer is begun |
 //! | a packet, while there is a longer buffer | half as much again of what has come before moves on, until all has |
 //! | a packet far beyond all that is stored, or beyond the buffer | it is put aside, and room for the next is made |
-//! | a packet, while some are aside | up to two of them go where they belong |
+//! | a packet, while some are aside | one of them goes where it belongs |
 //!
 //! Invariants: room is in proportion to what has come, at most 64 times as much, or [`FIRST_ROOM`]. A
 //! packet costs two and a half copies of its bytes, of [`MOVED_MIN`] at least, or one and [`CLEARED_MAX`]
@@ -48,7 +48,7 @@ impl Room {
         }
     }
 
-    /// Stores up to two of those that are aside.
+    /// Stores one of those that are aside.
     #[cold]
     fn settle(&mut self) {
         let mut left = SETTLED_MAX;
@@ -161,7 +161,7 @@ const MOVED_MIN: usize = 8 << 10;
 const CLEARED_MAX: usize = 56 << 10;
 
 /// Most packets that go where they belong with another one. The rest goes with the last.
-const SETTLED_MAX: usize = 2;
+const SETTLED_MAX: usize = 1;
 
 /// Most packets that are looked at for that.
 const LOOKED_AT_MAX: usize = 32;
