@@ -17,9 +17,21 @@ pub struct Places {
     pub of_network: usize,
 }
 
+/// Takes out the stranger whose place one of `network` is to have, if there is none for it; `about` tells
+/// a stranger's network and whether it is silent.
+pub fn make_room<S>(
+    strangers: &mut Vec<S>,
+    network: Prefix,
+    places: Places,
+    about: impl Fn(&S) -> (Prefix, bool),
+) -> Option<S> {
+    let known: Vec<_> = strangers.iter().map(about).collect();
+    displaced(&known, network, places).map(|place| strangers.remove(place))
+}
+
 /// Whose place one of `network` has, of strangers by their networks and whether they are silent, the
 /// oldest first; none where there is room.
-pub fn displaced(strangers: &[(Prefix, bool)], network: Prefix, places: Places) -> Option<usize> {
+fn displaced(strangers: &[(Prefix, bool)], network: Prefix, places: Places) -> Option<usize> {
     let of = |network: Prefix| strangers.iter().filter(|(other, _)| *other == network).count();
     // Where all places are taken, it is a network with the most that gives one.
     let crowded = if of(network) >= places.of_network {

@@ -1,8 +1,10 @@
 //! Runs the real binary: servers and routers that are waited for by what they print, and commands
 //! that end.
 
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
@@ -247,4 +249,33 @@ pub(crate) fn counts<const N: usize>(service: Service, names: [&str; N]) -> [u64
             |line: &str| line.trim().strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok();
         stderr.lines().find_map(value).unwrap_or(0)
     })
+}
+
+/// Files of one test, which go when it is dropped.
+pub(crate) struct Files(PathBuf);
+
+impl Files {
+    pub(crate) fn new(name: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("tailcut-{}-{name}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory");
+        Self(directory)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().expect("a text").to_owned()
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> String {
+        let path = self.path(name);
+        fs::write(&path, text).expect("it is ours");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
+        path
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What is left is in the directory of temporary files.
+        let _ = fs::remove_dir_all(&self.0);
+    }
 }

@@ -1,38 +1,16 @@
 //! A key agent from the command line, and every process of a sealed service that asks it.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::fs;
 use std::process::Child;
 use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 
 use crate::harness::{
-    Service, assert_all_replied, finish, measure, run, start_measure, succeed, tailcut,
+    Files, Service, assert_all_replied, finish, measure, run, start_measure, succeed, tailcut,
 };
 
-/// Files of one test, which go when it is dropped.
-struct Files(PathBuf);
-
 impl Files {
-    fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("tailcut-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
-        Self(directory)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a text").to_owned()
-    }
-
-    fn write(&self, name: &str, text: &str) -> String {
-        let path = self.path(name);
-        fs::write(&path, text).expect("it is ours");
-        fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
-        path
-    }
-
     /// An authority's certificate, and those that it has signed, by name.
     fn certify(&self, named: &[(&str, SanType)]) {
         let mut authority = CertificateParams::new(Vec::new()).expect("no name");
@@ -62,13 +40,6 @@ impl Files {
         let psk = self.path(&format!("{name}.psk"));
         let text = format!("tailcut-keys-from 1\nagent {agent}\npsk {psk}\n");
         self.write(&format!("{name}.keys"), &text)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // What is left is in the directory of temporary files.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

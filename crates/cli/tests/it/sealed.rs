@@ -4,30 +4,18 @@
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use tailcut_net::clock::Clock;
 
 use crate::harness::{
-    Service, assert_all_replied, counts, finish, measure, run, start_measure, succeed, tailcut,
+    Files, Service, assert_all_replied, counts, finish, measure, run, start_measure, succeed,
+    tailcut,
 };
 
-/// Files of keys, which go when they are dropped.
-struct Files(PathBuf);
-
 impl Files {
-    fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("tailcut-{}-{name}", std::process::id()));
-        fs::create_dir_all(&directory).expect("a directory");
-        Self(directory)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a text").to_owned()
-    }
-
     /// A group's keys, a router's and a client's.
     fn keys(&self) -> [String; 3] {
         let [servers, router, client] = ["servers", "router", "client"].map(|name| self.path(name));
@@ -35,13 +23,6 @@ impl Files {
         succeed(&["keys", "derive", &servers, &router, "--router"]);
         succeed(&["keys", "derive", &servers, &client, "--client", "17"]);
         [servers, router, client]
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        // What is left is in the directory of temporary files.
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tailcut_net::door::{Places, displaced, network_of};
+use tailcut_net::door::{Places, make_room, network_of};
 use tailcut_proto::r2p2::Prefix;
 
 use super::frames::lock;
@@ -123,14 +123,9 @@ impl Door {
     /// Lets a stranger go whose place one of `network` is to have, if there is none for it. The
     /// thread that serves it counts it as refused.
     fn make_room(&self, network: Prefix) {
-        let mut strangers = lock(&self.strangers);
-        let places: Vec<(Prefix, bool)> = strangers
-            .iter()
-            .map(|stranger| (stranger.network, stranger.stream.is_silent()))
-            .collect();
-        if let Some(place) = displaced(&places, network, PLACES) {
-            strangers.remove(place).stream.close();
-        }
+        let about = |stranger: &Stranger| (stranger.network, stranger.stream.is_silent());
+        let displaced = make_room(&mut lock(&self.strangers), network, PLACES, about);
+        displaced.into_iter().for_each(|stranger| stranger.stream.close());
     }
 
     fn admit(&self, number: u64, stream: &Stream) -> Result<()> {

@@ -31,7 +31,7 @@ use super::hurried::Hurried;
 use super::identities::Identities;
 use super::tls::{self, ANSWER, BYTES_MAX, Pem, REFUSED};
 use crate::clock::Clock;
-use crate::door::{Places, displaced, network_of};
+use crate::door::{Places, make_room, network_of};
 
 /// What a key agent is told.
 #[derive(Clone, Debug)]
@@ -267,14 +267,9 @@ impl KeyAgent {
 
     /// Lets a stranger go whose place one of `network` is to have, if there is none for it.
     fn make_room(&self, network: Prefix) {
-        let mut strangers = lock(&self.strangers);
-        let places: Vec<(Prefix, bool)> = strangers
-            .iter()
-            .map(|stranger| (stranger.network, stranger.stream.is_silent()))
-            .collect();
-        if let Some(place) = displaced(&places, network, PLACES) {
-            strangers.remove(place).stream.close();
-        }
+        let about = |stranger: &Stranger| (stranger.network, stranger.stream.is_silent());
+        let displaced = make_room(&mut lock(&self.strangers), network, PLACES, about);
+        displaced.into_iter().for_each(|stranger| stranger.stream.close());
     }
 
     fn answer(&self, stream: &mut Hurried, from: SocketAddr) -> io::Result<()> {

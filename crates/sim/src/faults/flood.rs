@@ -138,9 +138,8 @@ const SERVED: u64 = 150;
 
 const TIMEOUT_NS: u64 = 100 * MS;
 
-/// 99 of 100 calls take no longer than so many mean services: of 7,000 seeds two took more than 15, and
-/// 15.3 at most.
-const SERVICES_MAX: u64 = 18;
+/// 99 of 100 calls take no longer than so many mean services.
+const SERVICES_MAX: u64 = 15;
 
 /// Least part of the workers' time that is of use.
 const GOODPUT_PERMILLE: u64 = 800;
