@@ -543,12 +543,18 @@ fn write_reply(call: &CallPlan, payload: &mut Vec<u8>) {
 
 /// Fills `payload` up to `len` with bytes of which no two stretches are alike.
 fn write_pattern(word: u64, len: usize, payload: &mut Vec<u8>) {
+    let start = payload.len();
+    payload.resize(len.max(start), 0);
     let mut word = word;
-    payload.reserve(len);
-    while payload.len() < len {
+    let mut next = || {
         word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        let bytes = (word ^ word >> 33).to_le_bytes();
-        payload.extend_from_slice(&bytes[..bytes.len().min(len - payload.len())]);
+        (word ^ word >> 33).to_le_bytes()
+    };
+    // Whole words apart from the rest: a fault run spends a tenth of its time here.
+    let (words, rest) = payload[start..].as_chunks_mut::<8>();
+    words.iter_mut().for_each(|place| *place = next());
+    if !rest.is_empty() {
+        rest.copy_from_slice(&next()[..rest.len()]);
     }
 }
 
