@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use tailcut_instrument::agent::key::Key;
 use tailcut_net::clock::Clock;
-use tailcut_net::keys::{Source, file};
+use tailcut_net::keys::{AccessSource, Source, file};
 use tailcut_proto::sealed::{CLIENT_MAX, Cipher, Keys, Role};
 
 use crate::distribution_file::parse_positive_ns;
@@ -124,10 +124,11 @@ pub(crate) fn source(path: &Path) -> Result<Source> {
     Ok(Source::open(path)?)
 }
 
-/// Has keys read again, where there are any, for who asks for that by a signal. What comes of it is in the
-/// log.
-pub(crate) fn reload(keys: Option<&Source>) {
+/// Has keys and a policy read again, where there are any, for who asks for that by a signal. What comes of it
+/// is in the log.
+pub(crate) fn reload(keys: Option<&Source>, access: Option<&AccessSource>) {
     keys.map(Source::reload_soon);
+    access.map(AccessSource::reload_soon);
 }
 
 /// The keys in a file, where it has any, for who only looks whether it is well.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tailcut::sealed::DENIED_CODE;
 use tailcut::{CallError, DropReason, Error, Failure};
 
 /// Why a call has no response. A server's handler gives one, and so does a client for a call that
@@ -143,6 +144,8 @@ fn code_of(error: &Error) -> Code {
         Error::Open { .. } | Error::NoAddress(_) | Error::Io(_) | Error::Closed { .. } => {
             Code::Unavailable
         }
+        // By its access policy, before any service.
+        Error::Rejected { code: DENIED_CODE, .. } => Code::PermissionDenied,
         // A server that is not of typed services has refused in its own words.
         _ => Code::Unknown,
     }

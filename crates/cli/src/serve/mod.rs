@@ -26,7 +26,7 @@ use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
 use tailcut_net::driver::{Wait, Waker};
-use tailcut_net::keys::LiveKeys;
+use tailcut_net::keys::{AccessSource, LiveAccess, LiveKeys};
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
 
@@ -115,6 +115,10 @@ pub(crate) struct Args {
     /// again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
+    /// Let clients call only what the policy in this file allows, by the numbers of their keys (with --seal);
+    /// it is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    access: Option<PathBuf>,
     /// Requests of each port that may wait for a worker; further ones are refused, are dropped over UDP,
     /// and end a connection over TCP
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
@@ -154,7 +158,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let args = args.laid_out()?;
     check(&args)?;
     let keys = args.seal.as_deref().map(keys::source).transpose()?;
-    let servers = Server::open_all(&args, keys.as_ref().map(LiveKeys::from))?;
+    let access = args.access.as_ref().map(AccessSource::open).transpose()?;
+    let secured = (keys.as_ref().map(LiveKeys::from), access.as_ref().map(LiveAccess::from));
+    let servers = Server::open_all(&args, secured)?;
     let admin = args.serving.admin.bind()?;
     let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();
     let lives = Life::of_loops(args.serving.life, wakers.clone());
@@ -165,7 +171,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         orderers.push(orderer);
     }
     let first = &loops[0].1.life;
-    first.heed_signals(first.wake(), move || keys::reload(keys.as_ref()))?;
+    first.heed_signals(first.wake(), move || keys::reload(keys.as_ref(), access.as_ref()))?;
     let mut addresses: Vec<_> = loops.iter().flat_map(|(server, _)| server.addresses()).collect();
     // Threads may share one.
     addresses.dedup();
@@ -282,11 +288,11 @@ enum Server {
 
 impl Server {
     /// The server of each thread.
-    fn open_all(args: &Args, keys: Option<LiveKeys>) -> Result<Vec<Self>> {
+    fn open_all(args: &Args, secured: Secured) -> Result<Vec<Self>> {
         let tls = (args.transport == Transport::Tls).then(|| certificate::tls(args)).transpose()?;
         let thread_count = usize::from(args.serving.threads);
         if args.transport.has_endpoints() {
-            let opening = calls::opening(args, keys)?;
+            let opening = calls::opening(args, secured)?;
             if thread_count > 1 && args.ports == 1 {
                 return Endpoints::open_group(args, &opening, thread_count);
             }
@@ -342,6 +348,9 @@ impl Server {
         }
     }
 }
+
+/// The keys of a sealed service, and who may call what.
+type Secured = (Option<LiveKeys>, Option<LiveAccess>);
 
 /// A place by the number of its port.
 type Numbered = (usize, Place);
@@ -411,6 +420,11 @@ fn check(args: &Args) -> Result<()> {
     }
     if !is_r2p2 && args.seal.is_some() {
         bail!("--seal is R2P2's; take --transport r2p2, or leave it out");
+    }
+    if args.access.is_some() && args.seal.is_none() {
+        bail!(
+            "--access names clients by the keys of a sealed service: give --seal too, or leave it out"
+        );
     }
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");

@@ -4,6 +4,7 @@ mod calls;
 mod codecs;
 mod layers;
 mod programs;
+mod sealed;
 mod spans;
 mod statuses;
 
