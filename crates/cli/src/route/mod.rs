@@ -262,7 +262,7 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
     let reload = move || {
         // It has told what is wrong.
         let _ = reloaded.reload();
-        keys::reload(keys.as_ref(), None);
+        keys::reload(keys.as_ref());
     };
     first.heed_signals(first.wake(), reload)?;
     output::print(&format!("listening {listen}\n"))?;

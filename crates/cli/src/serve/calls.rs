@@ -30,8 +30,9 @@ use super::emulated::{Emulated, Job};
 use super::layout::Layout;
 use super::report::{self, Snapshot};
 use super::times::Times;
-use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Secured, Server, handler_config};
+use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
 use crate::counters::PortSnapshot;
+use crate::keys::Secured;
 use crate::{network, pool_key};
 
 /// The ports' endpoints, and the application of each.
@@ -169,9 +170,9 @@ impl Endpoints {
 }
 
 /// How endpoints are opened, the same for those of all threads.
-pub(super) fn opening(args: &Args, (keys, access): Secured) -> Result<Opening> {
+pub(super) fn opening(args: &Args, secured: Option<&Secured>) -> Result<Opening> {
     let mut opening = args.transport.opening_over(args.serving.datapath)?;
-    (opening.keys, opening.access) = (keys, access);
+    secured.into_iter().for_each(|secured| secured.apply(&mut opening));
     opening.segmented_send =
         if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
     if opening.protocol == Protocol::R2p2 {

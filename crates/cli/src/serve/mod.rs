@@ -26,7 +26,6 @@ use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
 use tailcut_net::driver::{Wait, Waker};
-use tailcut_net::keys::{AccessSource, LiveAccess, LiveKeys};
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
 
@@ -40,11 +39,12 @@ use self::layout::Layout;
 use self::netclone::NetClone;
 use self::report::Snapshot;
 use crate::distribution_file::{parse_delay_ns, parse_positive_ns};
+use crate::keys::Secured;
 use crate::life::Life;
 use crate::orders::{self, Orderer, Orders};
+use crate::output;
 use crate::place::{self, Place};
 use crate::serving::ServingFlags;
-use crate::{keys, output};
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
@@ -157,10 +157,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<()> {
     let args = args.laid_out()?;
     check(&args)?;
-    let keys = args.seal.as_deref().map(keys::source).transpose()?;
-    let access = args.access.as_ref().map(AccessSource::open).transpose()?;
-    let secured = (keys.as_ref().map(LiveKeys::from), access.as_ref().map(LiveAccess::from));
-    let servers = Server::open_all(&args, secured)?;
+    let secured = Secured::open(args.seal.as_deref(), args.access.as_deref())?;
+    let servers = Server::open_all(&args, Some(&secured))?;
     let admin = args.serving.admin.bind()?;
     let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();
     let lives = Life::of_loops(args.serving.life, wakers.clone());
@@ -171,7 +169,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         orderers.push(orderer);
     }
     let first = &loops[0].1.life;
-    first.heed_signals(first.wake(), move || keys::reload(keys.as_ref(), access.as_ref()))?;
+    first.heed_signals(first.wake(), move || secured.reload())?;
     let mut addresses: Vec<_> = loops.iter().flat_map(|(server, _)| server.addresses()).collect();
     // Threads may share one.
     addresses.dedup();
@@ -288,7 +286,7 @@ enum Server {
 
 impl Server {
     /// The server of each thread.
-    fn open_all(args: &Args, secured: Secured) -> Result<Vec<Self>> {
+    fn open_all(args: &Args, secured: Option<&Secured>) -> Result<Vec<Self>> {
         let tls = (args.transport == Transport::Tls).then(|| certificate::tls(args)).transpose()?;
         let thread_count = usize::from(args.serving.threads);
         if args.transport.has_endpoints() {
@@ -348,9 +346,6 @@ impl Server {
         }
     }
 }
-
-/// The keys of a sealed service, and who may call what.
-type Secured = (Option<LiveKeys>, Option<LiveAccess>);
 
 /// A place by the number of its port.
 type Numbered = (usize, Place);
@@ -420,11 +415,6 @@ fn check(args: &Args) -> Result<()> {
     }
     if !is_r2p2 && args.seal.is_some() {
         bail!("--seal is R2P2's; take --transport r2p2, or leave it out");
-    }
-    if args.access.is_some() && args.seal.is_none() {
-        bail!(
-            "--access names clients by the keys of a sealed service: give --seal too, or leave it out"
-        );
     }
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");

@@ -45,7 +45,7 @@ fn serve(words: &[&str]) -> Served {
     let line = Line::try_parse_from(["serve", "--listen"].iter().chain(words)).expect("arguments");
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {
-        let mut server = Server::open_all(&line.args, (None, None)).expect("a port").remove(0);
+        let mut server = Server::open_all(&line.args, None).expect("a port").remove(0);
         let (_, mut running) = Running::new(Life::new(line.args.serving.life), server.waker());
         let stop = running.life.stop_flag();
         sender.send((server.addresses()[0], stop, server.waker())).expect("the test");

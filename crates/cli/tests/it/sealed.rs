@@ -17,7 +17,7 @@ use crate::harness::{
 
 impl Files {
     /// A group's keys, a router's and a client's.
-    fn keys(&self) -> [String; 3] {
+    pub(crate) fn keys(&self) -> [String; 3] {
         let [servers, router, client] = ["servers", "router", "client"].map(|name| self.path(name));
         succeed(&["keys", "new", &servers, "--group", "search"]);
         succeed(&["keys", "derive", &servers, &router, "--router"]);

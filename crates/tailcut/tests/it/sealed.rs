@@ -275,7 +275,9 @@ fn a_policy_says_who_may_call_and_changes_while_calls_run() {
         drop(guard);
         let metrics = thread.join().expect("it does not panic").expect("the socket holds");
         let denied = metrics.r2p2().expect("it is R2P2").seal.denied;
-        assert_eq!((runs[4].load(Ordering::Relaxed), denied), (1, 102));
+        assert_eq!(runs[4].load(Ordering::Relaxed), 1);
+        // One that is sent again is refused again.
+        assert!(denied >= 102, "{denied}");
     });
 }
 
