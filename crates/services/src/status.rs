@@ -206,6 +206,18 @@ mod tests {
         }
     }
 
+    /// What a server's access policy refuses, which no service has seen.
+    #[test]
+    fn what_a_policy_refuses_is_denied_and_other_rejections_are_unknown() {
+        let rejected = |code| {
+            let target = ([127, 0, 0, 1], 9).into();
+            Status::from(Error::Rejected { target, server: None, code, text: "why".to_owned() })
+        };
+        assert_eq!(rejected(DENIED_CODE).code(), Code::PermissionDenied);
+        assert!(rejected(DENIED_CODE).message().contains("why"));
+        assert_eq!(rejected(DENIED_CODE + 1).code(), Code::Unknown);
+    }
+
     #[test]
     fn a_number_beyond_the_codes_is_unknown() {
         assert_eq!(Code::from_number(17), Code::Unknown);

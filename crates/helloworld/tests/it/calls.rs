@@ -36,7 +36,6 @@ impl Trial for Tried {
             client: request.remote_addr().expect("a server knows").to_string(),
             time_left_ns: u64::try_from(time_left.as_nanos()).expect("less than a minute"),
             is_idempotent: request.is_idempotent(),
-            identity: request.identity(),
         }))
     }
 
@@ -71,18 +70,9 @@ pub(crate) enum Serving {
 
 /// Runs `calls` before a server, and gives what its services have counted.
 pub(crate) fn with_server(serving: Serving, calls: impl FnOnce(SocketAddr, &Handle)) -> Metrics {
-    with_opened(&ServerBuilder::new(), serving, calls)
-}
-
-/// As [`with_server`], with a server that is opened so.
-pub(crate) fn with_opened(
-    opening: &ServerBuilder,
-    serving: Serving,
-    calls: impl FnOnce(SocketAddr, &Handle),
-) -> Metrics {
     let runtime = runtime();
     let services = Arc::new(Services::new().add_service(TrialServer::new(Tried::default())));
-    let mut server = opening.bind("127.0.0.1:0").expect("a server");
+    let mut server = ServerBuilder::new().bind("127.0.0.1:0").expect("a server");
     let (address, stop) = (server.local_address(), server.stop_handle());
     std::thread::scope(|scope| {
         let (tasks, shared) = (runtime.handle(), services.clone());
@@ -258,4 +248,4 @@ fn a_server_in_a_runtime_ends_by_its_signal() {
 }
 
 /// Longer than a busy machine pauses.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(30);

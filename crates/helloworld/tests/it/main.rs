@@ -4,7 +4,6 @@ mod calls;
 mod codecs;
 mod layers;
 mod programs;
-mod sealed;
 mod spans;
 mod statuses;
 
