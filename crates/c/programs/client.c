@@ -1,7 +1,10 @@
 /* A client that sends its words and prints the replies: one after another, and then all at once.
  *
- *     client HOST:PORT WORD... */
+ *     client HOST:PORT WORD...
+ *
+ * It is sealed by the keys in the file that SEAL names in the environment. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tailcut.h"
@@ -23,7 +26,7 @@ static void fail(const char *word, tailcut_code code) {
 
 int main(int argc, char **argv) {
     tailcut_client *client;
-    tailcut_client_options options = {.timeout_ns = 30000000000u};
+    tailcut_client_options options = {.timeout_ns = 30000000000u, .seal_file = getenv("SEAL")};
     tailcut_call_settings settings = {.idempotent = true};
     tailcut_call_handle *calls[16];
     if (argc < 2 || argc > 18 ||

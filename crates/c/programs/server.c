@@ -1,7 +1,9 @@
 /* A server that answers in capitals. It refuses what is empty, keeps "later" for after the handler,
- * and ends when it is asked to "stop". */
+ * says who asks "who", and ends when it is asked to "stop". It is sealed by the keys in the file
+ * that SEAL names in the environment, and lets those call whom the policy in that of ACCESS allows. */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tailcut.h"
@@ -27,6 +29,12 @@ static void handle(tailcut_request *request, void *context) {
     if (len == 4 && memcmp(bytes, "stop", 4) == 0) {
         tailcut_server_stop(state->server);
     }
+    if (len == 3 && memcmp(bytes, "who", 3) == 0) {
+        int written = snprintf((char *)reply, sizeof reply, "%lld",
+                               (long long)tailcut_request_identity(request));
+        tailcut_request_reply(request, reply, (size_t)written);
+        return;
+    }
     if (len == 9 && memcmp(bytes, "may-again", 9) == 0) {
         const char *again = tailcut_request_is_idempotent(request) ? "yes" : "no";
         tailcut_request_reply(request, (const uint8_t *)again, strlen(again));
@@ -45,7 +53,9 @@ static void handle(tailcut_request *request, void *context) {
 
 int main(void) {
     struct state state = {NULL, NULL};
-    if (tailcut_server_open("127.0.0.1:0", NULL, &state.server) != TAILCUT_CODE_OK) {
+    tailcut_server_options options = {.seal_file = getenv("SEAL"),
+                                      .access_file = getenv("ACCESS")};
+    if (tailcut_server_open("127.0.0.1:0", &options, &state.server) != TAILCUT_CODE_OK) {
         fprintf(stderr, "%s\n", tailcut_last_error());
         return 1;
     }

@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tailcut::{CallOptions, ClientBuilder};
+use tailcut::{CallOptions, ClientBuilder, KeySource};
 
 use crate::error::{Code, Failed, guard};
 use crate::pointer;
@@ -31,13 +31,16 @@ pub struct Reply {
 
 /// How a client is opened; all zero is the default.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct ClientOptions {
     /// How long a call waits for its reply where it does not say otherwise, ns; 0: a second. At most
     /// 60 s.
     pub timeout_ns: u64,
     /// Poll instead of sleeping: seven times less latency at the price of a core.
     pub busy_poll: bool,
+    /// The file of the client's keys, where the service is sealed, which is read again when it changes; null:
+    /// it is not. The text is not used after the client is open.
+    pub seal_file: *const c_char,
 }
 
 /// How a call is made; all zero is the default.
@@ -55,7 +58,7 @@ pub struct CallSettings {
 ///
 /// # Safety
 ///
-/// The text ends by a zero, and `client` can be written.
+/// The texts end by a zero, and `client` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tailcut_client_open(
     target: *const c_char,
@@ -65,13 +68,18 @@ pub unsafe extern "C" fn tailcut_client_open(
     guard(|| {
         // SAFETY: as the header asks.
         let (target, options) = unsafe { (pointer::text(target, "the target")?, options.as_ref()) };
-        let ClientOptions { timeout_ns, busy_poll } = options.copied().unwrap_or_default();
         let mut builder = ClientBuilder::new();
-        if timeout_ns > 0 {
-            builder = builder.timeout(Duration::from_nanos(timeout_ns));
-        }
-        if busy_poll {
-            builder = builder.busy_poll();
+        if let Some(&ClientOptions { timeout_ns, busy_poll, seal_file }) = options {
+            if timeout_ns > 0 {
+                builder = builder.timeout(Duration::from_nanos(timeout_ns));
+            }
+            if busy_poll {
+                builder = builder.busy_poll();
+            }
+            // SAFETY: as the header asks.
+            if let Some(file) = unsafe { pointer::file(seal_file, "the file of keys")? } {
+                builder = builder.seal(KeySource::open(file).map_err(Failed::file)?);
+            }
         }
         let opened = Client { client: Rc::new(builder.connect(target)?) };
         // SAFETY: as the header asks.

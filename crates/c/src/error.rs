@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tailcut::{AnswerError, Error, Failure};
@@ -12,7 +13,8 @@ use tailcut::{AnswerError, Error, Failure};
 pub enum Code {
     /// As it should.
     Ok = 0,
-    /// A pointer that may not be null is, a text is not UTF-8, or an address is not HOST:PORT.
+    /// A pointer that may not be null is, a text is not UTF-8, an address is not HOST:PORT, or a file of keys or
+    /// of a policy cannot be read or holds none.
     InvalidArgument = 1,
     /// No socket is to be had at the address.
     Open = 2,
@@ -69,6 +71,11 @@ pub(crate) struct Failed {
 impl Failed {
     pub(crate) fn argument(text: impl Into<String>) -> Self {
         Self { code: Code::InvalidArgument, text: text.into(), rejection: None }
+    }
+
+    /// A file that options name, and that cannot be had.
+    pub(crate) fn file(error: io::Error) -> Self {
+        Self::argument(error.to_string())
     }
 }
 

@@ -52,6 +52,22 @@ pub(crate) unsafe fn text<'a>(pointer: *const c_char, name: &str) -> Result<&'a 
     text.to_str().map_err(|_| Failed::argument(format!("{name} is not UTF-8")))
 }
 
+/// The name of a file; `None` where C gives none.
+///
+/// # Safety
+///
+/// As [`text`].
+pub(crate) unsafe fn file<'a>(
+    pointer: *const c_char,
+    name: &str,
+) -> Result<Option<&'a str>, Failed> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: as the caller says.
+    unsafe { text(pointer, name) }.map(Some)
+}
+
 /// Hands a value to C.
 ///
 /// # Safety

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_void};
 use std::ptr::{addr_of, addr_of_mut};
 
-use tailcut::{Responder, ServerBuilder, ServerHandle};
+use tailcut::{AccessSource, KeySource, Responder, ServerBuilder, ServerHandle};
 
 use crate::error::{Code, Failed, guard};
 use crate::pointer;
@@ -31,10 +31,16 @@ enum Form {
 
 /// How a server is opened; all zero is the default.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct ServerOptions {
     /// Poll instead of sleeping: seven times less latency at the price of a core.
     pub busy_poll: bool,
+    /// The file of the servers' keys, which seals the service, and is read again when it changes; null: the
+    /// service is open. The text is not used after the server is open.
+    pub seal_file: *const c_char,
+    /// The file of a policy that says which clients may call what, by the numbers of their keys, likewise; null:
+    /// all may call everything.
+    pub access_file: *const c_char,
 }
 
 /// Answers a request, in microseconds, or keeps it by `tailcut_request_keep`. One that it does neither
@@ -45,7 +51,7 @@ pub type Handler = Option<unsafe extern "C" fn(request: *mut Request, context: *
 ///
 /// # Safety
 ///
-/// The text ends by a zero, and `server` can be written.
+/// The texts end by a zero, and `server` can be written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tailcut_server_open(
     address: *const c_char,
@@ -57,8 +63,21 @@ pub unsafe extern "C" fn tailcut_server_open(
         let (address, options) =
             unsafe { (pointer::text(address, "the address")?, options.as_ref()) };
         let mut builder = ServerBuilder::new();
-        if options.is_some_and(|options| options.busy_poll) {
-            builder = builder.busy_poll();
+        if let Some(&ServerOptions { busy_poll, seal_file, access_file }) = options {
+            if busy_poll {
+                builder = builder.busy_poll();
+            }
+            // SAFETY: as the header asks.
+            let (seal, access) = unsafe {
+                let seal = pointer::file(seal_file, "the file of keys")?;
+                (seal, pointer::file(access_file, "the file of the policy")?)
+            };
+            if let Some(file) = seal {
+                builder = builder.seal(KeySource::open(file).map_err(Failed::file)?);
+            }
+            if let Some(file) = access {
+                builder = builder.access(AccessSource::open(file).map_err(Failed::file)?);
+            }
         }
         let opened = builder.bind(address)?;
         let (handle, port) = (opened.stop_handle(), opened.local_address().port());
@@ -218,6 +237,24 @@ pub unsafe extern "C" fn tailcut_request_is_idempotent(request: *const Request) 
     is_idempotent
 }
 
+/// The number of the client's keys, which is who calls, also behind a router; -1 where the service is open,
+/// or the request is answered.
+///
+/// # Safety
+///
+/// The request is alive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tailcut_request_identity(request: *const Request) -> i64 {
+    let mut identity = -1;
+    guard(|| {
+        // SAFETY: as the header asks.
+        let request = unsafe { pointer::reference(request, "the request")? };
+        identity = request.form()?.identity().map_or(-1, i64::from);
+        Ok(())
+    });
+    identity
+}
+
 /// Keeps a handler's request for later: the handler may return, and the answer may come from any
 /// thread. What goes to `kept` is to be answered, or freed.
 ///
@@ -364,6 +401,13 @@ impl Form {
         match self {
             Self::Here(request) => request.options().idempotent,
             Self::Kept(responder) => responder.options().idempotent,
+        }
+    }
+
+    fn identity(&self) -> Option<u32> {
+        match self {
+            Self::Here(request) => request.identity(),
+            Self::Kept(responder) => responder.identity(),
         }
     }
 }

@@ -60,7 +60,7 @@ fn of_seal(metrics: &SealMetrics) -> Counters {
     #[rustfmt::skip]
     let own = listed!(*metrics, SealMetrics {
         unsealed, unknown_keys, forged, replayed, misdirected, outdated, unnamed, stale_sessions, ahead,
-        unsealable,
+        unsealable, denied,
     });
     prefixed("seal", own)
 }

@@ -10,7 +10,8 @@ use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 use tailcut_instrument::agent::key::Key;
 use tailcut_net::clock::Clock;
-use tailcut_net::keys::{Source, file};
+use tailcut_net::keys::{AccessSource, LiveAccess, LiveKeys, Source, file};
+use tailcut_net::open::Opening;
 use tailcut_proto::sealed::{CLIENT_MAX, Cipher, Keys, Role};
 
 use crate::distribution_file::parse_positive_ns;
@@ -116,6 +117,37 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Action::Serve(args) => serve::run(args),
         Action::Psk { file: path } => Key::make(path),
         Action::Show { file: path } => output::print(&described(&read(path)?)),
+    }
+}
+
+/// What `--seal` and `--access` name: keys, and who may call what, both read again when their files change.
+#[derive(Debug)]
+pub(crate) struct Secured {
+    keys: Option<Source>,
+    access: Option<AccessSource>,
+}
+
+impl Secured {
+    /// Reads what the flags name.
+    pub(crate) fn open(seal: Option<&Path>, access: Option<&Path>) -> Result<Self> {
+        ensure!(
+            access.is_none() || seal.is_some(),
+            "--access names clients by the keys of a sealed service: give --seal too, or leave it out"
+        );
+        let keys = seal.map(source).transpose()?;
+        Ok(Self { keys, access: access.map(AccessSource::open).transpose()? })
+    }
+
+    /// Has endpoints opened with it.
+    pub(crate) fn apply(&self, opening: &mut Opening) {
+        opening.keys = self.keys.as_ref().map(LiveKeys::from);
+        opening.access = self.access.as_ref().map(LiveAccess::from);
+    }
+
+    /// Has the files read again, for who asks for that by a signal. What comes of it is in the log.
+    pub(crate) fn reload(&self) {
+        self.keys.iter().for_each(Source::reload_soon);
+        self.access.iter().for_each(AccessSource::reload_soon);
     }
 }
 

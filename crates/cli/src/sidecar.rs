@@ -16,6 +16,7 @@ use crate::admin::{Admin, AdminFlags, Reading};
 use crate::control::protocol::{Reply, Request, SERVICE_SCHEMA, ServiceStatus};
 use crate::control::socket::ControlSocket;
 use crate::counters::{self, Counters};
+use crate::keys::Secured;
 use crate::life::{Life, LifeFlags};
 use crate::network::Polling;
 use crate::orders::{self, Orderer, Orders};
@@ -71,7 +72,11 @@ pub(crate) struct Sidecar {
 
 impl Sidecar {
     /// Listens to signals, and opens what others ask by, for the loop that `waker` wakes.
-    pub(crate) fn open(flags: &SidecarFlags, setup: &Setup, waker: Waker) -> Result<(Self, Asker)> {
+    pub(crate) fn open(
+        flags: &SidecarFlags,
+        setup: &Setup,
+        (waker, secured): (Waker, Secured),
+    ) -> Result<(Self, Asker)> {
         let life = Life::of_loops(flags.life, vec![waker.clone()]).remove(0);
         let (orderer, orders) = orders::channel(waker);
         let asker = Asker { orderer, setup: setup.clone() };
@@ -79,7 +84,7 @@ impl Sidecar {
         let answer = move |request| theirs.answer(request);
         let path = flags.control.as_deref();
         let control = path.map(|path| ControlSocket::open(path, answer)).transpose()?;
-        life.heed_signals(life.wake(), || ())?;
+        life.heed_signals(life.wake(), move || secured.reload())?;
         Ok((Self { life, orders, started_at: Clock.now(), _control: control }, asker))
     }
 

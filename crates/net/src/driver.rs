@@ -23,7 +23,7 @@ use tailcut_proto::node::{Node, Source, Time, Transmit};
 
 use crate::clock::Clock;
 use crate::datapath::{AnyDatapath, Datapath};
-use crate::keys::{LiveKeys, Watch};
+use crate::keys::{LiveAccess, LiveKeys, Watch};
 use crate::raw::RawPort;
 use crate::spin::SpinTime;
 use crate::stamps::Stamps;
@@ -219,10 +219,11 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     }
 
     /// Gives a node newer keys as they come, and the wall clock once a second: one whose packets are sealed,
-    /// and which was made with these keys. Panics for a number that was never given.
-    pub fn watch_keys(&mut self, index: usize, keys: LiveKeys) {
+    /// and which was made with these keys. And where it was made with a policy of who may call what, the policy
+    /// as it changes; what is refused by it is logged. Panics for a number that was never given.
+    pub fn watch_keys(&mut self, index: usize, keys: LiveKeys, access: Option<LiveAccess>) {
         assert!(index < self.stations.len(), "there is no node {index}");
-        self.watches.push((index, Watch::new(keys)));
+        self.watches.push((index, Watch::new(keys, access)));
         self.refresh();
     }
 
@@ -347,6 +348,9 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         }
         self.now = now;
         let sent = self.send(now, observer);
+        for (index, watch) in &mut self.watches {
+            watch.tell(now, &self.stations[*index].node);
+        }
         let turn = Turn { now, received, timeouts, sent };
         if !turn.is_idle() {
             self.spin.note_gap(now.saturating_sub(self.active));

@@ -20,7 +20,7 @@ use crate::datapath::xdp::{XdpConfig, XdpPort};
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Wait};
 use crate::entropy;
-use crate::keys::LiveKeys;
+use crate::keys::{LiveAccess, LiveKeys};
 use crate::reuseport::{self, QueueLen, Steering};
 use crate::stamps::StampConfig;
 
@@ -97,6 +97,9 @@ pub struct Opening {
     pub r2p2: r2p2::Config,
     /// Keys, where packets are sealed. Default none.
     pub keys: Option<LiveKeys>,
+    /// Which clients may call what, of a server whose packets are sealed. Default none: all may call
+    /// everything.
+    pub access: Option<LiveAccess>,
     /// The limits, timers and policies of Homa.
     pub homa: homa::Config,
 }
@@ -110,6 +113,7 @@ impl Default for Opening {
             stamps: StampConfig::default(),
             r2p2: r2p2::Config::default(),
             keys: None,
+            access: None,
             homa: homa::Config::default(),
         }
     }
@@ -205,11 +209,15 @@ impl Opening {
     /// By what packets are sealed, if they are.
     fn sealing(&self) -> Option<Sealing> {
         let seal = self.r2p2.seal.clone();
-        let Some(keys) = self.keys.as_ref().map(LiveKeys::current) else { return seal };
-        Some(match seal {
-            Some(seal) => Sealing { keys, ..seal },
-            None => Sealing::new(keys, 0),
-        })
+        let mut seal = match (self.keys.as_ref().map(LiveKeys::current), seal) {
+            (None, seal) => seal?,
+            (Some(keys), Some(seal)) => Sealing { keys, ..seal },
+            (Some(keys), None) => Sealing::new(keys, 0),
+        };
+        if let Some(access) = &self.access {
+            seal.access = Some(access.current());
+        }
+        Some(seal)
     }
 
     /// A datapath at an address, for a node of this protocol.
@@ -276,6 +284,7 @@ impl Opening {
     }
 
     fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
+        self.check_access()?;
         datapath.set_stamps(self.stamps)?;
         let (now, secret) = (driver.clock().now(), entropy::secret()?);
         let mut live = None;
@@ -320,9 +329,24 @@ impl Opening {
         };
         let index = driver.add(endpoint, datapath, None);
         if let Some(live) = live {
-            driver.watch_keys(index, live);
+            driver.watch_keys(index, live, self.access.clone());
         }
         Ok(())
+    }
+
+    /// Refuses a policy that nothing would go by.
+    fn check_access(&self) -> io::Result<()> {
+        let problem = match (&self.access, self.sealing()) {
+            (None, _) => return Ok(()),
+            (Some(_), None) => {
+                "an access policy names clients by their keys: give the server keys too, or no policy"
+            }
+            (Some(_), Some(seal)) if seal.is_client() => {
+                "an access policy is a server's: leave it out where calls are made"
+            }
+            (Some(_), Some(_)) => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
     }
 
     fn socket(&self) -> UdpConfig {

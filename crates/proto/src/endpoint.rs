@@ -2,11 +2,12 @@
 //! endpoints: the choice is one branch a call, which always goes the same way.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::r2p2::Holdings;
 use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, Lent, RequestId, Rpc};
-use crate::sealed::{ChangedKeys, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys};
 use crate::{homa, r2p2};
 
 /// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and
@@ -165,6 +166,15 @@ impl Node for Endpoint {
 
     fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
         either!(self.update_keys(now, keys))
+    }
+
+    fn update_access(&mut self, access: &Arc<Access>) {
+        either!(self.update_access(access));
+    }
+
+    #[inline]
+    fn denials(&self) -> (u64, Option<&Denial>) {
+        either!(self.denials())
     }
 
     #[inline]

@@ -10,8 +10,9 @@
 //! Spurious calls are harmless and every call does bounded work. One node lives on one thread.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use crate::sealed::{ChangedKeys, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys};
 
 /// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the
 /// simulator. Never decreases.
@@ -171,6 +172,14 @@ pub trait Node {
     /// That they are not the same holder's, or give an epoch in use another key; nothing changes then.
     fn update_keys(&mut self, _now: Time, _keys: &Keys) -> Result<(), ChangedKeys> {
         Ok(())
+    }
+
+    /// Takes another policy of who may call what, where the node has one: for requests that begin from now on.
+    fn update_access(&mut self, _access: &Arc<Access>) {}
+
+    /// Requests that such a policy has refused since the start, and the last of them.
+    fn denials(&self) -> (u64, Option<&Denial>) {
+        (0, None)
     }
 
     /// Does what is due at `now`; harmless when nothing is.

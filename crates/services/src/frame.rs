@@ -17,6 +17,8 @@
 //! text goes once. Deadlines and idempotency are in the transport's own header. Version and code
 //! never look like each other, so that a server that echoes is not taken for one of services.
 
+use tailcut::sealed::METHOD_VERSION;
+
 use crate::method::MethodId;
 use crate::status::{Code, Status};
 
@@ -107,8 +109,8 @@ fn unreadable(error: FrameError) -> Status {
     Status::internal(format!("the reply cannot be read: {error}"))
 }
 
-/// The version of this format.
-const VERSION: u8 = 1;
+/// The version of this format, by which a server's access policy finds the method too.
+const VERSION: u8 = METHOD_VERSION;
 
 /// Bytes before a request's message.
 pub const REQUEST_HEADER_LEN: usize = 9;

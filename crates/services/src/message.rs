@@ -18,6 +18,7 @@ pub struct Request<T> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) client: SocketAddr,
+    pub(crate) identity: Option<u32>,
     pub(crate) deadline: Deadline,
     pub(crate) is_idempotent: bool,
 }
@@ -70,6 +71,12 @@ impl<T> Request<T> {
     /// At a server: the client's address, its own also behind a router.
     pub fn remote_addr(&self) -> Option<SocketAddr> {
         self.origin.map(|origin| origin.client)
+    }
+
+    /// At a server whose packets are sealed: the number of the client's keys, which is who calls, also behind a
+    /// router.
+    pub fn identity(&self) -> Option<u32> {
+        self.origin.and_then(|origin| origin.identity)
     }
 
     /// At a server: how long the client will still wait.

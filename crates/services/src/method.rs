@@ -1,5 +1,7 @@
 //! Methods, and the numbers that name them on the wire.
 
+use tailcut::sealed::method_number;
+
 /// A method of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Method {
@@ -43,20 +45,9 @@ impl Method {
 impl MethodId {
     /// The number of the method at `path`.
     pub const fn of(path: &str) -> Self {
-        let bytes = path.as_bytes();
-        let (mut hash, mut index) = (FNV_OFFSET, 0);
-        while index < bytes.len() {
-            hash = (hash ^ bytes[index] as u64).wrapping_mul(FNV_PRIME);
-            index += 1;
-        }
-        Self(hash)
+        Self(method_number(path))
     }
 }
-
-/// The parameters of the 64-bit hash: draft-eastlake-fnv, "The FNV
-/// Non-Cryptographic Hash Algorithm".
-const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
 #[cfg(test)]
 mod tests {

@@ -251,6 +251,7 @@ impl Services {
     fn handle(&self, mut request: tailcut::Request<'_>, runtime: &Handle) {
         let origin = Origin {
             client: request.client(),
+            identity: request.identity(),
             deadline: request.deadline(),
             is_idempotent: request.options().idempotent,
         };
@@ -318,6 +319,7 @@ impl Incoming {
     fn deferred(responder: &mut Responder) -> Self {
         let origin = Origin {
             client: responder.client(),
+            identity: responder.identity(),
             deadline: responder.deadline(),
             is_idempotent: responder.options().idempotent,
         };

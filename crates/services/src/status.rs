@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use tailcut::sealed::DENIED_CODE;
 use tailcut::{CallError, DropReason, Error, Failure};
 
 /// Why a call has no response. A server's handler gives one, and so does a client for a call that
@@ -143,6 +144,8 @@ fn code_of(error: &Error) -> Code {
         Error::Open { .. } | Error::NoAddress(_) | Error::Io(_) | Error::Closed { .. } => {
             Code::Unavailable
         }
+        // By its access policy, before any service.
+        Error::Rejected { code: DENIED_CODE, .. } => Code::PermissionDenied,
         // A server that is not of typed services has refused in its own words.
         _ => Code::Unknown,
     }
@@ -201,6 +204,18 @@ mod tests {
         for number in 0..=16 {
             assert_eq!(Code::from_number(number) as u8, number);
         }
+    }
+
+    /// What a server's access policy refuses, which no service has seen.
+    #[test]
+    fn what_a_policy_refuses_is_denied_and_other_rejections_are_unknown() {
+        let rejected = |code| {
+            let target = ([127, 0, 0, 1], 9).into();
+            Status::from(Error::Rejected { target, server: None, code, text: "why".to_owned() })
+        };
+        assert_eq!(rejected(DENIED_CODE).code(), Code::PermissionDenied);
+        assert!(rejected(DENIED_CODE).message().contains("why"));
+        assert_eq!(rejected(DENIED_CODE + 1).code(), Code::Unknown);
     }
 
     #[test]

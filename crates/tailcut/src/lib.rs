@@ -97,7 +97,7 @@ pub use tailcut_net::dispatch::{
     TypeMetrics as DispatchTypeMetrics,
 };
 pub use tailcut_net::driver::Wait;
-pub use tailcut_net::keys::{LiveKeys, Source as KeySource};
+pub use tailcut_net::keys::{AccessSource, LiveAccess, LiveKeys, Source as KeySource};
 pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::SegmentedSend;
 pub use tailcut_net::xdp::{InterfaceName, XdpConfig};

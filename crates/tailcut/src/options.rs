@@ -4,7 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use tailcut_net::driver::{Driver, Wait};
-use tailcut_net::keys::LiveKeys;
+use tailcut_net::keys::{LiveAccess, LiveKeys};
 use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
@@ -185,6 +185,20 @@ impl ServerBuilder {
     pub fn trust(mut self, network: Prefix) -> Self {
         self.setup.opening.r2p2.serving.trusted.push(network);
         self.setup.opening.homa.serving.trusted.push(network);
+        self
+    }
+
+    /// Which clients may call what, by the numbers of their keys, of a server that has keys
+    /// ([`ServerBuilder::seal`]): opening refuses a policy without them. A call that is not allowed ends by
+    /// [`Error::Rejected`] with the code [`DENIED_CODE`](crate::sealed::DENIED_CODE), and no handler hears of
+    /// it. It is counted (`SealMetrics::denied`) and logged. `docs/sealed.md` has the text form.
+    ///
+    /// Either [`Access`](crate::sealed::Access), or [`LiveAccess`] where another is to follow, or an
+    /// [`AccessSource`](crate::AccessSource), which is read again when its file changes. By default all may
+    /// call everything.
+    #[must_use]
+    pub fn access(mut self, access: impl Into<LiveAccess>) -> Self {
+        self.setup.opening.access = Some(access.into());
         self
     }
 }

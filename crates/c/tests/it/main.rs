@@ -3,18 +3,29 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use tailcut::{CallOptions, Client, ClientBuilder, Error, Server};
+use tailcut::sealed::{Cipher, Keys, Role};
+use tailcut::{CallOptions, Client, ClientBuilder, Error, Failure, Server};
+use tailcut_net::keys::file;
+
+/// Programs that this process has built.
+static BUILT: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A program of this crate, built against the shared library.
 fn build(compiler: &str, source: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let name = format!("{compiler}-{source}").replace(['.', '+'], "-");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    // Once: nobody runs what is being written.
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.contains(&program) {
+        return program;
+    }
     let library = library();
     let standard = if compiler == "c++" { "-std=c++17" } else { "-std=c11" };
-    let built = Command::new(compiler)
+    let output = Command::new(compiler)
         .args([standard, "-D_POSIX_C_SOURCE=200809L", "-Wall", "-Wextra", "-Werror", "-I"])
         .arg(root.join("include"))
         .arg(root.join("programs").join(source))
@@ -26,7 +37,8 @@ fn build(compiler: &str, source: &str) -> PathBuf {
         .arg("-ltailcut_c")
         .output()
         .expect("the compiler runs");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    built.push(program.clone());
     program
 }
 
@@ -54,7 +66,13 @@ struct Serving {
 
 impl Serving {
     fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With these variables in the environment.
+    fn start_with(variables: &[(&str, &Path)]) -> Self {
         let mut process = Command::new(build("cc", "server.c"))
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server runs");
@@ -189,3 +207,93 @@ fn pkg_config_tells_how_to_link() {
 
 /// Longer than a busy machine pauses.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Files of keys and of a policy, which go when this is dropped.
+struct Files(PathBuf);
+
+impl Files {
+    fn new(name: &str) -> Self {
+        let name = format!("sealed-{name}-{}", std::process::id());
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        Self(directory)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// A group's keys as a role has them.
+    fn keys(&self, name: &str, group: &Keys, role: Role) -> PathBuf {
+        let keys = group.for_role(role).expect("a server's keys");
+        file::create(&self.path(name), &keys).expect("a file");
+        self.path(name)
+    }
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        // What is left is below the target directory.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn group() -> Keys {
+    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
+    let from_ms = now.as_millis() as u64 - 60_000;
+    let epochs = vec![file::new_key(1, from_ms).expect("random numbers")];
+    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
+}
+
+#[test]
+fn sealed_ends_in_c_know_who_calls_and_who_may() {
+    if lacks("cc") {
+        return;
+    }
+    let (files, group) = (Files::new("ends"), group());
+    let servers = files.keys("servers", &group, Role::Server);
+    let clients =
+        [3, 4].map(|number| files.keys(&number.to_string(), &group, Role::Client(number)));
+    let access = files.path("access");
+    std::fs::write(&access, "tailcut-access 1\nallow 3 *\n").expect("a file");
+    let server = Serving::start_with(&[("SEAL", &servers), ("ACCESS", &access)]);
+    let called = |keys: &Path| {
+        let mut command = Command::new(build("cc", "client.c"));
+        let output = command.args([&server.address, "who"]).env("SEAL", keys).output();
+        String::from_utf8(output.expect("the client runs").stdout).expect("text")
+    };
+    assert_eq!(called(&clients[0]).lines().next(), Some("who -> 3"));
+    let denied = called(&clients[1]);
+    let text = "client 4 may not call by bytes that name no method";
+    assert!(denied.starts_with("who: code 7, number 7: ") && denied.contains(text), "{denied}");
+    let hasty = ClientBuilder::new().timeout(Duration::from_millis(100));
+    let open = hasty.connect(&*server.address).expect("a client");
+    let error = open.call(b"who").map(drop).expect_err("it has no keys");
+    let Error::Failed { source: Failure::Deadline | Failure::Unreachable, .. } = error else {
+        panic!("{error}")
+    };
+}
+
+#[test]
+fn files_that_hold_no_keys_are_told_in_c() {
+    if lacks("cc") {
+        return;
+    }
+    let (files, group) = (Files::new("wrong"), group());
+    let servers = files.keys("servers", &group, Role::Server);
+    let access = files.path("access");
+    std::fs::write(&access, "tailcut-access 1\nallow everybody *\n").expect("a file");
+    let check = |program: &str, variables: &[(&str, &Path)], text: &str| {
+        let mut command = Command::new(build("cc", program));
+        let output = command.arg("127.0.0.1:9").envs(variables.iter().copied()).output();
+        let output = output.expect("the program runs");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(text), "{stderr}");
+    };
+    check("client.c", &[("SEAL", &servers)], "these are a server's keys");
+    check("client.c", &[("SEAL", &files.path("missing"))], "cannot read the keys from");
+    check("server.c", &[("SEAL", &access)], "others may read the keys in");
+    check("server.c", &[("ACCESS", &servers)], "line 1 of the policy");
+    let secured = [("SEAL", &*servers), ("ACCESS", &*access)];
+    check("server.c", &secured, "line 2 of the policy: `everybody` names no client");
+}

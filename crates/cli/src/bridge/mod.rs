@@ -18,6 +18,7 @@ use tailcut_proto::r2p2::Prefix;
 use self::service::{Limits, Service};
 use self::target::Target;
 use crate::distribution_file::parse_positive_ns;
+use crate::keys::Secured;
 use crate::place::Place;
 use crate::sidecar::{Setup, Sidecar, SidecarFlags};
 use crate::{network, output, pool_key};
@@ -77,6 +78,14 @@ pub(crate) struct Args {
     /// once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read again when
+    /// it changes; `tailcut keys` makes them
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
+    /// Let clients call only where the policy in this file allows, by the numbers of their keys (with --seal);
+    /// it is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    access: Option<PathBuf>,
     #[command(flatten)]
     sidecar: SidecarFlags,
 }
@@ -95,7 +104,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (Some(place), true) = (places.pop(), places.is_empty()) else {
         bail!("a bridge has one port, and systemd has passed several sockets");
     };
-    place.add(&opening(args)?, &mut driver)?;
+    let secured = Secured::open(args.seal.as_deref(), args.access.as_deref())?;
+    let mut opening = opening(args)?;
+    secured.apply(&mut opening);
+    place.add(&opening, &mut driver)?;
     let workers = args.workers.unwrap_or(match args.app {
         App::Redis => 1,
         App::Memcached => MEMCACHED_THREADS,
@@ -114,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ("outstanding", args.outstanding.to_string()),
         ],
     };
-    let (mut sidecar, asker) = Sidecar::open(&args.sidecar, &setup, driver.waker())?;
+    let (mut sidecar, asker) = Sidecar::open(&args.sidecar, &setup, (driver.waker(), secured))?;
     let limits = Limits { outstanding: args.outstanding, queue_len_max: args.queue as usize };
     let mut service = Service::open(driver, (args.to.clone(), pool_config(args)?), limits)?;
     output::print(&format!("listening {listen}\n"))?;
@@ -173,4 +185,5 @@ Examples:
   tailcut bridge --listen 10.0.0.2:8000 --to tcp://127.0.0.1:6379 --app redis
   tailcut bridge --listen 10.0.0.2:8000 --to unix:/run/redis/redis.sock --app redis --outstanding 16
   tailcut route --listen 10.0.0.1:8000 --server 10.0.0.2:8000 --server 10.0.0.3:8000
-  tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000";
+  tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000
+  tailcut bridge --listen 10.0.0.2:8000 --to tcp://127.0.0.1:6379 --app redis --seal servers.keys";

@@ -5,6 +5,7 @@ mod service;
 mod window;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -17,6 +18,7 @@ use tailcut_net::open::{Opening, Protocol};
 use self::desk::{Desk, DeskConfig, Targets};
 use self::service::Service;
 use crate::distribution_file::parse_positive_ns;
+use crate::keys::Secured;
 use crate::sidecar::{Setup, Sidecar, SidecarFlags};
 use crate::{network, output};
 
@@ -63,6 +65,10 @@ pub(crate) struct Args {
     /// How long a connection may say nothing before it ends [default: for ever, and 75s for http]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
     idle_timeout: Option<u64>,
+    /// Seal calls by the client's keys in this file (R2P2 only), which is read again when it changes; `tailcut
+    /// keys` makes them. All its clients are then one client
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
     #[command(flatten)]
     sidecar: SidecarFlags,
 }
@@ -91,9 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         Ipv6Addr::UNSPECIFIED.into()
     };
-    opening(args)?
-        .add(&mut driver, SocketAddr::new(any, 0))
-        .context("cannot open a port to call from")?;
+    let secured = Secured::open(args.seal.as_deref(), None)?;
+    let mut opening = opening(args)?;
+    secured.apply(&mut opening);
+    opening.add(&mut driver, SocketAddr::new(any, 0)).context("cannot open a port to call from")?;
     let app = match args.app {
         Spoken::Redis => FrontKind::Redis,
         Spoken::Http => FrontKind::Http,
@@ -123,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             ("writes_to", args.writes_to.clone().unwrap_or_else(|| args.to[0].clone())),
         ],
     };
-    let (mut sidecar, asker) = Sidecar::open(&args.sidecar, &setup, service.waker())?;
+    let (mut sidecar, asker) = Sidecar::open(&args.sidecar, &setup, (service.waker(), secured))?;
     output::print(&format!("listening {}\n", service.address()?))?;
     asker.start_admin(admin)?;
     sidecar.life.announce_ready();
@@ -147,6 +154,9 @@ fn opening(args: &Args) -> Result<Opening> {
     let mut opening = Opening::default();
     opening.homa.message_len_max = MESSAGE_LEN_MAX;
     opening.r2p2.message_len_max = MESSAGE_LEN_MAX;
+    // Nobody calls it, and a client's keys serve nobody.
+    opening.r2p2.serving.is_enabled = false;
+    opening.homa.serving.is_enabled = false;
     // What is refused is tried again here, and at a pace of its own.
     opening.r2p2.is_paced = false;
     if args.transport == Transport::Homa {
@@ -187,4 +197,5 @@ const AFTER_HELP: &str = "\
 Examples:
   tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000
   tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000 --writes-to 10.0.0.2:8000
+  tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000 --seal web.keys
   redis-cli -p 6379 get a";

@@ -360,7 +360,7 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
         let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
         let node = driver.add(router, port, raw);
         if let Some(keys) = keys {
-            driver.watch_keys(node, keys.into());
+            driver.watch_keys(node, keys.into(), None);
         }
         let (orderer, orders) = orders::channel(driver.waker());
         let (named, retired) = (named.clone(), Vec::new());

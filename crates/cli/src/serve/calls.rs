@@ -9,7 +9,6 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
 use tailcut_net::entropy;
-use tailcut_net::keys::LiveKeys;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_net::open::{Opening, Protocol};
 use tailcut_net::reuseport::QueueLen;
@@ -33,6 +32,7 @@ use super::report::{self, Snapshot};
 use super::times::Times;
 use super::{Args, Left, MESSAGE_BYTES_MAX, Numbered, Running, Server, handler_config};
 use crate::counters::PortSnapshot;
+use crate::keys::Secured;
 use crate::{network, pool_key};
 
 /// The ports' endpoints, and the application of each.
@@ -170,9 +170,9 @@ impl Endpoints {
 }
 
 /// How endpoints are opened, the same for those of all threads.
-pub(super) fn opening(args: &Args, keys: Option<LiveKeys>) -> Result<Opening> {
+pub(super) fn opening(args: &Args, secured: Option<&Secured>) -> Result<Opening> {
     let mut opening = args.transport.opening_over(args.serving.datapath)?;
-    opening.keys = keys;
+    secured.into_iter().for_each(|secured| secured.apply(&mut opening));
     opening.segmented_send =
         if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
     if opening.protocol == Protocol::R2p2 {

@@ -26,7 +26,6 @@ use tailcut_measure::app::serving::Limits;
 use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
 use tailcut_net::driver::{Wait, Waker};
-use tailcut_net::keys::LiveKeys;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Prefix;
 
@@ -40,11 +39,12 @@ use self::layout::Layout;
 use self::netclone::NetClone;
 use self::report::Snapshot;
 use crate::distribution_file::{parse_delay_ns, parse_positive_ns};
+use crate::keys::Secured;
 use crate::life::Life;
 use crate::orders::{self, Orderer, Orders};
+use crate::output;
 use crate::place::{self, Place};
 use crate::serving::ServingFlags;
-use crate::{keys, output};
 
 /// Serve requests: echo them, or behave like servers with given service times
 ///
@@ -115,6 +115,10 @@ pub(crate) struct Args {
     /// again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
+    /// Let clients call only what the policy in this file allows, by the numbers of their keys (with --seal);
+    /// it is read again when it changes
+    #[arg(long, value_name = "FILE")]
+    access: Option<PathBuf>,
     /// Requests of each port that may wait for a worker; further ones are refused, are dropped over UDP,
     /// and end a connection over TCP
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
@@ -153,8 +157,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<()> {
     let args = args.laid_out()?;
     check(&args)?;
-    let keys = args.seal.as_deref().map(keys::source).transpose()?;
-    let servers = Server::open_all(&args, keys.as_ref().map(LiveKeys::from))?;
+    let secured = Secured::open(args.seal.as_deref(), args.access.as_deref())?;
+    let servers = Server::open_all(&args, Some(&secured))?;
     let admin = args.serving.admin.bind()?;
     let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();
     let lives = Life::of_loops(args.serving.life, wakers.clone());
@@ -165,7 +169,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         orderers.push(orderer);
     }
     let first = &loops[0].1.life;
-    first.heed_signals(first.wake(), move || keys::reload(keys.as_ref()))?;
+    first.heed_signals(first.wake(), move || secured.reload())?;
     let mut addresses: Vec<_> = loops.iter().flat_map(|(server, _)| server.addresses()).collect();
     // Threads may share one.
     addresses.dedup();
@@ -282,11 +286,11 @@ enum Server {
 
 impl Server {
     /// The server of each thread.
-    fn open_all(args: &Args, keys: Option<LiveKeys>) -> Result<Vec<Self>> {
+    fn open_all(args: &Args, secured: Option<&Secured>) -> Result<Vec<Self>> {
         let tls = (args.transport == Transport::Tls).then(|| certificate::tls(args)).transpose()?;
         let thread_count = usize::from(args.serving.threads);
         if args.transport.has_endpoints() {
-            let opening = calls::opening(args, keys)?;
+            let opening = calls::opening(args, secured)?;
             if thread_count > 1 && args.ports == 1 {
                 return Endpoints::open_group(args, &opening, thread_count);
             }

@@ -17,7 +17,7 @@ use crate::harness::{
 
 impl Files {
     /// A group's keys, a router's and a client's.
-    fn keys(&self) -> [String; 3] {
+    pub(crate) fn keys(&self) -> [String; 3] {
         let [servers, router, client] = ["servers", "router", "client"].map(|name| self.path(name));
         succeed(&["keys", "new", &servers, "--group", "search"]);
         succeed(&["keys", "derive", &servers, &router, "--router"]);
@@ -254,6 +254,73 @@ fn a_wrong_file_of_keys_changes_nothing_and_a_right_one_is_taken_at_sighup() {
     server.wait_for_line(RENEWED);
     check_calls();
     assert_eq!(counts(server, ["seal_forged", "seal_unknown_keys"]), [0; 2]);
+}
+
+/// A policy lets clients call by their numbers, is read again, and a wrong one changes nothing.
+#[test]
+fn a_policy_says_which_clients_may_call() {
+    let files = Files::new("sealed-access");
+    let [servers, router, client] = files.keys();
+    let other = files.path("other");
+    succeed(&["keys", "derive", &servers, &other, "--client", "18"]);
+    let policy = files.write("access", "tailcut-access 1\nallow 17 *\n");
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--seal", &servers];
+    let mut server = told(&[&serve[..], &["--access", &policy]].concat());
+    let to_server = ["--server", server.address(), "--seal", &router];
+    let route = told(&[&ROUTE[..], &to_server].concat());
+    let target = route.address().to_owned();
+    let counted = |keys: &str| {
+        let result = measure(&target, &[&LOAD[..], &["--seal", keys]].concat());
+        let count = |name: &str| result["counts"][name].as_u64().expect("a count");
+        (count("replied") > 0, count("refused") > 0, count("timeout") + count("lost"))
+    };
+    assert_eq!(counted(&client), (true, false, 0));
+    assert_eq!(counted(&other), (false, true, 0));
+    let line = server.wait_for_line("requests refused by the access policy");
+    assert!(line.contains("client=18") && line.contains("bytes that name no method"), "{line}");
+
+    // A wrong one is told, by itself and at SIGHUP.
+    fs::write(&policy, "tailcut-access 1\nallow everybody *\n").expect("it is ours");
+    let refused = "the access policy is not renewed, and the old one stays";
+    assert!(server.wait_for_line(refused).contains("line 2 of the policy"));
+    server.signal("HUP");
+    assert!(server.wait_for_line(refused).contains("line 2 of the policy"));
+    assert_eq!(counted(&client), (true, false, 0));
+    assert_eq!(counted(&other), (false, true, 0));
+
+    let beside = files.write("beside", "tailcut-access 1\nallow any *\ndeny 17 *\n");
+    fs::rename(&beside, &policy).expect("one directory");
+    server.wait_for_line("the access policy has been renewed");
+    assert_eq!(counted(&client), (false, true, 0));
+    assert_eq!(counted(&other), (true, false, 0));
+    let [denied, forged, drops] =
+        counts(server, ["seal_denied", "seal_forged", "drop_application"]);
+    assert!(denied > 0 && drops == denied, "{denied} {drops}");
+    assert_eq!(forged, 0);
+}
+
+#[test]
+fn a_policy_that_cannot_hold_is_told_at_the_start() {
+    let files = Files::new("sealed-no-access");
+    let [servers, ..] = files.keys();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--app", "echo"];
+    let check = |policy: &str, text: &str| {
+        let policy = files.write("access", policy);
+        check_refused(&[&serve[..], &["--seal", &servers, "--access", &policy]].concat(), text);
+    };
+    check("", "line 1 of the policy: it should be `tailcut-access 1`");
+    check("tailcut-access 1\n", "it names nobody, and would refuse everything");
+    check("tailcut-access 1\nallow 17 /a.B/*\n", "line 2 of the policy: /a.B/*: name each method");
+    let missing = files.path("missing");
+    let open = [&serve[..], &["--access", &missing]].concat();
+    check_refused(&open, "give --seal too, or leave it out");
+    check_refused(&[&open[..], &["--seal", &servers]].concat(), "cannot read the policy from");
+    let policy = files.write("access", "tailcut-access 1\nallow any *\n");
+    fs::set_permissions(&policy, Permissions::from_mode(0o666)).expect("it is ours");
+    check_refused(
+        &[&serve[..], &["--seal", &servers, "--access", &policy]].concat(),
+        "anybody may write to the policy",
+    );
 }
 
 fn check_refused(args: &[&str], text: &str) {

@@ -1,9 +1,10 @@
-//! Keys of sealed services that change while nodes run.
+//! Keys of sealed services that change while nodes run, and who may call what of them.
 //!
 //! | who | does |
 //! |---|---|
 //! | a program that gets keys, or a [`Source`] of them | [`LiveKeys::update`] |
 //! | each driver, once a turn | looks at a count, and gives its nodes what is new |
+//! | who has another policy ([`LiveAccess::update`]), or a file of one ([`AccessSource`]) | the same |
 //! | each driver, once a second | reads the wall clock for its sealed nodes |
 //!
 //! Invariant: what is published follows what was there ([`Keys::followed_by`]), so that no node refuses it.
@@ -12,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tailcut_proto::node::{Node, Time};
-use tailcut_proto::sealed::{ChangedKeys, Keys};
+use tailcut_proto::sealed::{ChangedKeys, Denial, Keys};
 
 use self::source::Renewal;
 use crate::clock::Clock;
 
+pub mod access;
 #[cfg(feature = "key-agent")]
 pub mod agent;
 #[cfg(feature = "key-agent")]
@@ -32,6 +34,7 @@ mod source;
 #[cfg(feature = "key-agent")]
 mod tls;
 
+pub use self::access::{AccessSource, LiveAccess};
 pub use self::source::Source;
 
 /// Keys that may be followed by newer ones, for any number of nodes and threads; clones are the same keys.
@@ -116,7 +119,7 @@ impl From<&LiveKeys> for LiveKeys {
     }
 }
 
-/// What a driver knows of the keys of one of its nodes.
+/// What a driver knows of the keys of one of its nodes, and of who may call it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// The keys.
@@ -125,19 +128,52 @@ pub(crate) struct Watch {
     seen: u64,
     /// When the wall clock is read next.
     read_at: Time,
+    /// Who may call what; `None` where all may call everything.
+    access: Option<WatchAccess>,
+}
+
+/// What a driver knows of the policy of one of its nodes.
+#[derive(Debug)]
+struct WatchAccess {
+    /// The policy.
+    live: LiveAccess,
+    /// The change that the node has taken.
+    seen: u64,
+    /// Refused requests that have been logged.
+    told: u64,
+    /// When the next line about them may be written.
+    tell_at: Time,
 }
 
 impl Watch {
-    /// Of a node that has been made with an earlier state of these keys, or this one.
-    pub(crate) fn new(live: LiveKeys) -> Self {
-        Self { live, seen: u64::MAX, read_at: 0 }
+    /// Of a node that has been made with an earlier state of these keys and this policy, or this one.
+    pub(crate) fn new(live: LiveKeys, access: Option<LiveAccess>) -> Self {
+        let watch = |live| WatchAccess { live, seen: u64::MAX, told: 0, tell_at: 0 };
+        Self { live, seen: u64::MAX, read_at: 0, access: access.map(watch) }
     }
 
     /// Gives the node what is new. `now` is the time of the last turn.
     #[inline]
     pub(crate) fn look(&mut self, now: Time, node: &mut impl Node) {
+        if let Some(access) = &mut self.access
+            && access.live.version() != access.seen
+        {
+            access.give(node);
+        }
         if now >= self.read_at || self.live.shared.version.load(Ordering::Relaxed) != self.seen {
             self.give(node);
+        }
+    }
+
+    /// Logs what the node has refused by its policy, once a second at most.
+    #[inline]
+    pub(crate) fn tell(&mut self, now: Time, node: &impl Node) {
+        if let Some(access) = &mut self.access
+            && let (count, Some(denial)) = node.denials()
+            && count != access.told
+            && now >= access.tell_at
+        {
+            access.log(now, count, denial);
         }
     }
 
@@ -156,5 +192,24 @@ impl Watch {
     }
 }
 
+impl WatchAccess {
+    #[cold]
+    fn give(&mut self, node: &mut impl Node) {
+        let (access, version) = self.live.read();
+        self.seen = version;
+        node.update_access(&access);
+    }
+
+    #[cold]
+    fn log(&mut self, now: Time, total: u64, denial: &Denial) {
+        let (count, client, called) = (total - self.told, denial.client, &denial.called);
+        tracing::warn!(client, %called, count, total, "requests refused by the access policy");
+        (self.told, self.tell_at) = (total, now.saturating_add(LINE_INTERVAL_NS));
+    }
+}
+
 /// How often the wall clock is read: who is resumed, or whose clock is set, is off for no longer.
 const CLOCK_INTERVAL_NS: u64 = 1_000_000_000;
+
+/// Between two lines about refused requests.
+const LINE_INTERVAL_NS: u64 = 1_000_000_000;

@@ -38,11 +38,23 @@ pub struct Source {
     renewal: Arc<Renewal>,
 }
 
-/// A thread that renews keys: it ends when this is dropped.
+/// A thread that renews what is in a file: it ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Renewal {
-    /// Asks for keys at once; its end ends the thread.
+    /// Asks for that at once; its end ends the thread.
     asks: Sender<()>,
+}
+
+/// Something of a file, as the thread that renews it knows it.
+pub(crate) trait Renews {
+    /// Renews it if the file has changed, or the time has come.
+    fn look(&mut self);
+
+    /// Renews it at once; true if that could be done.
+    fn renew(&mut self) -> bool;
+
+    /// How long until it should be looked at again.
+    fn wait(&self) -> Duration;
 }
 
 /// A file and what has come of it.
@@ -88,12 +100,7 @@ impl Source {
         let again_in = again_in.unwrap_or_default();
         let state = State { path, live: live.clone(), seen, ask_at, again_in, failures: 0 };
         let state = Arc::new(Mutex::new(state));
-        let (asks, asked) = mpsc::channel();
-        let watched = state.clone();
-        std::thread::Builder::new()
-            .name("tailcut-keys".to_owned())
-            .spawn(move || watch(&watched, &asked))?;
-        let renewal = Arc::new(Renewal { asks });
+        let renewal = Renewal::start("tailcut-keys", state.clone())?;
         let live = LiveKeys { _renewal: Some(renewal.clone()), ..live };
         Ok(Self { live, state, renewal })
     }
@@ -124,8 +131,7 @@ impl Source {
 
     /// As [`Source::reload`], on the thread that renews keys: whoever calls waits for no file and no agent.
     pub fn reload_soon(&self) {
-        // The thread lives as long as this.
-        let _ = self.renewal.asks.send(());
+        self.renewal.ask();
     }
 }
 
@@ -141,8 +147,26 @@ impl From<Source> for LiveKeys {
     }
 }
 
-impl State {
-    /// Renews the keys if the file has changed, or the time has come.
+impl Renewal {
+    /// A thread of this name.
+    pub(crate) fn start(
+        name: &str,
+        state: Arc<Mutex<impl Renews + Send + 'static>>,
+    ) -> io::Result<Arc<Self>> {
+        let (asks, asked) = mpsc::channel();
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || watch(&state, &asked))?;
+        Ok(Arc::new(Self { asks }))
+    }
+
+    /// Has the thread renew it at once.
+    pub(crate) fn ask(&self) {
+        // The thread lives as long as this.
+        let _ = self.asks.send(());
+    }
+}
+
+impl Renews for State {
     fn look(&mut self) {
         let is_due = self.ask_at.is_some_and(|ask_at| ask_at <= Clock.now());
         if is_due || Fingerprint::of(&self.path) != self.seen {
@@ -186,14 +210,13 @@ impl State {
         }
     }
 
-    /// How long until it should be looked at again.
     fn wait(&self) -> Duration {
         let until = |ask_at: Time| Duration::from_nanos(ask_at.saturating_sub(Clock.now()));
         self.ask_at.map_or(INTERVAL, until).min(INTERVAL)
     }
 }
 
-fn watch(state: &Mutex<State>, asked: &Receiver<()>) {
+fn watch(state: &Mutex<impl Renews>, asked: &Receiver<()>) {
     loop {
         let wait = lock(state).wait();
         match asked.recv_timeout(wait) {
@@ -249,7 +272,7 @@ fn first(path: &Path) -> io::Result<Read> {
 }
 
 /// Whether an error of a file stays until the file changes.
-fn is_lasting(kind: io::ErrorKind) -> bool {
+pub(crate) fn is_lasting(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as Kind;
     matches!(kind, Kind::InvalidData | Kind::InvalidInput | Kind::NotFound | Kind::PermissionDenied)
 }
@@ -286,12 +309,12 @@ fn jittered(time: Duration, percent: u32) -> Time {
     Clock.now() + (time * share / 100).as_nanos() as u64
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How often a file is looked at.
-const INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Of the first time.
 const RETRIES: u32 = 2;
@@ -301,7 +324,7 @@ const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -310,10 +333,10 @@ mod tests {
     use super::*;
 
     /// A directory that goes when it is dropped.
-    struct Directory(PathBuf);
+    pub(crate) struct Directory(pub(crate) PathBuf);
 
     impl Directory {
-        fn new(name: &str) -> Self {
+        pub(crate) fn new(name: &str) -> Self {
             let path = std::env::temp_dir().join(format!("tailcut-{}-{name}", std::process::id()));
             fs::create_dir_all(&path).expect("a directory");
             Self(path)

@@ -37,6 +37,7 @@ mod servers;
 mod shared;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet, Rejection};
 
@@ -51,7 +52,7 @@ use self::shared::Shared;
 use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
-use crate::sealed::{ChangedKeys, Keys, TRAILER_LEN, client_of};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, TRAILER_LEN, client_of};
 
 /// Packets of a reply that a server sends before the client has given credit, and of a request that
 /// goes to a server that has taken longer ones: whoever receives takes so many.
@@ -194,6 +195,17 @@ impl Node for Endpoint {
 
     fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
         self.shared.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))
+    }
+
+    fn update_access(&mut self, access: &Arc<Access>) {
+        if let Some(seal) = &mut self.shared.seal {
+            seal.update_access(access);
+        }
+    }
+
+    #[inline]
+    fn denials(&self) -> (u64, Option<&Denial>) {
+        self.shared.seal.as_ref().map_or((0, None), |seal| seal.denials())
     }
 
     fn handle_timeout(&mut self, now: Time) {

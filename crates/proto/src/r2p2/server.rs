@@ -41,6 +41,7 @@ use crate::peer::sessions::Denied;
 use crate::peer::table::{NOBODY, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
+use crate::sealed::{DENIED_CODE, Denial};
 use crate::work;
 
 /// The requests of an endpoint.
@@ -568,6 +569,9 @@ impl Server {
     /// The first packet of an admitted request.
     #[inline]
     fn begin(&mut self, now: Time, index: SlotId, packet: &Packet, shared: &mut Shared) {
+        if !shared.is_allowed(packet) {
+            return self.deny(index, shared);
+        }
         if packet.count == 1 {
             let mut payload = shared.buffers.take_for(packet.payload.len());
             payload.extend_from_slice(packet.payload);
@@ -677,18 +681,35 @@ impl Server {
 
     /// Hands a complete request to the application.
     pub(super) fn deliver(&mut self, index: SlotId, payload: Vec<u8>, shared: &mut Shared) {
-        let id = RequestId(self.slots.key(index).0);
+        let id = self.await_answer(index);
+        let slot = &self.slots[index];
+        let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.options);
+        shared.metrics.requests += 1;
+        shared.events.push_back(Event::Request { id, client, payload, deadline, options });
+    }
+
+    /// A request is to be answered from now on, by the application or here.
+    fn await_answer(&mut self, index: SlotId) -> RequestId {
         let slot = &mut self.slots[index];
         slot.phase = Phase::Waiting;
         slot.is_counted = slot.via.is_some();
         if let Some(via) = slot.via {
             self.routers.receive(via);
         }
-        let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.options);
         self.held.waiting += 1;
-        self.wheel.arm(index, deadline);
-        shared.metrics.requests += 1;
-        shared.events.push_back(Event::Request { id, client, payload, deadline, options });
+        self.wheel.arm(index, slot.deadline);
+        RequestId(self.slots.key(index).0)
+    }
+
+    /// Refuses a request that the access policy does not allow its client, of which nothing has been kept.
+    #[cold]
+    fn deny(&mut self, index: SlotId, shared: &mut Shared) {
+        let id = self.await_answer(index);
+        let text = shared.seal.as_ref().and_then(|seal| seal.denials().1).map(Denial::to_string);
+        let text = text.unwrap_or_default();
+        let rejection = Rejection { code: DENIED_CODE, text: text.as_bytes() };
+        // It has just been taken in, so that it is not gone.
+        let _ = self.reject(id, rejection, shared);
     }
 
     /// The live request that a packet from its client speaks of.

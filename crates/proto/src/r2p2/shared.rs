@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use tailcut_wire::r2p2::Packet;
+
 use super::config::Config;
 use super::incoming::Incoming;
 use super::metrics::Metrics;
@@ -68,6 +70,16 @@ impl Shared {
     #[inline]
     pub(super) fn addressed(&self, sender: u32) -> u64 {
         if self.seal.is_some() { addressed(sender) } else { 0 }
+    }
+
+    /// Whether the access policy allows the request, of which this is the first packet, and which was opened
+    /// last.
+    #[inline]
+    pub(super) fn is_allowed(&mut self, packet: &Packet) -> bool {
+        let Some(seal) = &mut self.seal else { return true };
+        let is_allowed = seal.check_access(packet.payload, packet.count == 1).is_ok();
+        self.metrics.seal = seal.metrics();
+        is_allowed
     }
 
     /// Bytes that each datagram leaves for the seal.

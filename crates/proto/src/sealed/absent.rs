@@ -3,6 +3,7 @@
 mod limits;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 pub use self::limits::{RouterLimits, SealVerdict};
 
@@ -22,6 +23,23 @@ pub enum Keys {}
 /// Why keys are refused; there are none here.
 #[derive(Clone, Debug)]
 pub enum ChangedKeys {}
+
+/// A policy; there is none here.
+#[derive(Clone, Debug)]
+pub enum Access {}
+
+/// A request that a policy has refused; there is none here.
+#[derive(Clone, Debug)]
+pub enum Denial {}
+
+impl std::fmt::Display for Denial {
+    fn fmt(&self, _formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {}
+    }
+}
+
+/// The code with which a policy's refusals go; there are none here.
+pub const DENIED_CODE: u32 = 7;
 
 impl Sealing {
     /// True if the keys are a client's.
@@ -81,6 +99,18 @@ impl EndpointSeal {
     }
 
     pub fn update_keys(&mut self, _now: Time, _keys: &Keys) -> Result<(), ChangedKeys> {
+        match *self {}
+    }
+
+    pub fn update_access(&mut self, _access: &Arc<Access>) {
+        match *self {}
+    }
+
+    pub fn denials(&self) -> (u64, Option<&Denial>) {
+        match *self {}
+    }
+
+    pub fn check_access(&mut self, _first: &[u8], _is_whole: bool) -> Result<(), &Denial> {
         match *self {}
     }
 

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use tailcut_wire::r2p2::MessageType;
 
+use super::access::{Access, Denial};
 use super::client::Client;
 use super::keys::{ChangedKeys, Keys, Role, Sealing};
 use super::packet::glance;
 use super::server::{Server, Start};
 use super::wall_clock::WallClock;
-use super::{Cause, SealMetrics, TRAILER_LEN};
+use super::{Cause, SealMetrics, TRAILER_LEN, client_of};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -23,6 +24,10 @@ pub struct EndpointSeal {
     keys: Arc<Keys>,
     /// What its role needs.
     side: Side,
+    /// Which clients may call what; `None` where all may call everything.
+    access: Option<Arc<Access>>,
+    /// The request that was denied last.
+    denied: Option<Denial>,
     /// The counters so far.
     metrics: SealMetrics,
 }
@@ -56,7 +61,8 @@ impl EndpointSeal {
             Role::Client(number) => Side::Client(Box::new(Client::new(number, &keys, seed))),
             Role::Router => panic!("a router's keys open no payload"),
         };
-        Self { clock, keys, side, metrics: SealMetrics::default() }
+        let (access, metrics) = (sealing.access.clone(), SealMetrics::default());
+        Self { clock, keys, side, access, denied: None, metrics }
     }
 
     /// The counters so far.
@@ -88,6 +94,37 @@ impl EndpointSeal {
             self.keys = Arc::new(keys);
         }
         Ok(())
+    }
+
+    /// Takes another policy, by which requests go that begin from now on. A node that has none keeps none.
+    pub fn update_access(&mut self, access: &Arc<Access>) {
+        if let Some(known) = &mut self.access {
+            known.clone_from(access);
+        }
+    }
+
+    /// Requests that were denied, and the last of them.
+    pub fn denials(&self) -> (u64, Option<&Denial>) {
+        (self.metrics.denied, self.denied.as_ref())
+    }
+
+    /// Whether the policy allows the request that was opened last, of which this is the first packet's
+    /// payload; all of it, if it `is_whole`.
+    ///
+    /// # Errors
+    ///
+    /// What is refused, if it does not.
+    #[inline]
+    pub fn check_access(&mut self, first: &[u8], is_whole: bool) -> Result<(), &Denial> {
+        match (&self.access, &self.side) {
+            (Some(access), Side::Server(server)) => {
+                let client = client_of(server.sender());
+                let Err(denied) = access.check(client, first, is_whole) else { return Ok(()) };
+                self.metrics.denied += 1;
+                Err(self.denied.insert(denied))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Opens a datagram in place; gives the length of the open packet at its beginning, or `None` where it

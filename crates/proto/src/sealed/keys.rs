@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use zeroize::{Zeroize, Zeroizing};
 
+use super::access::Access;
 use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
 
@@ -28,12 +29,9 @@ pub enum Role {
     Server,
     /// A router: authenticates and places, and can read no payload.
     Router,
-    /// The client of this number, at most [`CLIENT_MAX`].
+    /// The client of this number, at most [`CLIENT_MAX`](super::CLIENT_MAX).
     Client(u32),
 }
-
-/// Highest number of a client.
-pub const CLIENT_MAX: u32 = (1 << 24) - 1;
 
 /// A secret, wiped when it is dropped and never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -86,6 +84,8 @@ pub struct Sealing {
     pub name: Option<u64>,
     /// Which of the nodes that share a name this one is. Default 0.
     pub member: u8,
+    /// Which clients may call what, of a server. Default `None`: all may call everything.
+    pub access: Option<Arc<Access>>,
 }
 
 /// The default of [`Sealing::clock_tolerance_ms`]: hosts of a datacenter that keep time are within 10 ms.
@@ -94,7 +94,8 @@ pub const CLOCK_TOLERANCE_MS: u64 = 100;
 impl Sealing {
     /// Sealing with these keys at a host whose wall clock was `clock_ns` at the node's time 0.
     pub fn new(keys: Arc<Keys>, clock_ns: u64) -> Self {
-        Self { keys, clock_ns, clock_tolerance_ms: CLOCK_TOLERANCE_MS, name: None, member: 0 }
+        let (clock_tolerance_ms, name, member, access) = (CLOCK_TOLERANCE_MS, None, 0, None);
+        Self { keys, clock_ns, clock_tolerance_ms, name, member, access }
     }
 
     /// The name of a node, which it draws itself unless it is given one.

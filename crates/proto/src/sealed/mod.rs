@@ -18,6 +18,7 @@
 //! | without its hop tag, or for another node | counted, dropped, before anything else is derived |
 //! | not what was sealed | counted, dropped |
 //! | a request that names no receiver | not run: its client is told whom it has reached |
+//! | a request that the server's policy does not allow its client ([`Access`]) | rejected with a text |
 //! | genuine | the node hears of it |
 //!
 //! | while a node runs | then |
@@ -31,6 +32,7 @@
 //! a key, and what was recorded is nothing to a node that it was not for. `docs/sealed.md` is the
 //! normative text.
 
+mod access;
 mod client;
 mod endpoint;
 mod keys;
@@ -49,10 +51,12 @@ mod wall_clock;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
+pub use self::access::{
+    Access, AccessError, Called, DENIED_CODE, Denial, METHOD_VERSION, method_number, method_of,
+};
 pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
-    CLIENT_MAX, CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role,
-    Sealing, Secret,
+    CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
 };
 pub use self::limits::{RouterLimits, SealVerdict};
 pub use self::primitives::Cipher;
@@ -89,6 +93,8 @@ pub struct SealMetrics {
     pub ahead: u64,
     /// Datagrams not sent because the keys for their peer are not at hand.
     pub unsealable: u64,
+    /// Requests rejected because the access policy does not allow their client what they are for.
+    pub denied: u64,
 }
 
 /// Why a datagram is dropped.
@@ -186,6 +192,9 @@ impl Times {
         self.0
     }
 }
+
+/// Highest number of a client.
+pub const CLIENT_MAX: u32 = (1 << CLIENT_BITS) - 1;
 
 /// Bits of a client's number.
 const CLIENT_BITS: u32 = 24;

@@ -13,6 +13,7 @@ use crate::r2p2::{Config, Endpoint};
 use crate::router::{Router, RouterConfig, ServerConfig, Speaks};
 use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 
+mod access;
 mod live;
 
 const CLIENT: &str = "10.0.0.1:1000";

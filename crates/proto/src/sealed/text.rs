@@ -14,7 +14,8 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use super::keys::{CLIENT_MAX, EpochKey, HopKey, Keys, Role, Secret};
+use super::CLIENT_MAX;
+use super::keys::{EpochKey, HopKey, Keys, Role, Secret};
 use super::primitives::Cipher;
 
 /// A text that is not a file of keys. It never quotes what may be a secret.

@@ -1,11 +1,14 @@
 //! Sealed calls over real sockets on loopback.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tailcut::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
-use tailcut::{ClientBuilder, DatapathKind, Error, Failure, LiveKeys, Protocol, ServerBuilder};
+use tailcut::sealed::{Access, Cipher, DENIED_CODE, EpochKey, HopKey, Keys, Role, Secret};
+use tailcut::{
+    ClientBuilder, DatapathKind, Error, Failure, LiveAccess, LiveKeys, Protocol, Reply,
+    ServerBuilder,
+};
 
 use crate::library::{OnDrop, patient};
 
@@ -210,4 +213,88 @@ fn keys_of_another_role_are_refused() {
     }
     let homa = ClientBuilder::new().seal(client).protocol(Protocol::Homa);
     assert!(matches!(homa.connect("127.0.0.1:9"), Err(Error::Open { .. })));
+}
+
+/// Calls go on while the policy changes: who is not allowed is told so at once, and nothing of it runs.
+#[test]
+fn a_policy_says_who_may_call_and_changes_while_calls_run() {
+    let keys = fresh_group();
+    let policy =
+        |rules: &str| -> Access { format!("tailcut-access 1\n{rules}").parse().expect("a policy") };
+    let live = LiveAccess::new(policy("allow 3 *"));
+    let opening = ServerBuilder::new().seal(keys.clone()).access(&live);
+    let mut server = opening.bind("127.0.0.1:0").expect("a port");
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    let runs = [const { AtomicUsize::new(0) }; 5];
+    let is_changed = &AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (thread_runs, guard) = (&runs, OnDrop(Some(|| stop.stop())));
+        let thread = scope.spawn(move || {
+            let result = server.run_workers(2, |request| {
+                let number = request.identity().expect("it is sealed") as usize;
+                thread_runs[number].fetch_add(1, Ordering::Relaxed);
+                let _ = request.reply(b"done");
+            });
+            result.map(|()| server.metrics())
+        });
+        let transport = (Protocol::R2p2, DatapathKind::Udp);
+        let [three, four] = [3, 4].map(|number| {
+            patient(transport).seal(of(&keys, number)).connect(address).expect("a client")
+        });
+        for _ in 0..50 {
+            three.call(b"request").expect("an answer");
+            check_denied(four.call(b"request"), 4);
+            check_denied(four.call(&[0; 100_000]), 4);
+        }
+        // Each call goes by one of the two policies, whole; and by the second once that is in place.
+        let busy = patient(transport).seal(of(&keys, 3));
+        let caller = scope.spawn(move || {
+            let client = busy.connect(address).expect("a client");
+            let mut answered = 0;
+            loop {
+                let was_changed = is_changed.load(Ordering::Acquire);
+                match client.call(b"request") {
+                    Ok(_) if was_changed => panic!("the policy has changed"),
+                    Ok(_) => answered += 1,
+                    Err(error) => {
+                        check_denied(Err(error), 3);
+                        return answered;
+                    }
+                }
+            }
+        });
+        while runs[3].load(Ordering::Relaxed) < 100 {
+            std::thread::yield_now();
+        }
+        assert!(live.update(policy("deny 3 *\nallow any *")));
+        is_changed.store(true, Ordering::Release);
+        let answered = caller.join().expect("it does not panic");
+        assert_eq!(runs[3].load(Ordering::Relaxed), 50 + answered);
+        check_denied(three.call(b"request"), 3);
+        four.call(b"request").expect("an answer");
+        drop(guard);
+        let metrics = thread.join().expect("it does not panic").expect("the socket holds");
+        let denied = metrics.r2p2().expect("it is R2P2").seal.denied;
+        assert_eq!(runs[4].load(Ordering::Relaxed), 1);
+        // One that is sent again is refused again.
+        assert!(denied >= 102, "{denied}");
+    });
+}
+
+fn check_denied(ended: Result<Reply, Error>, number: u32) {
+    let error = ended.expect_err("it is not allowed");
+    let Error::Rejected { code: DENIED_CODE, text, .. } = &error else { panic!("{error}") };
+    assert!(text.contains(&format!("client {number} may not call")), "{text}");
+}
+
+#[test]
+fn a_policy_without_keys_or_of_a_client_s_is_refused() {
+    let access: Access = "tailcut-access 1\nallow any *".parse().expect("a policy");
+    let check = |builder: ServerBuilder, text: &str| {
+        let error = builder.access(access.clone()).bind("127.0.0.1:0").expect_err("no server");
+        assert!(error.to_string().contains(text), "{error}");
+    };
+    check(ServerBuilder::new(), "give the server keys too, or no policy");
+    check(ServerBuilder::new().protocol(Protocol::Homa), "give the server keys too");
+    check(ServerBuilder::new().seal(of(&group(), 1)), "an access policy is a server's");
 }

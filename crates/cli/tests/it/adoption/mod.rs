@@ -4,6 +4,7 @@ mod carriers;
 mod client;
 mod http;
 mod redis;
+mod sealed;
 mod trouble;
 
 use crate::harness::{Admin, Service};
@@ -39,7 +40,13 @@ fn gateway(app: &str, to: &str, more: &[&str]) -> (Service, Admin) {
 
 /// A router before servers that are ready.
 fn route(servers: &[&Service]) -> Service {
+    route_with(servers, &[])
+}
+
+/// As [`route`], with more flags.
+fn route_with(servers: &[&Service], more: &[&str]) -> Service {
     let mut args = vec!["route", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"];
+    args.extend(more);
     for server in servers {
         args.extend(["--server", server.address()]);
     }

@@ -131,7 +131,7 @@ fn draw(rng: &mut Generator, count: usize) -> usize {
 }
 
 /// A command whose answer depends on nothing but what came before.
-fn random_command(rng: &mut Generator) -> Vec<Vec<u8>> {
+pub(super) fn random_command(rng: &mut Generator) -> Vec<Vec<u8>> {
     let key = format!("k{}", draw(rng, 40));
     let other = format!("k{}", draw(rng, 40));
     let field = format!("f{}", draw(rng, 8));
