@@ -71,7 +71,11 @@ impl Server {
         }
         let (token, rpc_id) = (header.token.get(), RpcId(header.rpc_id.get()));
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
-        let overload = self.overload(now, header, serving);
+        let overload = match shared.seal.is_some() && !is_idempotent {
+            // Nothing is remembered of it, and it may be sent again from another address when there is room.
+            true => Refusal::Drop(DropReason::Uncertain),
+            false => self.overload(now, header, serving),
+        };
         if shared.is_unnamed()
             || packet.count > 1
                 && packet.is_routed()
