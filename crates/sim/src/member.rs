@@ -2,6 +2,7 @@
 
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::Router;
+use tailcut_proto::sealed::{ChangedKeys, Keys};
 
 /// A node of either kind.
 #[derive(Debug)]
@@ -51,6 +52,20 @@ impl<E: Node> Node for Member<E> {
         match self {
             Self::Endpoint(node) => node.handle_datagram(now, path, bytes),
             Self::Router(node) => node.handle_datagram(now, path, bytes),
+        }
+    }
+
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        match self {
+            Self::Endpoint(node) => node.handle_wall_clock(now, unix_ns),
+            Self::Router(node) => node.handle_wall_clock(now, unix_ns),
+        }
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        match self {
+            Self::Endpoint(node) => node.update_keys(now, keys),
+            Self::Router(node) => node.update_keys(now, keys),
         }
     }
 

@@ -52,7 +52,8 @@ pub(crate) struct Args {
     /// and reloads; `failover`, a router that dies; `detection`, servers that die and come back;
     /// `hostile`, strangers that attack; `feedback`, reports that are forged and replayed; `late`,
     /// datagrams that take longer than the protocol is told; `overflow`, buffers that are full; `flood`,
-    /// a client that calls far more than its share; `streams`, byte streams under faults.
+    /// a client that calls far more than its share; `streams`, byte streams under faults; `sealed`, packets
+    /// that are sealed, which strangers forge and replay.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
     plan: Option<Family>,
     /// Calls come at so many times what the servers can serve, from 0.1 to 100 [default: as drawn]
@@ -300,9 +301,14 @@ fn text(found: &Found, seeds_per_s: f64) -> String {
         coverage.packets,
         coverage.virtual_ns as f64 / 1e9,
     );
-    for (group, title) in
-        [("calls", "calls by their end"), ("faults", "faults"), ("effects", "effects")]
-    {
+    let groups = [
+        ("calls", "calls by their end"),
+        ("faults", "faults"),
+        ("effects", "effects"),
+        ("forged", "forged by strangers"),
+        ("replayed", "replayed by strangers"),
+    ];
+    for (group, title) in groups {
         let rows = coverage.figures().into_iter().filter_map(|(name, count)| {
             let name = name.strip_prefix(group)?.strip_prefix('.')?.replace('_', " ");
             Some(vec![name, count.to_string()])

@@ -71,7 +71,7 @@ impl Server {
         }
         let (token, rpc_id) = (header.token.get(), RpcId(header.rpc_id.get()));
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
-        let overload = self.overload(now, header, serving);
+        let overload = self.overload(now, header, shared);
         if shared.is_unnamed()
             || packet.count > 1
                 && packet.is_routed()
@@ -162,10 +162,13 @@ impl Server {
     }
 
     /// Refusal of what there is no room for: what a server can tell of a session that it does not
-    /// know.
-    fn overload(&self, now: Time, header: &RequestHeader, serving: &Serving) -> Refusal {
+    /// know. Nothing is remembered of it: where packets are sealed, a stranger may send it again from another
+    /// address when there is room.
+    fn overload(&self, now: Time, header: &RequestHeader, shared: &Shared) -> Refusal {
+        let serving = &shared.config.serving;
         let known = (self.clients.known_since(now, serving), serving.transit_ns_max);
-        Refusal::Drop(match may_predate(now, header, known) {
+        let may_run = shared.seal.is_some() && !Flags(header.flags).has(Flags::IDEMPOTENT);
+        Refusal::Drop(match may_run || may_predate(now, header, known) {
             true => DropReason::Uncertain,
             false => DropReason::Overload,
         })

@@ -355,10 +355,16 @@ impl Client {
             shared.metrics.unknown += 1;
             return;
         };
-        if packet.flags().has(Flags::HELD) && sack.granted.get() == 0 && shared.seal.is_some() {
-            return self.name_router(index, path.peer, shared);
+        let is_name =
+            packet.flags().has(Flags::HELD) && sack.granted.get() == 0 && shared.seal.is_some();
+        if is_name && !self.may_name(now, index, path.peer, shared) {
+            return;
         }
-        if packet.flags().has(Flags::HELD) {
+        // A router gives no token.
+        if is_name && header.token.get() == 0 {
+            return self.take_name(index);
+        }
+        if packet.flags().has(Flags::HELD) && !is_name {
             return self.note_held(now, index, (path, header), shared);
         }
         let is_claimed = self.slots[index].is_moved && sack.granted.get() > 0;
@@ -914,6 +920,11 @@ impl Slot {
             || self.is_moved
             || self.target.address == peer
             || self.server_address().is_none_or(|server| server == peer)
+    }
+
+    /// True if the request goes to this address.
+    pub(super) fn is_sent_to(&self, peer: SocketAddr) -> bool {
+        self.target.address == peer || self.server_address() == Some(peer)
     }
 
     /// The address that has answered for the request so far.

@@ -159,14 +159,27 @@ impl Client {
         self.arm(index);
     }
 
-    /// A router tells its name, since packet 0 has named nobody: it goes again, as the seal now names it. If
-    /// that was all that has gone out of the call, it can be nowhere, and so goes as for the first time.
-    pub(super) fn name_router(&mut self, index: SlotId, peer: SocketAddr, shared: &mut Shared) {
-        let slot = &mut self.slots[index];
-        if !slot.may_be_answered_by(peer) {
+    /// True if what asks for packet 0 by name is where that has been sent, and has told its name.
+    pub(super) fn may_name(
+        &self,
+        now: Time,
+        index: SlotId,
+        peer: SocketAddr,
+        shared: &mut Shared,
+    ) -> bool {
+        if !self.slots[index].is_sent_to(peer) {
+            // A stranger has sent there what names nobody: by name it would run there too.
             shared.metrics.protocol_violation += 1;
-            return;
+            return false;
         }
+        // Else the answer to another call tells it: to ask again at once would be to ask without end.
+        shared.seal.as_ref().is_some_and(|seal| seal.is_named(now, peer))
+    }
+
+    /// A router has told its name, since packet 0 has named nobody: it goes again, as the seal now names it. If
+    /// that was all that has gone out of the call, it can be nowhere, and so goes as for the first time.
+    pub(super) fn take_name(&mut self, index: SlotId) {
+        let slot = &mut self.slots[index];
         if slot.start == Start::Now && slot.server.is_none() && !slot.reply.is_begun() {
             if !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.is_moved {
                 slot.recovery.first_sent_at = 0;

@@ -189,13 +189,17 @@ pub(super) struct Asked {
     pub(super) clock_us: u32,
     /// Whom the answer is for, as the seal has told; 0 where packets are open, and for a router.
     pub(super) addressee: u64,
+    /// The packet has named nobody: the answer tells this server's name, which is of use to who has sent it
+    /// here, and to nobody else.
+    pub(super) is_unnamed: bool,
 }
 
 impl Asked {
     /// By a packet of a request.
     fn by(packet: &Packet, header: &RequestHeader, shared: &Shared) -> Self {
         let (rpc_id, addressee) = (RpcId(header.rpc_id.get()), shared.addressee());
-        Self { rid: packet.rid, rpc_id, clock_us: header.client_clock_us.get(), addressee }
+        let (clock_us, is_unnamed) = (header.client_clock_us.get(), shared.is_unnamed());
+        Self { rid: packet.rid, rpc_id, clock_us, addressee, is_unnamed }
     }
 }
 
@@ -409,7 +413,8 @@ impl Server {
         self.tokens.turn(now);
         let is_believed = self.routers.believes(path.peer);
         if shared.is_unnamed() || !is_believed && !self.tokens.is_valid(path.peer, packet.token()) {
-            let asked = Asked { rid: packet.rid, rpc_id: RpcId(0), clock_us: 0, addressee: 0 };
+            let (rid, rpc_id) = (packet.rid, RpcId(0));
+            let asked = Asked { rid, rpc_id, clock_us: 0, addressee: 0, is_unnamed: false };
             return self.refuse_packet(path, asked, Refusal::Validate, shared);
         }
         if let Some(via) = self.routers.probe(now, path, u32::from_be_bytes(placed)) {
@@ -661,7 +666,7 @@ impl Server {
                 let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
                 if let Err(refusal) = note_taken(taken, is_idempotent, shared) {
                     shared.buffers.give(payload);
-                    let asked = Asked { rid, rpc_id, clock_us, addressee };
+                    let asked = Asked { rid, rpc_id, clock_us, addressee, is_unnamed: false };
                     self.refuse_packet(to, asked, refusal, shared);
                     self.conclude(index);
                     return self.release(index, shared);
@@ -896,7 +901,7 @@ impl Slot {
     /// What an answer names of it; `None` in version 1.
     fn asked(&self, shared: &Shared) -> Option<Asked> {
         let (rid, addressee) = (self.rid, shared.addressed(self.sender));
-        self.rpc_id.map(|rpc_id| Asked { rid, rpc_id, clock_us: 0, addressee })
+        self.rpc_id.map(|rpc_id| Asked { rid, rpc_id, clock_us: 0, addressee, is_unnamed: false })
     }
 
     /// True if a packet from `address`, sealed by `sender`, is of its client.

@@ -91,6 +91,7 @@ impl Server {
             }
             Control::Validate { to, asked } => {
                 let repr = ReplyRepr {
+                    flags: if asked.is_unnamed { Flags::HELD } else { 0 },
                     clock_echo_us: asked.clock_us,
                     ..self.refusal(MessageType::Ack, asked, to.peer, pool)
                 };

@@ -126,6 +126,10 @@ impl EndpointSeal {
         match *self {}
     }
 
+    pub fn is_named(&self, _now: Time, _to: SocketAddr) -> bool {
+        match *self {}
+    }
+
     pub fn may_run(&mut self, _now: Time, _address: SocketAddr, _is_sound: bool) -> bool {
         match *self {}
     }

@@ -90,6 +90,11 @@ impl Client {
         })
     }
 
+    /// As [`super::EndpointSeal::is_named`].
+    pub(super) fn is_named(&self, now: Time, to: SocketAddr) -> bool {
+        self.targets.name(now, to, true) != 0
+    }
+
     /// Newer keys take the place of others.
     pub(super) fn update_keys(&mut self, (old, new): (&Keys, &Keys)) {
         let secrets = std::mem::take(&mut self.secrets);

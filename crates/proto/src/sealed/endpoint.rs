@@ -179,6 +179,11 @@ impl EndpointSeal {
         client.is_session_due((now, self.clock), self.keys.epochs[current].epoch)
     }
 
+    /// True if a client's request that is sent again to this address would name somebody.
+    pub fn is_named(&self, now: Time, to: SocketAddr) -> bool {
+        matches!(&self.side, Side::Client(client) if client.is_named(now, to))
+    }
+
     /// Takes note of the session of a call that begins.
     #[inline]
     pub fn note_session(&mut self, now: Time, session: u64) {

@@ -15,6 +15,7 @@ use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 
 mod access;
 mod live;
+mod lured;
 
 const CLIENT: &str = "10.0.0.1:1000";
 const STRANGER: &str = "10.0.0.9:9000";

@@ -40,6 +40,9 @@ pub(super) struct Applications<'a> {
     sabotage: Option<Sabotage>,
     /// Requests handed to each server's application.
     served: Vec<u64>,
+    /// By client: when it was refused first of all that is made after all, where packets are sealed. Its
+    /// next session is younger than everybody.
+    renewed_at: Vec<Option<Time>>,
     /// Mixed over how each call ended, and when.
     hash: u64,
 }
@@ -91,6 +94,7 @@ impl<'a> Applications<'a> {
             endings: [0; Ending::COUNT],
             ended_at: vec![0; plan.calls.len()],
             served: vec![0; plan.servers.len()],
+            renewed_at: vec![None; plan.clients.len()],
             hash: 0,
         }
     }
@@ -415,7 +419,7 @@ impl<'a> Applications<'a> {
     }
 
     fn is_strict(&self) -> bool {
-        self.plan.damage == crate::network::Damage::Noticed
+        self.plan.damage == crate::network::Damage::Noticed || self.plan.seal.is_some()
     }
 
     fn end(&mut self, number: u32, ending: Ending, now: Time) {
@@ -429,17 +433,35 @@ impl<'a> Applications<'a> {
         }
     }
 
+    /// True if a call after all is refused because its session is older than who refuses it, which happens to
+    /// the session of a client once.
+    fn renews(&mut self, call: &CallPlan, ending: Ending, now: Time) -> bool {
+        if !call.is_after_all || !self.plan.may_be_stale(ending) {
+            return false;
+        }
+        let renewed_at = *self.renewed_at[call.client].get_or_insert(now);
+        call.at <= renewed_at
+    }
+
     fn end_unmade(&mut self, number: u32, ending: Ending, now: Time) {
         self.calls[number as usize] = CallState::Ended(ending);
         self.ended_at[number as usize] = now;
         self.watch.borrow_mut().note_ended(number);
         let call = &self.plan.calls[number as usize];
-        let is_to_be_answered = !call.is_refused && call.cancel_after_ns.is_none();
+        let apart = self.plan.judge_apart(call, ending);
+        if let Some(Some(invariant)) = apart {
+            let detail = || format!("call {number} of a client whose clock is apart: {ending:?}");
+            self.watch.borrow_mut().violate(invariant, detail);
+        }
+        let is_to_be_answered =
+            !call.is_refused && call.cancel_after_ns.is_none() && apart.is_none();
         if is_to_be_answered && ending != Ending::Replied && self.plan.is_to_be_served {
             let detail = || format!("call {number} ends as {ending:?}");
             self.watch.borrow_mut().violate(Invariant::Serves, detail);
         }
-        let is_excused = ending == Ending::Expired && self.plan.holds_briefly();
+        let is_excused = ending == Ending::Expired && self.plan.holds_briefly()
+            || self.renews(call, ending, now);
+        let call = &self.plan.calls[number as usize];
         if call.is_after_all && ending != Ending::Replied && self.is_strict() && !is_excused {
             let detail = || {
                 format!("call {number} was made when all was well again, and ends as {ending:?}")

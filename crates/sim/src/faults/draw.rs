@@ -163,7 +163,7 @@ fn router(dice: &mut Dice) -> RouterPlan {
         ..RouterConfig::default()
     };
     config.silent_ns_max = config.silent_ns_max.max(config.silent_ns);
-    RouterPlan { config, clock: clock(dice), has_standby: false }
+    RouterPlan { config, clock: clock(dice), has_standby: false, off_ms: 0 }
 }
 
 fn server(dice: &mut Dice) -> ServerPlan {
@@ -190,6 +190,7 @@ fn server(dice: &mut Dice) -> ServerPlan {
         is_trusting: dice.chance(0.2),
         is_former: false,
         clock: clock(dice),
+        off_ms: 0,
     }
 }
 
@@ -199,6 +200,7 @@ fn client(dice: &mut Dice) -> ClientPlan {
         message_len_max: dice.one_of(&[8 << 20, 8 << 20, 8 << 20, 60_000]),
         credit_bytes: dice.one_of(&[104_000, 104_000, 20_000]),
         clock: clock(dice),
+        off_ms: 0,
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Family {
     Flood,
     /// Byte streams under faults: every byte once and in order, or the stream fails.
     Streams,
+    /// Packets are sealed, in plans of most other families and of its own: strangers change nothing.
+    Sealed,
 }
 
 fn no_family(text: &str) -> String {
@@ -55,10 +57,11 @@ impl Family {
             Self::Overflow => Plan::overflow_of_seed(seed),
             Self::Flood => Plan::flood_of_seed(seed),
             Self::Streams => Plan::streams_of_seed(seed),
+            Self::Sealed => Plan::sealed_of_seed(seed),
         }
     }
 
-    /// The plan of a seed over Homa; `None` for a family that is about routers.
+    /// The plan of a seed over Homa; `None` for a family that is about routers or seals.
     pub fn of_homa(self, seed: u64) -> Option<Plan> {
         match self {
             Self::Drawn => Some(Plan::homa_of_seed(seed)),
@@ -66,7 +69,7 @@ impl Family {
             Self::Late | Self::Overflow | Self::Flood | Self::Streams => {
                 Some(self.of_r2p2(seed).over_homa())
             }
-            Self::Life | Self::Failover | Self::Detection | Self::Feedback => None,
+            Self::Life | Self::Failover | Self::Detection | Self::Feedback | Self::Sealed => None,
         }
     }
 }

@@ -88,6 +88,20 @@ pub enum Sabotage {
     RunsDiffer,
     /// Routers place all requests that they hold and may place within the packet that frees the slots.
     HeldArePlacedAtOnce,
+    /// Servers have no seal.
+    SealIsLeftOut,
+    /// Servers and routers send back what their seal drops.
+    DroppedAreAnswered,
+    /// Servers bear one name at every start, and believe that they started at the beginning of the run.
+    StartIsForgotten,
+    /// Routers bear one name at every start.
+    NameIsKept,
+    /// Servers take no newer keys.
+    KeysStayOld,
+    /// Servers that have lost their keys have them.
+    LostKeysAreKept,
+    /// Servers wait for whoever is ahead of them.
+    ClocksAreTrusted,
 }
 
 fn no_sabotage(text: &str) -> String {
@@ -283,6 +297,23 @@ impl Station {
         self.node.router().map(|router| Judged::of(&router.metrics()))
     }
 
+    /// Datagrams that its seal has dropped.
+    fn dropped(&self) -> u64 {
+        let seal = match (self.node.router(), self.node.endpoint().map(Endpoint::metrics)) {
+            (Some(router), _) => router.metrics().seal,
+            (None, Some(Metrics::R2p2(metrics))) => metrics.seal,
+            _ => return 0,
+        };
+        seal.unsealed + seal.forged + seal.unknown_keys + seal.replayed + seal.misdirected
+    }
+
+    /// A datagram goes back to where it came from.
+    fn send_back(&mut self, path: Path, bytes: &[u8]) {
+        let Some(bug) = &mut self.bug else { return };
+        let transmit = Transmit::single(path.peer, bytes.len());
+        (bug.repeats, bug.last) = (1, Some((transmit, bytes.to_vec())));
+    }
+
     /// True if the bug has hidden the id of a reply.
     fn has_hidden(&self, part: Option<Part>) -> bool {
         self.has(Sabotage::FilterConfusesCalls) && matches!(part, Some(Part::Returned { .. }))
@@ -312,10 +343,13 @@ impl Node for Station {
         if self.has(Sabotage::AgeIsIgnored) {
             hide_age(part, bytes);
         }
-        let before = self.judged();
+        let (before, dropped) = (self.judged(), self.dropped());
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.hand_over(now, path, &mut renamed),
             None => self.hand_over(now, path, bytes),
+        }
+        if self.has(Sabotage::DroppedAreAnswered) && self.dropped() > dropped {
+            self.send_back(path, bytes);
         }
         if let (Some(before), Some(after)) = (before, self.judged()) {
             self.watch.borrow_mut().note_judged(bytes, before, after);
@@ -417,10 +451,11 @@ impl Sabotage {
                 | Self::ReportsAreBelieved
                 | Self::FilterConfusesCalls
                 | Self::HeldArePlacedAtOnce
+                | Self::NameIsKept
         );
         match host {
             Host::Client(_) => is_clients,
-            Host::Router | Host::Standby => is_routers,
+            Host::Router | Host::Standby => is_routers || self == Self::DroppedAreAnswered,
             Host::Server(_) => !is_clients && !is_routers,
         }
     }

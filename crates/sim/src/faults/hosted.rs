@@ -3,6 +3,7 @@
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::Router;
+use tailcut_proto::sealed::{ChangedKeys, Keys};
 use tailcut_proto::stream::Streams;
 
 use crate::member::Member;
@@ -71,6 +72,20 @@ impl Node for Hosted {
         match self {
             Self::Member(node) => node.handle_datagram(now, path, bytes),
             Self::Streams(node) => node.handle_datagram(now, path, bytes),
+        }
+    }
+
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        match self {
+            Self::Member(node) => node.handle_wall_clock(now, unix_ns),
+            Self::Streams(node) => node.handle_wall_clock(now, unix_ns),
+        }
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        match self {
+            Self::Member(node) => node.update_keys(now, keys),
+            Self::Streams(node) => node.update_keys(now, keys),
         }
     }
 

@@ -189,6 +189,8 @@ pub(super) fn forge(plan: &Plan, attack: Attack, count: u64, watch: &Watch) -> O
             let known = watch.last_report().filter(|_| word.is_multiple_of(2));
             (Host::Router, from, known.map_or_else(|| report(word), emptied))
         }
+        // Of nodes with seals.
+        Attack::Forged | Attack::Replayed => return None,
         Attack::StaleFeedback => {
             let (router, server, bytes) = watch.report_before(word)?;
             (router, server.address(), bytes)

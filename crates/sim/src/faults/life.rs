@@ -153,6 +153,7 @@ impl Run<'_> {
         let stops_router = FaultKind::Stop { host: Host::Router };
         let refuses = self.plan.faults.iter().any(|fault| fault.kind == stops_router);
         let is_lost = |&(number, ending): &(usize, Ending)| match ending {
+            _ if self.plan.may_be_stale(ending) => false,
             Ending::Replied => self.plan.calls[number].panics,
             Ending::Panicked => !self.plan.calls[number].panics,
             Ending::Application => !self.plan.calls[number].is_refused,

@@ -17,6 +17,8 @@
 //! | `watch`, `replies`, `openers`, `paid` | what is checked of each datagram |
 //! | `application` | handlers behind the servers, and what became of the calls |
 //! | `run` | carries a plan out |
+//! | `sealed`, `seals` | plans whose packets are sealed; keys and wall clocks of their hosts |
+//! | `intruder`, `recorder`, `sealed_books` | what strangers forge and replay there; what the watch knows of seals |
 //! | `minimise` | takes away from a failing plan what it does not need |
 //!
 //! What is checked, and when:
@@ -44,6 +46,10 @@
 //! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
 //! | `Fairness` | there too: every call of the other clients is answered, 99 of 100 within the time of 15 services | at the end |
 //! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, where they are counted: with debug assertions | at each packet |
+//! | `NothingForged` | where packets are sealed: a datagram that no holder of keys has written changes nothing at a node but counters of its seal, and is answered by nothing | at each |
+//! | `NothingReplayed` | there too: one that was recorded and sent again does nothing at a node that it is not for, and where times must rise | at each |
+//! | `LostKeys` | there too: a server without its group's keys runs nothing | when a request is handed over |
+//! | `Clocks` | there too: a call between hosts whose wall clocks are an hour apart does not run, and its client is told, unless a router ignores it as too old | when one is handed over, and at its end |
 //! | `NoPanic` | nothing panics | always |
 //!
 //! A call ends at the first tick of its client's timer wheel (2^16 ns) at or after the deadline;
@@ -58,14 +64,19 @@ mod flood;
 mod host;
 mod hosted;
 pub mod hostile;
+mod intruder;
 mod life;
 mod load;
 mod minimise;
 mod openers;
 mod paid;
 pub mod plan;
+mod recorder;
 mod replies;
 mod run;
+mod sealed;
+mod sealed_books;
+mod seals;
 mod service;
 mod streams;
 mod watch;
@@ -79,6 +90,7 @@ use tailcut_proto::node::Time;
 pub use self::host::Sabotage;
 pub use self::minimise::{Minimised, minimise};
 use self::plan::{FaultKind, Plan};
+pub use self::recorder::PacketKind;
 pub use self::run::run;
 
 /// A promise. The module says when each is checked.
@@ -108,6 +120,10 @@ pub enum Invariant {
     Fairness,
     Work,
     NoPanic,
+    NothingForged,
+    NothingReplayed,
+    LostKeys,
+    Clocks,
 }
 
 /// An invariant that did not hold.
@@ -174,6 +190,10 @@ pub struct Coverage {
     pub faults: [u64; FaultKind::COUNT],
     /// Effects by kind, in the order of [`Effect`].
     pub effects: [u64; Effect::COUNT],
+    /// Datagrams that strangers made up or changed, by type, in the order of [`PacketKind`].
+    pub forged: [u64; PacketKind::COUNT],
+    /// Datagrams that were recorded and sent again, in the same order.
+    pub replayed: [u64; PacketKind::COUNT],
     /// Requests handed to handlers.
     pub runs: u64,
     /// Datagrams sent.
@@ -294,17 +314,22 @@ impl Coverage {
         sum(&mut self.endings, &other.endings);
         sum(&mut self.faults, &other.faults);
         sum(&mut self.effects, &other.effects);
+        sum(&mut self.forged, &other.forged);
+        sum(&mut self.replayed, &other.replayed);
         self.runs += other.runs;
         self.packets += other.packets;
         self.virtual_ns += other.virtual_ns;
     }
 
-    /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`.
+    /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`, `forged.*`,
+    /// `replayed.*`.
     pub fn figures(&self) -> Vec<(String, u64)> {
         let calls = named("calls", Ending::VARIANTS, &self.endings);
         let faults = named("faults", FaultKind::VARIANTS, &self.faults);
         let effects = named("effects", Effect::VARIANTS, &self.effects);
-        calls.chain(faults).chain(effects).collect()
+        let forged = named("forged", PacketKind::VARIANTS, &self.forged);
+        let replayed = named("replayed", PacketKind::VARIANTS, &self.replayed);
+        calls.chain(faults).chain(effects).chain(forged).chain(replayed).collect()
     }
 }
 

@@ -12,6 +12,7 @@ use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
 use tailcut_proto::router::{FilterAt, Forward, RouterConfig};
+use tailcut_proto::sealed::Cipher;
 
 use crate::clock::Clock;
 use crate::fabric::topology::{Racks, Topology};
@@ -64,6 +65,8 @@ pub struct Plan {
     /// Datagrams may take longer than the protocol is told: what may run once may run again where
     /// a copy arrives when its call has ended for longer than that.
     pub is_late: bool,
+    /// How packets are sealed; `None` where they are open.
+    pub seal: Option<SealPlan>,
 }
 
 /// The transport of a plan's endpoints.
@@ -85,6 +88,19 @@ pub struct RouterPlan {
     /// There is a second router, set up alike, before the same servers. Clients know both, and move
     /// on from one to the other.
     pub has_standby: bool,
+    /// How far the wall clocks of both are off, ms.
+    pub off_ms: i64,
+}
+
+/// How the packets of a plan are sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealPlan {
+    /// The group's AEAD.
+    pub cipher: Cipher,
+    /// Time for which each key is used, at least 20 ms; `None` for one in all the run.
+    pub every_ns: Option<u64>,
+    /// Clients have one number by twos, as processes that share a file.
+    pub is_shared: bool,
 }
 
 /// A server of a plan.
@@ -112,6 +128,8 @@ pub struct ServerPlan {
     pub is_former: bool,
     /// The host's clock.
     pub clock: Clock,
+    /// How far its wall clock is off, ms.
+    pub off_ms: i64,
 }
 
 /// A client of a plan.
@@ -125,6 +143,8 @@ pub struct ClientPlan {
     pub credit_bytes: usize,
     /// The host's clock.
     pub clock: Clock,
+    /// How far its wall clock is off, ms.
+    pub off_ms: i64,
 }
 
 /// A call of a plan.
@@ -306,6 +326,20 @@ pub enum FaultKind {
         /// A server, or the router.
         host: Host,
     },
+    /// A server is restarted with other keys than its group's, and at the end with those.
+    LostKeys {
+        /// The server.
+        host: Host,
+        /// They are the group's of long ago; else of another secret under the same numbers.
+        is_old: bool,
+    },
+    /// The wall clock of a host is set wrong, and at the end right.
+    WallClock {
+        /// The host.
+        host: Host,
+        /// By so much, ms.
+        by_ms: i64,
+    },
 }
 
 /// A kind of hostile traffic; [`super::hostile`] says what each sends.
@@ -319,6 +353,8 @@ pub enum Attack {
     StrayCancels,
     ForgedFeedback,
     StaleFeedback,
+    Forged,
+    Replayed,
 }
 
 /// A host of a plan.
@@ -351,6 +387,7 @@ impl Default for ServerPlan {
             is_trusting: false,
             is_former: false,
             clock: Clock::default(),
+            off_ms: 0,
         }
     }
 }
@@ -358,7 +395,7 @@ impl Default for ServerPlan {
 impl Default for ClientPlan {
     fn default() -> Self {
         let Config { calls_max, message_len_max, credit_bytes, .. } = Config::default();
-        Self { calls_max, message_len_max, credit_bytes, clock: Clock::default() }
+        Self { calls_max, message_len_max, credit_bytes, clock: Clock::default(), off_ms: 0 }
     }
 }
 
@@ -385,6 +422,7 @@ impl Default for Plan {
             load: None,
             flooding_client: None,
             is_late: false,
+            seal: None,
         }
     }
 }
@@ -580,6 +618,8 @@ impl FaultKind {
             | Self::Slowness { host, .. }
             | Self::Drain { host }
             | Self::Removal { host }
+            | Self::LostKeys { host, .. }
+            | Self::WallClock { host, .. }
             | Self::Stop { host } => vec![host],
             Self::Hostile { .. } => Vec::new(),
         }
@@ -629,7 +669,10 @@ impl fmt::Display for Plan {
             ", segments of {} B, damaged datagrams are {:?}",
             self.segment_len, self.damage
         )?;
-        if let Some(RouterPlan { config, clock, has_standby }) = &self.router {
+        if let Some(seal) = self.seal {
+            writeln!(f, "sealed: {seal:?}")?;
+        }
+        if let Some(RouterPlan { config, clock, has_standby, .. }) = &self.router {
             let RouterConfig { policy, forward, queue_len_max, table_len_max, .. } = config;
             let count = if *has_standby { "two routers" } else { "router" };
             write!(f, "{count}: {policy}, {forward:?}, holds {queue_len_max}")?;
@@ -763,6 +806,12 @@ impl fmt::Display for Fault {
                 write!(f, "strangers send {attack:?} every {}", Span(every_ns))
             }
             FaultKind::Stop { host } => write!(f, "{host} drains, and is replaced"),
+            FaultKind::LostKeys { host, is_old } => {
+                write!(f, "{host} has {} keys", if is_old { "old" } else { "another group's" })
+            }
+            FaultKind::WallClock { host, by_ms } => {
+                write!(f, "the wall clock of {host} is off by {by_ms} ms")
+            }
         }
     }
 }

@@ -43,7 +43,7 @@ pub fn run(plan: &Plan, options: Options) -> Report {
 /// A plan under way.
 pub(super) struct Run<'a> {
     pub(super) plan: &'a Plan,
-    options: Options,
+    pub(super) options: Options,
     pub(super) network: Network<Station>,
     pub(super) watch: Rc<RefCell<Watch>>,
     pub(super) applications: Applications<'a>,
@@ -54,7 +54,7 @@ pub(super) struct Run<'a> {
     is_active: Vec<bool>,
     /// How far the clocks of hosts have leapt, by place.
     leaps: Vec<u64>,
-    coverage: Coverage,
+    pub(super) coverage: Coverage,
 }
 
 /// A step of the script.
@@ -67,6 +67,8 @@ enum Step {
     Connect(u32),
     /// A datagram of a stranger, by its fault and its number.
     Forged(usize, u64),
+    /// A host takes the file of keys with this index.
+    Keys(Host, u64),
     /// A look at what routers know of the server of this fault.
     Judge(usize),
     /// A look whether all is quiet, after the faults.
@@ -128,6 +130,7 @@ impl<'a> Run<'a> {
                 self.take(now, step);
             }
             self.applications.check_due(now);
+            self.check_storm();
         }
         self.report()
     }
@@ -156,7 +159,9 @@ impl<'a> Run<'a> {
                 self.network.flush(place);
             }
             Step::Connect(number) => self.connect(number, now),
+            Step::Forged(fault, count) if self.plan.seal.is_some() => self.intrude(fault, count),
             Step::Forged(fault, count) => self.forge(fault, count),
+            Step::Keys(host, index) => self.renew_keys(host, index),
             Step::Judge(fault) => self.judge_routers(fault),
             Step::Look => self.look(now),
         }
@@ -247,6 +252,8 @@ impl<'a> Run<'a> {
             FaultKind::Slowness { host, .. } => self.slow(host),
             FaultKind::Drain { host } | FaultKind::Removal { host } => self.reconfigure(host),
             FaultKind::Stop { host } => self.stop_or_replace(host, now),
+            FaultKind::LostKeys { host, .. } => self.replace_for_keys(host, now),
+            FaultKind::WallClock { host, .. } => self.read_wall_clock(host),
         }
     }
 
@@ -331,13 +338,15 @@ impl<'a> Run<'a> {
         self.applications.paused(host, ends.max().unwrap_or(now));
     }
 
-    /// A leap has no end.
+    /// A leap has no end; by then the host has read its wall clock again.
     fn leap(&mut self, fault: &Fault, host: Host, by_ns: u64) {
         if self.active().any(|kind| kind == fault.kind) {
             let place = self.plan.place(host);
             self.leaps[place] += by_ns;
             let clock = self.clock(host);
             self.network.set_clock(place, clock);
+        } else {
+            self.read_wall_clock(host);
         }
     }
 
@@ -477,7 +486,7 @@ impl<'a> Run<'a> {
         self.active().any(|kind| kind == FaultKind::Crash { host })
     }
 
-    fn is_paused(&self, host: Host) -> bool {
+    pub(super) fn is_paused(&self, host: Host) -> bool {
         self.active().any(|kind| kind == FaultKind::Pause { host })
     }
 
@@ -502,7 +511,8 @@ impl<'a> Run<'a> {
             let config = homa::Config { secret, ..self.homa_config(host, policy) };
             return self.stand(host, homa::Endpoint::new(local, config).into());
         }
-        let mut config = Config { secret, segment_len: self.plan.segment_len, ..Config::default() };
+        let (segment_len, seal) = (self.plan.segment_len, self.seal_of(host, local));
+        let mut config = Config { secret, segment_len, seal, ..Config::default() };
         match host {
             Host::Router | Host::Standby => return self.router(host, local),
             Host::Server(index) => {
@@ -532,7 +542,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        let mut endpoint = r2p2::Endpoint::new(local, config);
+        let mut endpoint = r2p2::Endpoint::new(self.started_at(host, local), config);
         if let Host::Server(index) = host {
             endpoint.set_workers(self.plan.servers[index].workers as usize);
         }
@@ -605,7 +615,8 @@ impl<'a> Run<'a> {
         });
         let seed = self.seed_of(host, self.network.now());
         let plan = self.plan.router.clone().unwrap_or_default();
-        let mut config = RouterConfig { servers: addresses.collect(), seed, ..plan.config };
+        let seal = self.sealing(host, local);
+        let mut config = RouterConfig { servers: addresses.collect(), seed, seal, ..plan.config };
         if self.options.sabotage == Some(Sabotage::RouterIsPatient) {
             config.silent_ns = config.silent_ns_max;
         }
@@ -637,6 +648,9 @@ fn script(plan: &Plan) -> Vec<(Time, Step)> {
     }
     let opened = plan.streams.iter().enumerate();
     script.extend(opened.map(|(number, stream)| (stream.at, Step::Connect(number as u32))));
+    for host in plan.hosts() {
+        script.extend(plan.files(host).map(|(at, index)| (at, Step::Keys(host, index))));
+    }
     let looks = (1..=LOOKS).map(|look| (plan.quiet_at() + look * QUIET_NS / LOOKS, Step::Look));
     script.extend(looks);
     script.sort_by_key(|&(at, step)| (at, order(step)));
@@ -651,8 +665,9 @@ fn order(step: Step) -> u8 {
         Step::Call(_) | Step::Connect(_) => 2,
         Step::Cancel(_) => 3,
         Step::Forged(..) => 4,
-        Step::Judge(_) => 5,
-        Step::Look => 6,
+        Step::Keys(..) => 5,
+        Step::Judge(_) => 6,
+        Step::Look => 7,
     }
 }
 

@@ -38,7 +38,9 @@ use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Ro
 use super::openers::Openers;
 use super::paid::{AMPLIFICATION_MAX, Paid};
 use super::plan::{Attack, CallPlan, Host, Moment, Plan, TRANSIT_NS_MAX, Transport};
+use super::recorder::Expected;
 use super::replies::{Judged, ReplyBook};
+use super::sealed_books::{SealedBooks, names_on, shown};
 use super::{Cost, Invariant, Options, Violation};
 use crate::network::Damage;
 
@@ -107,6 +109,10 @@ pub(super) struct Watch {
     pub(super) costs: Vec<Cost>,
     /// The last probe to and report of each server; the same again is not worth a line.
     last_counts: BTreeMap<(Host, bool), Vec<u8>>,
+    /// What is known where packets are sealed.
+    pub(super) sealed: Option<SealedBooks>,
+    /// Datagrams that have left.
+    pub(super) left: u64,
 }
 
 /// A server since it started.
@@ -213,7 +219,8 @@ impl Watch {
             last_request: None,
             reports: plan.has_attack(Attack::StaleFeedback).then(VecDeque::new),
             standby: BTreeMap::new(),
-            has_standby: plan.has_standby(),
+            // What was for a server before its restart arrives, and is dropped by its seal.
+            has_standby: plan.has_standby() || plan.seal.is_some() && plan.has_restarts(),
             incarnations: BTreeMap::new(),
             had: BTreeMap::new(),
             trace: VecDeque::new(),
@@ -221,6 +228,8 @@ impl Watch {
             clock: options.clock,
             costs: Vec::new(),
             last_counts: BTreeMap::new(),
+            sealed: SealedBooks::new(plan),
+            left: 0,
         }
     }
 
@@ -292,23 +301,41 @@ impl Watch {
     }
 
     /// A datagram is about to be handed to `host`; false if it shall be lost instead.
-    pub(super) fn arrives(&mut self, host: Host, from: SocketAddr, bytes: &[u8]) -> bool {
+    pub(super) fn arrives(&mut self, host: Host, from: SocketAddr, datagram: &[u8]) -> bool {
+        let life = self.life(host);
+        let intruding = match &mut self.sealed {
+            Some(sealed) => sealed.arrives((host, life), (from, datagram), &self.numbers),
+            None => None,
+        };
+        let bytes = &*shown(self.sealed.is_some(), datagram);
         let parsed = AnyPacket::parse(self.transport, bytes);
-        if let Ok(AnyPacket::R2p2(packet)) = &parsed {
-            self.keep_report((host, from), packet, bytes);
+        if let (Ok(AnyPacket::R2p2(packet)), None) = (&parsed, intruding) {
+            self.keep_report((host, from), packet, datagram);
         }
-        let is_taken = match &parsed {
-            Ok(packet) if self.is_strict => self.look_at_arrival(host, from, packet, bytes.len()),
+        let is_taken = match (&parsed, intruding) {
+            (Ok(packet), None) if self.is_strict => {
+                self.look_at_arrival(host, from, packet, datagram.len())
+            }
+            (Ok(packet), Some(Expected::Anything)) if self.is_strict => {
+                self.note_paid(host, from, packet, datagram.len() as u64);
+                true
+            }
             _ => true,
         };
-        if self.trace_len == 0 || self.is_old_news(host, from, (&parsed, bytes)) {
+        if self.trace_len == 0 || self.is_old_news(host, from, (&parsed, datagram)) {
             return is_taken;
         }
         self.say(|| {
             let from = Host::at(from).map_or_else(|| from.to_string(), |host| host.to_string());
-            let end = if is_taken { "" } else { " (a copy of what ran before the restart: lost)" };
+            let end = match (is_taken, intruding) {
+                (false, _) => " (a copy of what ran before the restart: lost)",
+                (true, None) => "",
+                (true, Some(_)) => " (of a stranger)",
+            };
             match parsed {
-                Ok(AnyPacket::R2p2(packet)) => format!("{from} > {host}: {packet}{end}"),
+                Ok(AnyPacket::R2p2(packet)) => {
+                    format!("{from} > {host}: {packet}{}{end}", names_on(datagram))
+                }
                 Ok(AnyPacket::Homa(packet)) => format!("{from} > {host}: {packet}{end}"),
                 Err(reason) => format!("{from} > {host}: {} B, malformed: {reason}", bytes.len()),
             }
@@ -333,31 +360,36 @@ impl Watch {
     }
 
     /// A datagram leaves `host`.
-    pub(super) fn leaves(&mut self, host: Host, to: SocketAddr, bytes: &[u8]) {
+    pub(super) fn leaves(&mut self, host: Host, to: SocketAddr, datagram: &[u8]) {
+        self.left += 1;
+        if let (Some(sealed), Host::Client(_)) = (&mut self.sealed, host) {
+            sealed.leaves(host, to, datagram, &mut self.numbers);
+        }
         if !self.is_strict {
             return;
         }
+        let (bytes, len) = (&*shown(self.sealed.is_some(), datagram), datagram.len() as u64);
         let Ok(packet) = AnyPacket::parse(self.transport, bytes) else { return };
         let Some(to) = Host::at(to) else {
-            return self.pay_stranger(host, to, (&packet, bytes.len() as u64));
+            return self.pay_stranger(host, to, (&packet, len));
         };
         match (host, to, packet) {
             // It goes on to the client, for whom the server answers.
             (Host::Server(server), Host::Router, AnyPacket::R2p2(reply)) if is_returned(&reply) => {
                 let client = reply.route().and_then(|route| Host::at(route.client()));
                 if let Some(Host::Client(client)) = client {
-                    self.pay_out(server, client, &AnyPacket::R2p2(reply), bytes.len() as u64);
+                    self.pay_out(server, client, &AnyPacket::R2p2(reply), len);
                 }
             }
             (Host::Router, Host::Client(_), AnyPacket::R2p2(reply))
                 if reply.message_type == MessageType::Response => {}
             (Host::Server(server), Host::Client(client), packet) => {
-                self.pay_out(server, client, &packet, bytes.len() as u64)
+                self.pay_out(server, client, &packet, len)
             }
             (Host::Router | Host::Standby, Host::Client(client), packet) => {
-                self.pay_in_all(client, (packet.id(), bytes.len() as u64));
+                self.pay_in_all(client, (packet.id(), len));
                 let paid = self.ledger(host).entry(client).or_default();
-                paid.1 += bytes.len() as u64;
+                paid.1 += len;
                 let (paid_in, paid_out) = *paid;
                 if paid_out > AMPLIFICATION_MAX * paid_in {
                     let detail =
@@ -427,8 +459,13 @@ impl Watch {
     /// A server's application was handed call `number`.
     pub(super) fn runs_at(&mut self, server: usize, number: u32) {
         self.say(|| format!("server {server} runs call {number}"));
+        if let Some((invariant, detail)) =
+            self.sealed.as_ref().and_then(|sealed| sealed.broken_by_run(server, number))
+        {
+            self.violate(invariant, || detail);
+        }
         let over_at = self.over_at.as_ref().map_or(Time::MAX, |over_at| over_at[number as usize]);
-        if !self.is_strict || self.now > over_at {
+        if !self.is_trusted() || self.now > over_at {
             return;
         }
         let (made_at, has_moved) = self.moves[number as usize];
@@ -475,11 +512,21 @@ impl Watch {
             return;
         }
         self.is_refused[number as usize] = true;
-        if self.is_strict && self.is_once[number as usize] && self.runs[number as usize] > 0 {
+        if self.is_trusted() && self.is_once[number as usize] && self.runs[number as usize] > 0 {
             self.violate(Invariant::RefusedHasNotRun, || {
                 format!("call {number} was refused, and has run")
             });
         }
+    }
+
+    /// True if what applications and callers are told is as it was said: no bit is flipped, or seals tell.
+    fn is_trusted(&self) -> bool {
+        self.is_strict || self.sealed.is_some()
+    }
+
+    /// How often a host has died.
+    pub(super) fn life(&self, host: Host) -> u32 {
+        self.incarnations.get(&host).copied().unwrap_or(0)
     }
 
     /// A server's application, which was handed call `number`, has refused it before it ran.
@@ -503,57 +550,75 @@ impl Watch {
         len: usize,
     ) -> bool {
         if Host::at(from).is_none() {
-            // What a router has sent on was paid there.
-            let is_sent_on = match (host, packet) {
-                (Host::Server(server), AnyPacket::R2p2(packet)) => {
-                    let placement = route(packet).map(|route| (server, route.placement.get()));
-                    placement.is_some_and(|placement| self.router.of_strangers.contains(&placement))
-                }
-                _ => false,
-            };
-            let book = self.strangers.entry(from).or_default();
-            let token = packet.echoed_token();
-            book.is_validated |= token != 0 && token == book.token;
-            book.ledger.0 += if is_sent_on { 0 } else { len as u64 };
+            self.note_paid(host, from, packet, len as u64);
             // A router that keeps clients' addresses sends strangers' requests from theirs.
             if let (Host::Server(server), AnyPacket::R2p2(packet)) = (host, packet) {
                 self.note_arrival((server, from), packet, None);
             }
             return true;
         }
-        if self.is_old_copy(host, packet) {
+        if self.sealed.is_none() && self.is_old_copy(host, packet) {
             self.excused += 1;
             return false;
         }
+        self.note_paid(host, from, packet, len as u64);
         match (host, packet) {
             (Host::Server(server), packet) => {
                 if packet.is_request() {
                     self.last_request = Some((host, packet.id()));
                 }
-                self.pay_in(server, from, packet, len as u64);
-                if self.is_paid(server, from, packet)
-                    && let Some(Host::Client(client)) = Host::at(packet.client(from))
-                {
-                    self.paid.note_in((client, packet.id()), len as u64);
-                }
                 if let AnyPacket::R2p2(packet) = packet {
                     self.note_arrival((server, from), packet, self.number(packet));
                 }
             }
-            (Host::Router | Host::Standby, _) => {
-                if let Some(Host::Client(client)) = Host::at(from) {
-                    self.ledger(host).entry(client).or_default().0 += len as u64;
-                    self.paid.note_in((client, packet.id()), len as u64);
-                }
-            }
+            (Host::Router | Host::Standby, _) => {}
             (Host::Client(_), AnyPacket::R2p2(packet)) => {
                 let is_whole = packet.message_type == MessageType::Response && packet.count == 1;
                 let id = packet.rpc_id().filter(|_| is_whole);
-                self.answered = id.and_then(|id| self.numbers.get(&id.0).copied());
+                let number = id.and_then(|id| self.numbers.get(&id.0).copied());
+                // What strangers have asked for from an address goes there.
+                let is_own = |number: &u32| match &self.sealed {
+                    Some(sealed) => sealed.client(*number) == host,
+                    None => true,
+                };
+                self.answered = number.filter(is_own);
             }
             (Host::Client(_), AnyPacket::Homa(_)) => {}
         }
         true
+    }
+
+    /// Somebody has paid with a packet for what a host says.
+    fn note_paid(&mut self, host: Host, from: SocketAddr, packet: &AnyPacket<'_>, len: u64) {
+        match (host, Host::at(from)) {
+            (_, None) => {
+                // What a router has sent on was paid there.
+                let is_sent_on = match (host, packet) {
+                    (Host::Server(server), AnyPacket::R2p2(packet)) => {
+                        let placement = route(packet).map(|route| (server, route.placement.get()));
+                        placement.is_some_and(|at| self.router.of_strangers.contains(&at))
+                    }
+                    _ => false,
+                };
+                let book = self.strangers.entry(from).or_default();
+                let token = packet.echoed_token();
+                book.is_validated |= token != 0 && token == book.token;
+                book.ledger.0 += if is_sent_on { 0 } else { len };
+            }
+            (Host::Server(server), _) => {
+                self.pay_in(server, from, packet, len);
+                if self.is_paid(server, from, packet)
+                    && let Some(Host::Client(client)) = Host::at(packet.client(from))
+                {
+                    self.paid.note_in((client, packet.id()), len);
+                }
+            }
+            (Host::Router | Host::Standby, Some(Host::Client(client))) => {
+                self.ledger(host).entry(client).or_default().0 += len;
+                self.paid.note_in((client, packet.id()), len);
+            }
+            _ => {}
+        }
     }
 
     /// The call that the whole reply answers which the last datagram brought a client, if it did.
@@ -600,7 +665,10 @@ impl Watch {
     /// The call that a first packet of a request belongs to.
     fn number(&self, packet: &Packet) -> Option<u32> {
         let is_first = packet.message_type == MessageType::Request && packet.index == 0;
-        let number = u32::from_le_bytes(*packet.payload.first_chunk()?);
+        let number = match self.sealed {
+            Some(_) => *self.numbers.get(&packet.rpc_id()?.0)?,
+            None => u32::from_le_bytes(*packet.payload.first_chunk()?),
+        };
         (is_first && (number as usize) < self.runs.len()).then_some(number)
     }
 

@@ -13,6 +13,7 @@ mod faults_directed;
 mod faults_homa;
 mod faults_hostile;
 mod faults_load;
+mod faults_sealed;
 mod faults_service;
 mod homa_published;
 mod homa_scale;

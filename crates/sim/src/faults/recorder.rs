@@ -1,0 +1,152 @@
+//! What strangers have heard of sealed nodes, by the types of packets.
+
+use std::net::SocketAddr;
+
+use strum::VariantNames;
+use tailcut_wire::r2p2::MessageType;
+use tailcut_wire::r2p2::sealed::{HOP_VERSION, Trailer, VERSION_AT};
+use zerocopy::FromBytes;
+
+use super::plan::Host;
+
+/// The types of packets, as they are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, VariantNames, strum::EnumCount)]
+#[strum(serialize_all = "snake_case")]
+#[allow(missing_docs, reason = "the names of `MessageType`, where one has two meanings both")]
+pub enum PacketKind {
+    Request,
+    Response,
+    Feedback,
+    Ack,
+    /// A server's ACK to a router, with its name.
+    HopAck,
+    /// A router's ACK to a client: it holds the request, or tells its name.
+    TellName,
+    Drop,
+    /// A router's refusal.
+    HopDrop,
+    Claimed,
+    ReplyAck,
+    Cancel,
+    Probe,
+    /// A PROBE that asks for the name of a server.
+    NameProbe,
+    Claim,
+}
+
+/// What was recorded in a run.
+#[derive(Debug, Default)]
+pub(super) struct Recorder {
+    /// By type.
+    packets: [Vec<Recorded>; <PacketKind as strum::EnumCount>::COUNT],
+    /// All of them so far.
+    count: u64,
+}
+
+/// A packet that has reached a host.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    /// The host.
+    pub(super) to: Host,
+    /// How often that had died by then.
+    pub(super) life: u32,
+    /// The source that it had.
+    pub(super) from: SocketAddr,
+    /// The number of the client whose call it is about, where that is known.
+    pub(super) owner: Option<u32>,
+    /// The datagram.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What a datagram of a stranger may do at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    /// What the same would do that its sender has sent.
+    Anything,
+    /// Nothing.
+    Ignored,
+}
+
+impl PacketKind {
+    /// The type of a packet; `None` of what has not even that.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let is_hop = bytes.get(VERSION_AT) == Some(&HOP_VERSION);
+        Some(match MessageType::from_byte(*bytes.get(TYPE_AT)?)? {
+            MessageType::Request => Self::Request,
+            MessageType::Response => Self::Response,
+            MessageType::Feedback => Self::Feedback,
+            MessageType::Ack if is_hop && bytes.get(RPC_ID_AT..RPC_ID_AT + 8) == Some(&[0; 8]) => {
+                Self::HopAck
+            }
+            MessageType::Ack if is_hop => Self::TellName,
+            MessageType::Ack => Self::Ack,
+            MessageType::Drop if is_hop => Self::HopDrop,
+            MessageType::Drop => Self::Drop,
+            MessageType::Claimed => Self::Claimed,
+            MessageType::ReplyAck => Self::ReplyAck,
+            MessageType::Cancel => Self::Cancel,
+            MessageType::Probe if is_hop && names_nobody(bytes) => Self::NameProbe,
+            MessageType::Probe => Self::Probe,
+            MessageType::Claim => Self::Claim,
+        })
+    }
+}
+
+impl PacketKind {
+    /// True if it may be for a client.
+    pub(super) fn is_for_client(self) -> bool {
+        matches!(self, Self::Response | Self::Ack | Self::Drop | Self::HopDrop | Self::TellName)
+    }
+}
+
+/// True if a packet for one hop has no receiver.
+fn names_nobody(bytes: &[u8]) -> bool {
+    Trailer::ref_from_suffix(bytes).is_ok_and(|(_, trailer)| trailer.names().1 == 0)
+}
+
+impl Recorder {
+    /// A packet has reached a host. Some are kept from the beginning on, others make room.
+    pub(super) fn note(
+        &mut self,
+        (to, life): (Host, u32),
+        (from, owner): (SocketAddr, Option<u32>),
+        bytes: &[u8],
+    ) {
+        let Some(kind) = PacketKind::of(bytes) else { return };
+        self.count += 1;
+        let recorded = || Recorded { to, life, from, owner, bytes: bytes.to_vec() };
+        let packets = &mut self.packets[kind as usize];
+        if packets.len() < RECORDED_MAX {
+            return packets.push(recorded());
+        }
+        let place = mixed(self.count) as usize % (4 * RECORDED_MAX);
+        if let Some(packet) = packets.get_mut(place) {
+            *packet = recorded();
+        }
+    }
+
+    /// One that was recorded; types take turns by `count`.
+    pub(super) fn pick(&self, count: u64, word: u64) -> Option<&Recorded> {
+        let kinds = self.packets.len();
+        let begin = count as usize % kinds;
+        let mut found = (0..kinds).map(|step| &self.packets[(begin + step) % kinds]);
+        let packets = found.find(|packets| !packets.is_empty())?;
+        packets.get(word as usize % packets.len())
+    }
+}
+
+/// A word of which each bit depends on each of another one (splitmix64).
+pub(super) fn mixed(word: u64) -> u64 {
+    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ word >> 31
+}
+
+/// Packets of a type that are kept.
+const RECORDED_MAX: usize = 96;
+
+/// Place of the type in a packet.
+pub(super) const TYPE_AT: usize = 2;
+/// Place of the id in a packet.
+pub(super) const RPC_ID_AT: usize = 8;

@@ -1,0 +1,165 @@
+//! What the watch knows where packets are sealed.
+//!
+//! Headers are read as if packets were open. Which call a request is of is told by its first packet, that
+//! is opened as it leaves its client.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+use tailcut_proto::sealed::Reader;
+use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
+use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, Packet};
+use zerocopy::FromBytes;
+
+use super::Invariant;
+
+use super::plan::{Attack, Fault, FaultKind, Host, Plan};
+use super::recorder::{Expected, PacketKind, Recorder};
+
+/// The books of a run whose packets are sealed.
+#[derive(Debug)]
+pub(super) struct SealedBooks {
+    /// With the group's keys.
+    reader: Reader,
+    /// What strangers have heard, where they send it again.
+    pub(super) recorder: Option<Recorder>,
+    /// What the datagram may do that a stranger sends just now.
+    pub(super) intruding: Option<Expected>,
+    /// Servers that have not the group's keys.
+    keyless: BTreeSet<usize>,
+    /// By call: servers whose wall clocks are apart from that of its client.
+    apart: BTreeSet<(usize, usize)>,
+    /// By call: its client, and the number of that.
+    clients: Vec<(usize, u32)>,
+    /// Every call is to be answered.
+    is_to_be_served: bool,
+}
+
+impl SealedBooks {
+    pub(super) fn new(plan: &Plan) -> Option<Self> {
+        let reader = plan.reader()?;
+        let is_heard = plan.has_attack(Attack::Forged) || plan.has_attack(Attack::Replayed);
+        let pairs = (0..plan.clients.len())
+            .flat_map(|client| (0..plan.servers.len()).map(move |server| (client, server)));
+        let is_set = |host: Host| {
+            let sets = |fault: &Fault| matches!(fault.kind, FaultKind::WallClock { host: set, .. } if set == host);
+            plan.faults.iter().any(sets)
+        };
+        let are_apart = |&(client, server): &(usize, usize)| {
+            let (client, server) = (Host::Client(client), Host::Server(server));
+            plan.are_apart(client, server) && !is_set(client) && !is_set(server)
+        };
+        Some(Self {
+            reader,
+            recorder: is_heard.then(Recorder::default),
+            intruding: None,
+            keyless: BTreeSet::new(),
+            apart: pairs.filter(are_apart).collect(),
+            clients: (plan.calls.iter())
+                .map(|call| (call.client, plan.seal.unwrap_or_default().number(call.client)))
+                .collect(),
+            is_to_be_served: plan.is_to_be_served || plan.loses_nothing,
+        })
+    }
+
+    /// A datagram arrives; what it may do, if it is a stranger's.
+    pub(super) fn arrives(
+        &mut self,
+        at: (Host, u32),
+        (from, datagram): (SocketAddr, &[u8]),
+        numbers: &BTreeMap<u64, u32>,
+    ) -> Option<Expected> {
+        if let (Some(recorder), None) = (&mut self.recorder, self.intruding) {
+            let owner = Self::owner(&self.clients, datagram, numbers);
+            let is_for_client = PacketKind::of(datagram).is_some_and(PacketKind::is_for_client);
+            let is_at = |owner: usize| !is_for_client || at.0 == Host::Client(owner);
+            // A refusal of what strangers have sent from elsewhere would end a call.
+            if !self.is_to_be_served || owner.is_none_or(|(client, _)| is_at(client)) {
+                recorder.note(at, (from, owner.map(|(_, number)| number)), datagram);
+            }
+        }
+        self.intruding
+    }
+
+    /// The client of the call that a packet is about, and its number.
+    fn owner(
+        clients: &[(usize, u32)],
+        datagram: &[u8],
+        numbers: &BTreeMap<u64, u32>,
+    ) -> Option<(usize, u32)> {
+        let id = u64::from_be_bytes(*datagram.get(8..)?.first_chunk()?);
+        clients.get(*numbers.get(&id)? as usize).copied()
+    }
+
+    /// A client sends: learns the number of the call.
+    pub(super) fn leaves(
+        &mut self,
+        client: Host,
+        to: SocketAddr,
+        datagram: &[u8],
+        numbers: &mut BTreeMap<u64, u32>,
+    ) {
+        let open = shown(true, datagram);
+        let Ok(packet) = Packet::parse(&open) else { return };
+        let is_first = packet.is_data() && packet.index == 0;
+        let id = packet.rpc_id().filter(|id| is_first && !numbers.contains_key(&id.0));
+        let Some(id) = id else { return };
+        let mut opened = datagram.to_vec();
+        assert!(self.reader.open((client.address(), to), &mut opened), "{packet} is not sealed");
+        let at = usize::from(opened[1]);
+        if let Some(number) = opened.get(at..).and_then(|payload| payload.first_chunk()) {
+            numbers.insert(id.0, u32::from_le_bytes(*number));
+        }
+    }
+
+    /// The client of a call.
+    pub(super) fn client(&self, number: u32) -> Host {
+        Host::Client(self.clients[number as usize].0)
+    }
+
+    /// A server has its keys, or has lost them.
+    pub(super) fn note_keys(&mut self, server: usize, has_keys: bool) {
+        match has_keys {
+            true => self.keyless.remove(&server),
+            false => self.keyless.insert(server),
+        };
+    }
+
+    /// A promise that a server breaks by running a call.
+    pub(super) fn broken_by_run(&self, server: usize, number: u32) -> Option<(Invariant, String)> {
+        let (client, _) = self.clients[number as usize];
+        if self.keyless.contains(&server) {
+            let detail = format!("server {server}, which has no keys, runs call {number}");
+            return Some((Invariant::LostKeys, detail));
+        }
+        self.apart.contains(&(client, server)).then(|| {
+            let detail = format!("server {server} runs call {number}, and their clocks are apart");
+            (Invariant::Clocks, detail)
+        })
+    }
+}
+
+/// The names on a packet that is authenticated for one hop, for people.
+pub(super) fn names_on(datagram: &[u8]) -> String {
+    match Trailer::ref_from_suffix(datagram) {
+        Ok((_, trailer)) if datagram.get(VERSION_AT) == Some(&HOP_VERSION) => {
+            let (sender, receiver) = trailer.names();
+            format!(" from {sender:x} for {receiver:x} at {}", trailer.count())
+        }
+        _ => String::new(),
+    }
+}
+
+/// A datagram as it would be if it were open; the payload of a sealed one is noise.
+pub(super) fn shown(is_sealed: bool, datagram: &[u8]) -> Cow<'_, [u8]> {
+    let is_of_seal = is_sealed
+        && datagram.len() >= EXTENDED_LEN + TRAILER_LEN
+        && matches!(datagram[VERSION_AT], SEALED_VERSION | HOP_VERSION);
+    if !is_of_seal {
+        return Cow::Borrowed(datagram);
+    }
+    let mut open = datagram[..datagram.len() - TRAILER_LEN].to_vec();
+    open[VERSION_AT] = EXTENSION_VERSION;
+    Cow::Owned(open)
+}
