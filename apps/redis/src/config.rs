@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use tailcut_bridge::MESSAGE_LEN_MAX;
+use tailcut_net::keys::{AccessSource, Source};
 use tailcut_net::open::Opening;
 use tailcut_proto::r2p2::Prefix;
 
@@ -25,6 +26,10 @@ pub(crate) struct Config {
     pub(crate) router: Option<SocketAddr>,
     /// What servers behind one router share, so that clients prove their address once. Default none.
     pub(crate) pool_key: Option<[u8; 16]>,
+    /// The file of the servers' keys, by which packets are sealed. Default none: the service is open.
+    pub(crate) seal: Option<String>,
+    /// The file of a policy that says which clients may call, by the numbers of their keys. Default none: all may.
+    pub(crate) access: Option<String>,
 }
 
 impl Default for Config {
@@ -37,6 +42,8 @@ impl Default for Config {
             server_id: 0,
             router: None,
             pool_key: None,
+            seal: None,
+            access: None,
         }
     }
 }
@@ -79,20 +86,36 @@ impl Config {
             }
             "router" => self.router = Some(resolve(value)?),
             "pool-key-file" => self.pool_key = Some(read_key(value)?),
+            "seal" => self.seal = Some(value.to_owned()),
+            "access" => self.access = Some(value.to_owned()),
             _ => return Err(format!("there is no such word; {USAGE}")),
         }
         Ok(())
     }
 
-    /// How the endpoint is opened.
-    pub(crate) fn opening(&self) -> Opening {
+    /// How the endpoint is opened: reads the files of keys and policy, which threads of their own read again when
+    /// they change.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with a file, for the log.
+    pub(crate) fn opening(&self) -> Result<Opening, String> {
         let mut opening = Opening::default();
         opening.r2p2.message_len_max = MESSAGE_LEN_MAX;
         opening.r2p2.serving.trusted.extend(self.trusted.iter().copied());
         opening.r2p2.pool.server_id = self.server_id;
         opening.r2p2.pool.router = self.router;
         opening.r2p2.pool.key = self.pool_key;
-        opening
+        if let Some(file) = &self.seal {
+            let keys = Source::open(file).map_err(|error| format!("seal {file}: {error}"))?;
+            opening.keys = Some(keys.into());
+        }
+        if let Some(file) = &self.access {
+            let access =
+                AccessSource::open(file).map_err(|error| format!("access {file}: {error}"))?;
+            opening.access = Some(access.into());
+        }
+        Ok(opening)
     }
 }
 
@@ -112,7 +135,7 @@ fn read_key(path: &str) -> Result<[u8; 16], String> {
 
 /// All words.
 const USAGE: &str = "write `listen HOST:PORT`, `user NAME`, `polling yes|no`, `trust PREFIX`, `server-id N`, \
-    `router HOST:PORT`, `pool-key-file PATH`";
+    `router HOST:PORT`, `pool-key-file PATH`, `seal PATH`, `access PATH`";
 
 #[cfg(test)]
 mod tests {
@@ -135,6 +158,16 @@ mod tests {
         assert!(read("polling maybe").unwrap_err().contains("yes or no"));
         assert!(read("listen 127.0.0.1").unwrap_err().contains("HOST:PORT"));
         assert!(read("pool-key-file /dev/null").unwrap_err().contains("32 hex digits"));
+    }
+
+    #[test]
+    fn files_that_seal_nothing_are_told_before_anything_is_served() {
+        let opened = |line| read(line).unwrap().opening().map(drop).unwrap_err();
+        let missing = opened("seal /nowhere/keys");
+        assert!(missing.starts_with("seal /nowhere/keys: cannot read the keys"), "{missing}");
+        let missing = opened("access /nowhere/access");
+        assert!(missing.starts_with("access /nowhere/access: "), "{missing}");
+        assert!(read("seal").unwrap_err().contains("`seal PATH`"));
     }
 
     #[test]

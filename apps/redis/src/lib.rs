@@ -35,6 +35,7 @@ use rustix::time::{
 use tailcut_net::datapath::Datapath;
 use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::node::Time;
+use tailcut_proto::sealed::SealMetrics;
 
 use self::api::{Api, Arguments, Context, Info, ServerEvent};
 use self::config::Config;
@@ -110,6 +111,8 @@ pub extern "C" fn RedisModule_OnUnload(_context: Context<'_>) -> c_int {
         let mut module = ManuallyDrop::into_inner(module);
         // Routers place nothing here from now on.
         let _ = module.service.end(&mut module.redis);
+        // Threads that read files of keys again end a moment later. Their code is still there: a library is mapped as
+        // long as a thread has values of its own to drop, as Redis' has in `SHOWN`.
         module.close();
     });
     api::OK
@@ -128,8 +131,7 @@ fn load(api: Api, context: &Context<'_>, config: &Config) -> Result<(), String> 
 
 fn open(api: Api, context: &Context<'_>, config: &Config) -> Result<Module, String> {
     let redis = Redis::open(api, context, config.user.clone())?;
-    let service =
-        Service::open(config).map_err(|error| format!("listen {}: {error}", config.listen))?;
+    let service = Service::open(config)?;
     let timer =
         timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
     let timer = timer.map_err(|error| format!("a timer: {error}"))?;
@@ -333,7 +335,25 @@ fn named(counts: &Counts, metrics: &Metrics) -> impl Iterator<Item = (&'static s
             ("amplification_limited", common.amplification_limited),
         ]
     });
-    own.into_iter().chain(endpoint.into_iter().flatten())
+    let seal = metrics.r2p2().map(|metrics| of_seal(&metrics.seal));
+    let endpoint = endpoint.into_iter().flatten();
+    own.into_iter().chain(endpoint).chain(seal.into_iter().flatten())
+}
+
+/// What a server's seal has dropped and refused.
+fn of_seal(metrics: &SealMetrics) -> [(&'static str, u64); 10] {
+    [
+        ("seal_unsealed", metrics.unsealed),
+        ("seal_unknown_keys", metrics.unknown_keys),
+        ("seal_forged", metrics.forged),
+        ("seal_replayed", metrics.replayed),
+        ("seal_misdirected", metrics.misdirected),
+        ("seal_unnamed", metrics.unnamed),
+        ("seal_stale_sessions", metrics.stale_sessions),
+        ("seal_ahead", metrics.ahead),
+        ("seal_unsealable", metrics.unsealable),
+        ("seal_denied", metrics.denied),
+    ]
 }
 
 /// Calls the module, unless it is in a call itself.

@@ -92,10 +92,18 @@ pub(crate) struct Counts {
 
 impl Service {
     /// An endpoint at the configured address.
-    pub(crate) fn open(config: &Config) -> io::Result<Self> {
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, for the log.
+    pub(crate) fn open(config: &Config) -> Result<Self, String> {
+        let opening = config.opening()?;
         // The event loop is Redis', so this driver never waits.
-        let mut driver = Driver::new(Wait::Block { spin_ns: 0 })?;
-        config.opening().add(&mut driver, config.listen)?;
+        let opened = Driver::new(Wait::Block { spin_ns: 0 }).and_then(|mut driver| {
+            opening.add(&mut driver, config.listen)?;
+            Ok(driver)
+        });
+        let driver = opened.map_err(|error| format!("listen {}: {error}", config.listen))?;
         Ok(Self { driver, desk: Desk::default() })
     }
 

@@ -23,7 +23,7 @@ use crate::counters;
 use crate::error::Failed;
 use crate::fork::Owned;
 use crate::lock;
-use crate::options::{Settings, client_builder};
+use crate::options::{ClientOptions, Settings};
 use crate::payload::Payload;
 
 /// The calls of one client of an asyncio loop.
@@ -64,16 +64,10 @@ type Outcome = Result<Vec<u8>, tailcut::Error>;
 impl Calls {
     /// Opens a client of the server or router at HOST:PORT, and starts its thread.
     #[new]
-    #[pyo3(signature = (target, *, timeout, idempotent, busy_poll, transport))]
-    fn new(
-        target: &str,
-        timeout: f64,
-        idempotent: bool,
-        busy_poll: bool,
-        transport: &str,
-    ) -> PyResult<Self> {
-        let settings = Settings::of_client(timeout, idempotent)?;
-        let builder = client_builder(settings, busy_poll, transport)?;
+    #[pyo3(signature = (target, **options))]
+    fn new(target: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = ClientOptions::read(options)?;
+        let (settings, builder) = (options.settings()?, options.builder()?);
         let client = builder.connect_async(target).map_err(Failed::from)?;
         let done = Arc::new(Done { keys: Mutex::default(), bell: Bell::new()? });
         let (client, table) = (Mutex::new(Some(client)), Mutex::default());

@@ -12,7 +12,7 @@ use crate::counters;
 use crate::error::Failed;
 use crate::fork::Owned;
 use crate::lock;
-use crate::options::{LOOK_EVERY, Settings, client_builder};
+use crate::options::{ClientOptions, LOOK_EVERY, Settings};
 use crate::payload::Payload;
 
 /// A blocking client of one server or router. It costs one socket. Calls of several threads wait
@@ -36,20 +36,17 @@ struct Held<'a> {
 
 #[pymethods]
 impl Client {
-    /// Opens a client of the server or router at HOST:PORT. Nothing is sent yet.
+    /// Opens a client of the server or router at HOST:PORT. Nothing is sent yet. `seal` is the file of
+    /// its keys.
     #[new]
-    #[pyo3(signature = (
-        target, *, timeout=1.0, idempotent=false, busy_poll=false, transport="r2p2"
-    ))]
-    fn new(
-        target: &str,
-        timeout: f64,
-        idempotent: bool,
-        busy_poll: bool,
-        transport: &str,
-    ) -> PyResult<Self> {
-        let settings = Settings::of_client(timeout, idempotent)?;
-        let builder = client_builder(settings, busy_poll, transport)?;
+    #[pyo3(
+        signature = (target, **options),
+        text_signature = "(target, *, timeout=1.0, idempotent=False, busy_poll=False, \
+            transport='r2p2', seal=None)"
+    )]
+    fn new(target: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let options = ClientOptions::read(options)?;
+        let (settings, builder) = (options.settings()?, options.builder()?);
         let client = builder.connect(target).map_err(Failed::from)?;
         let client = Owned::new(Mutex::new(Some(client)));
         Ok(Self { client, holder: Mutex::default(), settings })

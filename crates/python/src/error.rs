@@ -1,5 +1,7 @@
 //! The library's errors as exceptions, whose classes are in `tailcut/_errors.py`.
 
+use std::io;
+
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use tailcut::{Error, Failure};
@@ -9,6 +11,8 @@ use tailcut::{Error, Failure};
 pub(crate) enum Failed {
     /// The library says so.
     Library(Error),
+    /// A file of keys or of a policy cannot be read, or holds none.
+    File(io::Error),
     /// It has been closed.
     Closed,
     /// It was made by the process that this one was forked from.
@@ -35,6 +39,7 @@ impl From<Failed> for PyErr {
     fn from(failed: Failed) -> Self {
         Python::attach(|py| match failed {
             Failed::Library(error) => library(py, &error).unwrap_or_else(|error| error),
+            Failed::File(error) => plain(py, "OpenError", &error.to_string()),
             Failed::Closed => plain(py, "Closed", "it has been closed"),
             Failed::Forked => plain(
                 py,

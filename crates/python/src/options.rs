@@ -1,13 +1,32 @@
 //! How things are opened and calls are made.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use tailcut::{CallOptions, ClientBuilder, Protocol, ServerBuilder};
+use pyo3::types::{PyDict, PyString};
+use tailcut::{AccessSource, CallOptions, ClientBuilder, KeySource, Protocol, ServerBuilder};
+
+use crate::error::Failed;
 
 /// How often a thread that waits looks for signals, which only the interpreter can act on.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The keyword arguments of a client.
+#[derive(Debug)]
+pub(crate) struct ClientOptions {
+    /// How long a call waits for its reply, s. Default 1.
+    timeout: f64,
+    /// A call may run more than once. Default no.
+    is_idempotent: bool,
+    /// It polls instead of sleeping. Default no.
+    is_polling: bool,
+    /// `r2p2`, the default, or `homa`.
+    transport: String,
+    /// The file of the client's keys. Default none: the service is open.
+    seal: Option<PathBuf>,
+}
 
 /// How a call is made.
 #[derive(Clone, Copy, Debug)]
@@ -16,13 +35,65 @@ pub(crate) struct Settings {
     pub(crate) options: CallOptions,
 }
 
-impl Settings {
-    /// What the arguments of a client come to.
-    pub(crate) fn of_client(timeout: f64, is_idempotent: bool) -> PyResult<Self> {
-        let options = CallOptions { idempotent: is_idempotent, ..CallOptions::default() };
-        Ok(Self { timeout: duration(timeout)?, options })
+impl Default for ClientOptions {
+    fn default() -> Self {
+        Self {
+            timeout: 1.0,
+            is_idempotent: false,
+            is_polling: false,
+            transport: "r2p2".to_owned(),
+            seal: None,
+        }
+    }
+}
+
+impl ClientOptions {
+    /// Reads keyword arguments.
+    ///
+    /// # Errors
+    ///
+    /// A `TypeError` that names the argument which is of another type, or that there is none of its name.
+    pub(crate) fn read(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Self::default();
+        for (name, value) in keywords.into_iter().flatten() {
+            let name = name.cast_into::<PyString>()?.to_string();
+            match &*name {
+                "timeout" => options.timeout = argument(&name, &value)?,
+                "idempotent" => options.is_idempotent = argument(&name, &value)?,
+                "busy_poll" => options.is_polling = argument(&name, &value)?,
+                "transport" => options.transport = argument(&name, &value)?,
+                "seal" => options.seal = argument(&name, &value)?,
+                _ => {
+                    let text = format!("a client has no keyword argument '{name}'");
+                    return Err(PyTypeError::new_err(text));
+                }
+            }
+        }
+        Ok(options)
     }
 
+    /// How calls are made where they do not say otherwise.
+    pub(crate) fn settings(&self) -> PyResult<Settings> {
+        let options = CallOptions { idempotent: self.is_idempotent, ..CallOptions::default() };
+        Ok(Settings { timeout: duration(self.timeout)?, options })
+    }
+
+    /// What opens the client.
+    pub(crate) fn builder(&self) -> PyResult<ClientBuilder> {
+        let settings = self.settings()?;
+        let mut builder = ClientBuilder::new().timeout(settings.timeout).options(settings.options);
+        builder = builder.protocol(protocol(&self.transport)?);
+        if self.is_polling {
+            builder = builder.busy_poll();
+        }
+        if let Some(file) = &self.seal {
+            builder = builder.seal(KeySource::open(file).map_err(Failed::File)?);
+        }
+        Ok(builder)
+    }
+}
+
+impl Settings {
     /// These, but for what a call says otherwise.
     pub(crate) fn or(self, timeout: Option<f64>, is_idempotent: Option<bool>) -> PyResult<Self> {
         let timeout = timeout.map_or(Ok(self.timeout), duration)?;
@@ -31,27 +102,43 @@ impl Settings {
     }
 }
 
-/// What opens a client.
-pub(crate) fn client_builder(
-    settings: Settings,
+/// What opens a server: `seal` is the file of its keys, and `access` that of a policy.
+pub(crate) fn server_builder(
     is_polling: bool,
     transport: &str,
-) -> PyResult<ClientBuilder> {
-    let builder = ClientBuilder::new().timeout(settings.timeout).options(settings.options);
-    let builder = builder.protocol(protocol(transport)?);
-    Ok(if is_polling { builder.busy_poll() } else { builder })
-}
-
-/// What opens a server.
-pub(crate) fn server_builder(is_polling: bool, transport: &str) -> PyResult<ServerBuilder> {
-    let builder = ServerBuilder::new().protocol(protocol(transport)?);
-    Ok(if is_polling { builder.busy_poll() } else { builder })
+    seal: Option<&Path>,
+    access: Option<&Path>,
+) -> PyResult<ServerBuilder> {
+    let mut builder = ServerBuilder::new().protocol(protocol(transport)?);
+    if is_polling {
+        builder = builder.busy_poll();
+    }
+    if let Some(file) = seal {
+        builder = builder.seal(KeySource::open(file).map_err(Failed::File)?);
+    }
+    if let Some(file) = access {
+        builder = builder.access(AccessSource::open(file).map_err(Failed::File)?);
+    }
+    Ok(builder)
 }
 
 /// Seconds as Python writes them.
 pub(crate) fn duration(seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
         .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))
+}
+
+/// The value of a keyword argument, or a `TypeError` that names it.
+fn argument<'py, T: FromPyObjectOwned<'py>>(name: &str, value: &Bound<'py, PyAny>) -> PyResult<T> {
+    value.extract::<T>().map_err(|error| {
+        let error: PyErr = error.into();
+        let py = value.py();
+        if error.is_instance_of::<PyTypeError>(py) {
+            PyTypeError::new_err(format!("argument '{name}': {}", error.value(py)))
+        } else {
+            error
+        }
+    })
 }
 
 fn protocol(name: &str) -> PyResult<Protocol> {

@@ -39,6 +39,13 @@ impl Request {
         Ok(self.with(|responder| responder.client().to_string())?)
     }
 
+    /// The number of the client's keys, which is who calls, also behind a router; `None` where the
+    /// service is open.
+    #[getter]
+    fn identity(&self) -> PyResult<Option<u32>> {
+        Ok(self.with(Responder::identity)?)
+    }
+
     /// How many seconds the client will still wait.
     #[getter]
     fn time_left(&self) -> PyResult<f64> {

@@ -1,6 +1,7 @@
 //! The requests of an asyncio server: a thread of the library receives them, the loop takes all
 //! that have come at one wake.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
@@ -48,9 +49,16 @@ struct Arrivals {
 impl Requests {
     /// Opens a server at HOST:PORT; port 0 takes a free one.
     #[new]
-    #[pyo3(signature = (address, *, busy_poll, transport))]
-    fn new(address: &str, busy_poll: bool, transport: &str) -> PyResult<Self> {
-        let server = server_builder(busy_poll, transport)?.bind(address).map_err(Failed::from)?;
+    #[pyo3(signature = (address, *, busy_poll, transport, seal, access))]
+    fn new(
+        address: &str,
+        busy_poll: bool,
+        transport: &str,
+        seal: Option<PathBuf>,
+        access: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let builder = server_builder(busy_poll, transport, seal.as_deref(), access.as_deref())?;
+        let server = builder.bind(address).map_err(Failed::from)?;
         let (handle, address) = (server.stop_handle(), server.local_address().to_string());
         let inbox = Arc::new(Inbox { arrivals: Mutex::default(), bell: Bell::new()? });
         let server = Mutex::new(Some(server));

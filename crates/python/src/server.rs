@@ -1,6 +1,7 @@
 //! The blocking server: a handler on the thread that serves.
 
 use std::cell::RefCell;
+use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -28,11 +29,21 @@ pub(crate) struct Server {
 
 #[pymethods]
 impl Server {
-    /// Opens a server at HOST:PORT; port 0 takes a free one.
+    /// Opens a server at HOST:PORT; port 0 takes a free one. `seal` is the file of the servers' keys, and
+    /// `access` that of a policy.
     #[new]
-    #[pyo3(signature = (address, *, busy_poll=false, transport="r2p2"))]
-    fn new(address: &str, busy_poll: bool, transport: &str) -> PyResult<Self> {
-        let opened = server_builder(busy_poll, transport)?.bind(address).map_err(Failed::from)?;
+    #[pyo3(signature = (
+        address, *, busy_poll=false, transport="r2p2", seal=None, access=None
+    ))]
+    fn new(
+        address: &str,
+        busy_poll: bool,
+        transport: &str,
+        seal: Option<PathBuf>,
+        access: Option<PathBuf>,
+    ) -> PyResult<Self> {
+        let builder = server_builder(busy_poll, transport, seal.as_deref(), access.as_deref())?;
+        let opened = builder.bind(address).map_err(Failed::from)?;
         let (handle, address) = (opened.stop_handle(), opened.local_address().to_string());
         Ok(Self { server: Owned::new(Mutex::new(opened)), handle: Owned::new(handle), address })
     }

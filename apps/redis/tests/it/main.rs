@@ -1,6 +1,7 @@
 //! The module in real servers: Redis, and Valkey where there is one.
 
 mod command;
+mod sealed;
 mod server;
 
 use std::time::Duration;

@@ -35,6 +35,11 @@ impl RedisServer {
         started
     }
 
+    /// The module's path.
+    pub fn module() -> String {
+        module_path().display().to_string()
+    }
+
     /// A server without the module.
     pub fn plain(program: &Path) -> Self {
         let options = ["--enable-debug-command", "yes"].map(str::to_owned);

@@ -4,6 +4,7 @@ hears of all that has come since at one wake."""
 from __future__ import annotations
 
 import asyncio
+import os
 import warnings
 from collections.abc import Awaitable, Callable
 
@@ -29,7 +30,7 @@ class Call(asyncio.Future[bytes]):
 
 class AsyncClient:
     """A client of one server or router, for tasks of the loop that runs when it is made. It
-    costs one socket and one thread."""
+    costs one socket and one thread. `seal` is the file of its keys."""
 
     def __init__(
         self,
@@ -39,10 +40,16 @@ class AsyncClient:
         idempotent: bool = False,
         busy_poll: bool = False,
         transport: str = "r2p2",
+        seal: str | os.PathLike[str] | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._calls = Calls(
-            target, timeout=timeout, idempotent=idempotent, busy_poll=busy_poll, transport=transport
+            target,
+            timeout=timeout,
+            idempotent=idempotent,
+            busy_poll=busy_poll,
+            transport=transport,
+            seal=seal,
         )
         self._fd = self._calls.fileno()
         self._loop.add_reader(self._fd, self._calls.take)
@@ -100,9 +107,20 @@ class AsyncClient:
 class AsyncServer:
     """A server on one port, whose handlers are coroutines or functions and run on the loop."""
 
-    def __init__(self, address: str, *, busy_poll: bool = False, transport: str = "r2p2") -> None:
-        """Opens a server at HOST:PORT; port 0 takes a free one."""
-        self._requests = Requests(address, busy_poll=busy_poll, transport=transport)
+    def __init__(
+        self,
+        address: str,
+        *,
+        busy_poll: bool = False,
+        transport: str = "r2p2",
+        seal: str | os.PathLike[str] | None = None,
+        access: str | os.PathLike[str] | None = None,
+    ) -> None:
+        """Opens a server at HOST:PORT; port 0 takes a free one. `seal` is the file of the servers'
+        keys, and `access` that of a policy."""
+        self._requests = Requests(
+            address, busy_poll=busy_poll, transport=transport, seal=seal, access=access
+        )
 
     @property
     def address(self) -> str:

@@ -1,11 +1,13 @@
 """The extension module."""
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal, overload
 
 _BytesLike = bytes | bytearray | memoryview
+_Path = str | os.PathLike[str]
 _Transport = Literal["r2p2", "homa"]
 
 class Client:
@@ -17,6 +19,7 @@ class Client:
         idempotent: bool = False,
         busy_poll: bool = False,
         transport: _Transport = "r2p2",
+        seal: _Path | None = None,
     ) -> Client: ...
     def call(
         self, request: _BytesLike, *, timeout: float | None = None, idempotent: bool | None = None
@@ -54,7 +57,13 @@ class Client:
 
 class Server:
     def __new__(
-        cls, address: str, *, busy_poll: bool = False, transport: _Transport = "r2p2"
+        cls,
+        address: str,
+        *,
+        busy_poll: bool = False,
+        transport: _Transport = "r2p2",
+        seal: _Path | None = None,
+        access: _Path | None = None,
     ) -> Server: ...
     @property
     def address(self) -> str: ...
@@ -67,6 +76,8 @@ class Request:
     def data(self) -> bytes: ...
     @property
     def client(self) -> str: ...
+    @property
+    def identity(self) -> int | None: ...
     @property
     def time_left(self) -> float: ...
     @property
@@ -86,6 +97,7 @@ class Calls:
         idempotent: bool,
         busy_poll: bool,
         transport: str,
+        seal: _Path | None,
     ) -> Calls: ...
     def fileno(self) -> int: ...
     def start(
@@ -103,7 +115,15 @@ class Calls:
     def close(self) -> list[asyncio.Future[bytes]]: ...
 
 class Requests:
-    def __new__(cls, address: str, *, busy_poll: bool, transport: str) -> Requests: ...
+    def __new__(
+        cls,
+        address: str,
+        *,
+        busy_poll: bool,
+        transport: str,
+        seal: _Path | None,
+        access: _Path | None,
+    ) -> Requests: ...
     @property
     def address(self) -> str: ...
     def fileno(self) -> int: ...

@@ -13,7 +13,8 @@ class Error(Exception):
 
 
 class OpenError(Error, OSError):
-    """A socket could not be had at the address."""
+    """A socket could not be had at the address, or a file of keys or of a policy cannot be read,
+    holds none, or is another role's."""
 
 
 class NotCalled(Error, ValueError):
