@@ -90,8 +90,13 @@ pub(super) struct Slot {
     pub(super) local: Option<IpAddr>,
     /// How it may be treated.
     pub(super) options: CallOptions,
-    /// It may run once, and another target than `target` may have passed it on.
+    /// It may run once, and another one than who it goes to now may have passed it on, or have it.
     pub(super) is_moved: bool,
+    /// Names that packet 0 has had, where packets are sealed: to the target, and to the server that has
+    /// answered. 0 before.
+    names: [u64; 2],
+    /// It is moved since packet 0 has gone to one address under two names.
+    is_renamed: bool,
     /// Packets behind the first go before anybody has taken it.
     pub(super) is_unscheduled: bool,
     /// The application's.
@@ -215,7 +220,7 @@ impl Client {
         slot.server = None;
         slot.local = None;
         slot.options = call.options;
-        slot.is_moved = false;
+        (slot.is_moved, slot.is_renamed, slot.names) = (false, false, [0; 2]);
         slot.is_unscheduled = false;
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
         slot.context = call.context;
@@ -509,7 +514,8 @@ impl Client {
         }
         if slot.is_moved {
             // Nor can a server that is not the one which the claim found.
-            return !is_of_application(reason);
+            let is_told = slot.is_renamed && is_target && reason == DropReason::Uncertain;
+            return !is_of_application(reason) && !is_told;
         }
         if slot.options.v1
             || !is_target
@@ -534,6 +540,7 @@ impl Client {
         self.servers[target.record].calls += 1;
         let slot = &mut self.slots[index];
         slot.target = target;
+        slot.names = [0; 2];
         slot.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
         slot.recovery.attempt = 0;
         slot.start = Start::Now;
@@ -893,6 +900,8 @@ impl Slot {
             local: None,
             options: CallOptions::default(),
             is_moved: false,
+            names: [0; 2],
+            is_renamed: false,
             is_unscheduled: false,
             context: 0,
             deadline: 0,
@@ -920,6 +929,18 @@ impl Slot {
             || self.is_moved
             || self.target.address == peer
             || self.server_address().is_none_or(|server| server == peer)
+    }
+
+    /// Packet 0 goes to an address, for who has this name, or for nobody if it is 0. Who had another name
+    /// there may get that packet from a stranger, even if it never was there: a request that may run once
+    /// then goes as one that has moved.
+    pub(super) fn note_name(&mut self, to: SocketAddr, name: u64) {
+        let known = &mut self.names[usize::from(to != self.target.address)];
+        if name != 0 && !self.options.idempotent {
+            self.is_renamed |= *known != 0 && *known != name;
+            self.is_moved |= self.is_renamed;
+            *known = name;
+        }
     }
 
     /// True if the request goes to this address.

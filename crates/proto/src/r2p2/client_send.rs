@@ -122,6 +122,10 @@ impl Client {
                 let floor = self.numbering.floor_of(slot.rpc_id.session().0);
                 let to = slot.server.unwrap_or(slot.target);
                 let token = self.servers[to.record].state.token;
+                if let (0, Some(seal)) = (packet, &shared.seal) {
+                    let is_again = slot.recovery.first_sent_at != 0;
+                    slot.note_name(to.address, seal.name(now, to.address, is_again));
+                }
                 slot.write_packet(now, packet, (token, floor), batch)
             };
             if !is_written {

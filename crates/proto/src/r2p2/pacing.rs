@@ -173,7 +173,7 @@ impl Client {
             return false;
         }
         // Else the answer to another call tells it: to ask again at once would be to ask without end.
-        shared.seal.as_ref().is_some_and(|seal| seal.is_named(now, peer))
+        shared.seal.as_ref().is_some_and(|seal| seal.name(now, peer, true) != 0)
     }
 
     /// A router has told its name, since packet 0 has named nobody: it goes again, as the seal now names it. If

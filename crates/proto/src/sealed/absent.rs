@@ -126,7 +126,7 @@ impl EndpointSeal {
         match *self {}
     }
 
-    pub fn is_named(&self, _now: Time, _to: SocketAddr) -> bool {
+    pub fn name(&self, _now: Time, _to: SocketAddr, _is_again: bool) -> u64 {
         match *self {}
     }
 

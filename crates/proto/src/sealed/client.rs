@@ -90,9 +90,9 @@ impl Client {
         })
     }
 
-    /// As [`super::EndpointSeal::is_named`].
-    pub(super) fn is_named(&self, now: Time, to: SocketAddr) -> bool {
-        self.targets.name(now, to, true) != 0
+    /// As [`super::EndpointSeal::name`].
+    pub(super) fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
+        self.targets.name(now, to, is_again)
     }
 
     /// Newer keys take the place of others.

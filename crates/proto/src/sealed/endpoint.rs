@@ -179,9 +179,12 @@ impl EndpointSeal {
         client.is_session_due((now, self.clock), self.keys.epochs[current].epoch)
     }
 
-    /// True if a client's request that is sent again to this address would name somebody.
-    pub fn is_named(&self, now: Time, to: SocketAddr) -> bool {
-        matches!(&self.side, Side::Client(client) if client.is_named(now, to))
+    /// The name that a client's request to this address is for; 0 where it names nobody.
+    pub fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
+        match &self.side {
+            Side::Client(client) => client.name(now, to, is_again),
+            _ => 0,
+        }
     }
 
     /// Takes note of the session of a call that begins.

@@ -1,5 +1,8 @@
 //! Clients that strangers lead to servers which they have not called, and answers that teach no name.
 
+use tailcut_wire::r2p2::sealed::VERSION_AT;
+use tailcut_wire::r2p2::{EXTENSION_VERSION, Flags, Packet};
+
 use super::*;
 
 /// A stranger sends another server what names nobody, and passes its answer on: the client, whose call runs
@@ -23,11 +26,7 @@ fn a_client_asks_nobody_by_name_whom_it_has_not_asked() {
         assert_eq!(sent, [], "nothing goes there");
         assert_eq!(net.client.metrics().protocol_violation, 1);
         // And the call goes on where it was made.
-        let by = net.now + 100 * MS;
-        while net.ended.is_empty() && net.now < by {
-            net.turn();
-            net.now += MS / 10;
-        }
+        net.end(1);
         assert_eq!(net.ended, [Ok(message(len))]);
     }
 }
@@ -50,11 +49,7 @@ fn an_answer_that_teaches_no_name_is_not_asked_for_again_at_once() {
     net.deliver(answers.pop_front().unwrap());
     drain(&mut net.client, CLIENT, net.now, &mut answers);
     assert_eq!(answers, []);
-    let by = net.now + 100 * MS;
-    while net.ended.len() < 12 && net.now < by {
-        net.turn();
-        net.now += MS / 10;
-    }
+    net.end(12);
     assert_eq!(net.ended, vec![Ok(b"request".to_vec()); 12]);
 }
 
@@ -75,3 +70,70 @@ fn a_server_without_room_promises_nothing() {
         assert_eq!(net.runs, 0);
     }
 }
+
+/// A stranger passes another server's answer on as if it were of who was called, and to that server what
+/// the client then sends by its name. The call does not run where it was made as well.
+#[test]
+fn a_call_that_was_for_another_one_at_its_address_says_so() {
+    let mut net = net(false);
+    let mut other = server(START, &net.keys, 9);
+    net.begin(b"request");
+    let named = lure(&mut net, &mut other);
+    let path = Path { local: None, peer: at(CLIENT) };
+    other.handle_datagram(net.now, path, &mut named.bytes.clone());
+    assert!(matches!(other.poll_event(), Some(Event::Request { .. })), "it runs there");
+    // Who was called drops that; after a while the client asks who is there.
+    net.end(1);
+    let own = net.log.iter().filter(|sent| sent.from == at(CLIENT));
+    let moved = own.filter(|sent| Packet::parse(&shown(sent)).unwrap().flags().has(Flags::MOVED));
+    assert_eq!(moved.count(), 1, "it says so");
+    assert_eq!((net.runs, &net.ended[..]), (0, &[UNCERTAIN][..]));
+}
+
+/// A server that was started anew has another name: nobody can tell whether the former one has run the call.
+#[test]
+fn a_call_over_a_restart_is_uncertain() {
+    let mut net = net(false);
+    assert!(net.call(b"request").is_ok());
+    net.begin(b"another");
+    let mut lost = VecDeque::new();
+    drain(&mut net.client, CLIENT, net.now, &mut lost);
+    net.restart_server();
+    net.end(2);
+    assert_eq!((net.runs, &net.ended[1..]), (1, &[UNCERTAIN][..]));
+}
+
+impl Net {
+    /// Goes on until so many calls have ended, for 400 ms at most.
+    fn end(&mut self, calls: usize) {
+        let by = self.now + 400 * MS;
+        while self.ended.len() < calls && self.now < by {
+            self.turn();
+            self.now += MS / 10;
+        }
+    }
+}
+
+/// Has the client's packet 0 reach `other`, and that one's answer the client as if from its target; what
+/// the client sends then.
+fn lure(net: &mut Net, other: &mut Endpoint) -> Sent {
+    let (mut sent, mut answers) = (VecDeque::new(), VecDeque::new());
+    drain(&mut net.client, CLIENT, net.now, &mut sent);
+    let path = Path { local: None, peer: at(CLIENT) };
+    other.handle_datagram(net.now, path, &mut sent[0].bytes.clone());
+    let target = net.target().to_string();
+    drain(other, &target, net.now, &mut answers);
+    net.deliver(answers.pop_front().unwrap());
+    sent.clear();
+    drain(&mut net.client, CLIENT, net.now, &mut sent);
+    sent.pop_front().unwrap()
+}
+
+/// The header of a sealed packet, as if it were open.
+fn shown(sent: &Sent) -> Vec<u8> {
+    let mut bytes = sent.bytes[..sent.bytes.len() - TRAILER_LEN].to_vec();
+    bytes[VERSION_AT] = EXTENSION_VERSION;
+    bytes
+}
+
+const UNCERTAIN: Result<Vec<u8>, Failure> = Err(Failure::Refused(DropReason::Uncertain));
