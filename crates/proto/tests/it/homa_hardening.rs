@@ -2,6 +2,10 @@
 //! strangers, peers of other implementations.
 
 mod acks;
+mod attached;
+mod calls;
+mod control;
+mod long;
 mod partials;
 mod waiting;
 
