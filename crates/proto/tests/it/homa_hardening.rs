@@ -7,6 +7,9 @@ mod calls;
 mod control;
 mod long;
 mod partials;
+mod recovery;
+mod sending;
+mod served;
 mod waiting;
 
 use std::net::SocketAddr;
