@@ -154,3 +154,16 @@ fn control_packets_and_strangers_come_before() {
         assert_eq!(found.is_some(), is_attached, "{from}: a stranger gets three bytes for one");
     }
 }
+
+#[test]
+fn a_batch_without_its_payload_says_of_which_message_it_is() {
+    let mut server = Lone::new();
+    server.give(CLIENT, &marked(2, b"ping", |_| {}));
+    let id = server.requests[0].0;
+    server.node.reply(server.now, id, vec![1; FEWEST]).unwrap();
+    for (mut lone, is_reply) in [(about_to_send(|_| {}, FEWEST), false), (server, true)] {
+        let mut buffer = vec![0; GSO_BYTES_MAX];
+        let (_, attached) = lone.node.poll_attached(lone.now, &mut buffer).expect("a run");
+        assert_eq!((attached.is_reply, attached.offset, attached.len), (is_reply, 0, FEWEST));
+    }
+}

@@ -280,3 +280,38 @@ fn replies_are_counted_with_their_calls() {
     let metrics = client.node.metrics();
     assert_eq!((metrics.calls, metrics.replied, client.replies.len()), (2, 2, 2));
 }
+
+#[test]
+fn a_reply_that_is_too_long_is_counted() {
+    let mut client = Lone::with(|config| config.message_len_max = 1000);
+    client.call(10).unwrap();
+    let id = id_of(&client.take());
+    client.give(SERVER, &data_of_reply(id, 1001, 0, &[1; 1000]));
+    assert_eq!(
+        (client.failures.as_slice(), client.node.metrics().failed),
+        (&[Failure::ReplyTooLarge][..], 1)
+    );
+}
+
+#[test]
+fn of_messages_of_one_length_the_older_goes_first() {
+    let mut client = Lone::new();
+    for _ in 0..6 {
+        let call = call_of(&client, 5000);
+        client.node.call(client.now, call).expect("a call");
+    }
+    client.drain();
+    let mut ids: Vec<u64> =
+        client.take().iter().map(|sent| sent.packet().common.sender_id.get()).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), 6);
+    assert!(ids.is_sorted(), "{ids:?}");
+}
+
+#[test]
+fn a_buffer_that_was_given_back_is_handed_out_for_a_message_of_its_length() {
+    let (mut client, len) = (Lone::new(), 1 << 20);
+    client.node.recycle(Vec::with_capacity(len));
+    let buffer = client.node.buffer_for(len);
+    assert_eq!((buffer.len(), buffer.capacity() >= len), (0, true));
+}

@@ -376,3 +376,27 @@ fn a_stranger_for_whom_there_is_no_place_is_taken_when_it_echoes() {
     server.give(stranger, &echoing(version, tag));
     assert_eq!(server.requests.len(), 2);
 }
+
+/// Within three bytes for one.
+#[test]
+fn a_stranger_whose_short_reply_was_lost_gets_it_again() {
+    let mut server = Lone::new();
+    server.give(STRANGER, &marked(2, b"ping", |_| {}));
+    server.reply(10).unwrap();
+    let first: Vec<usize> = server.take().iter().filter_map(Sent::payload_len).collect();
+    server.now += MS;
+    server.give(STRANGER, &resend(TO_SERVER, 2, 0, RESEND_ALL));
+    let again: Vec<usize> = server.take().iter().filter_map(Sent::payload_len).collect();
+    assert_eq!((first, again), (vec![10], vec![10]));
+}
+
+#[test]
+fn control_packets_go_at_the_highest_priority() {
+    let (mut client, id) = calling(|_| {});
+    client.give(SERVER, &data_of_reply(id, 4, 0, b"pong"));
+    let sent = client.take();
+    assert_eq!((sent[0].packet().packet_type(), sent[0].priority), (PacketType::Ack, 7));
+    client.give(SERVER, &resend(TO_CLIENT, 9, 0, RESEND_ALL));
+    let sent = client.take();
+    assert_eq!((sent[0].packet().packet_type(), sent[0].priority), (PacketType::RpcUnknown, 7));
+}

@@ -510,3 +510,26 @@ fn a_server_that_is_full_serves_the_parts_of_a_reply_one_at_a_time() {
     server.give(CLIENT, &fetch(6, 2, 2 * PART));
     assert_eq!((messages(&server.take()).len(), overloads(&server)), (1, 1));
 }
+
+/// The fetches take the places of the parts that were answered, and are not given up with those that
+/// were not.
+#[test]
+fn a_long_reply_to_a_long_request_is_fetched_whatever_was_answered_of_its_parts() {
+    for answered in 0..3 {
+        let (mut client, _, ids) = calling(|_| {}, LONG);
+        for &id in &ids[1..=answered] {
+            client.give(SERVER, &reply_of(id, DataFlags::EMPTY, &[0]));
+        }
+        let message = cut(PartKind::Reply, ids[0], LONG, 0);
+        client.give(SERVER, &reply_of(ids[0], DataFlags::PART, &message));
+        let sent = client.take();
+        assert_eq!(acked(&sent), ids[1 + answered..], "parts that nobody waits for");
+        assert_eq!(client.node.holdings().calls, 3);
+        for (place, id) in messages(&sent).into_keys().enumerate() {
+            let message = cut(PartKind::Reply, ids[0], LONG, (place + 1) * PART);
+            client.give(SERVER, &reply_of(id, DataFlags::PART, &message));
+        }
+        assert!(client.replies == [pattern(LONG)], "{answered} parts were answered");
+        assert_eq!(client.node.holdings(), Default::default());
+    }
+}

@@ -176,3 +176,25 @@ fn the_first_byte_of_a_grant_measures_the_round_trip() {
     };
     assert_eq!((resent(19_999), resent(20_000)), (0, 100));
 }
+
+/// The unscheduled part of a message and what was granted of it have two priorities, and the one
+/// overtakes the other: a hole is not asked for at once, nor left alone for ever.
+#[test]
+fn a_hole_in_what_has_two_priorities_may_be_late_while_better_data_come() {
+    let mut server = Lone::new();
+    server.give("10.0.0.11:32769", &part(2, 900_000, 0, 1396));
+    [0, 2792].iter().for_each(|&from| server.give(CLIENT, &part(4, 500_000, from, 1396)));
+    let levels: Vec<(u64, u8)> =
+        grants(&server.take()).iter().map(|&(id, _, level)| (id, level)).collect();
+    assert!(levels.contains(&(4, 1)), "{levels:?}");
+    let mut step = 0;
+    let mut asked_in = |steps: usize| {
+        (0..steps).any(|_| {
+            step += 1;
+            server.give("10.0.0.12:32769", &part(1000 + 2 * step, 100, 0, 100));
+            server.pass(MS / 10);
+            asked(&server.take()).contains(&(1396, 1396))
+        })
+    };
+    assert_eq!((asked_in(29), asked_in(6)), (false, true));
+}

@@ -225,3 +225,15 @@ fn an_acknowledgement_of_another_port_is_counted() {
     server.give(CLIENT, &ack(TO_SERVER, 2, &[]));
     assert_eq!((server.node.metrics().protocol_violation, server.cancelled), (1, 1));
 }
+
+#[test]
+fn what_is_remembered_of_sessions_has_a_size() {
+    let mut server = Lone::new();
+    assert_eq!(server.node.sessions_bytes(), 0);
+    let mut grown = Vec::new();
+    for session in 1..=3u64 {
+        server.give(CLIENT, &module(session << 24 | 2, 0));
+        grown.push(server.node.sessions_bytes());
+    }
+    assert!(grown[0] > 1 && grown[1] > grown[0] && grown[2] > grown[1], "{grown:?}");
+}
