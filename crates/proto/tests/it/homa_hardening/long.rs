@@ -23,11 +23,6 @@ fn wide(change: impl FnOnce(&mut Config)) -> Lone {
     })
 }
 
-/// Bytes of a message, as [`Lone`] makes them.
-fn pattern(len: usize) -> Vec<u8> {
-    (0..len).map(|place| place as u8).collect()
-}
-
 /// A message with [`DataFlags::PART`].
 fn piece(kind: PartKind, key: u64, (total_len, offset): (usize, usize), part: &[u8]) -> Vec<u8> {
     let header = PartHeader::new(kind, key, total_len as u32, offset as u32);
@@ -511,8 +506,8 @@ fn a_server_that_is_full_serves_the_parts_of_a_reply_one_at_a_time() {
     assert_eq!((messages(&server.take()).len(), overloads(&server)), (1, 1));
 }
 
-/// The fetches take the places of the parts that were answered, and are not given up with those that
-/// were not.
+/// The fetches take the places of the parts that were answered, and are not given up with those
+/// that were not.
 #[test]
 fn a_long_reply_to_a_long_request_is_fetched_whatever_was_answered_of_its_parts() {
     for answered in 0..3 {

@@ -154,8 +154,8 @@ fn what_is_missing_is_asked_for_while_worse_data_come() {
     assert_eq!(asked(&server.take()), [(1396, 9000 - 1396)]);
 }
 
-/// From when the grant went to when the first byte of it came. By it the server knows what of a reply
-/// has just gone.
+/// From when the grant went to when the first byte of it came. By it the server knows what of a
+/// reply has just gone.
 #[test]
 fn the_first_byte_of_a_grant_measures_the_round_trip() {
     let resent = |after_ns: u64| {
