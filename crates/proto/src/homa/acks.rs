@@ -299,4 +299,13 @@ mod tests {
             (1..=3).map(|id| acks.push(ClientId(2 * id), 9, 60_000)).collect();
         assert_eq!(told, [AckAction::Later, AckAction::Now, AckAction::Waits]);
     }
+
+    #[test]
+    fn replies_that_hold_much_are_acknowledged_at_once() {
+        for (reply_len, expected) in
+            [(REPLY_BYTES_HELD_MAX, AckAction::Later), (REPLY_BYTES_HELD_MAX + 1, AckAction::Now)]
+        {
+            assert_eq!(Acks::default().push(ClientId(2), 9, reply_len), expected, "{reply_len} B");
+        }
+    }
 }

@@ -378,4 +378,29 @@ mod tests {
         message.begin(vec![0; 1400].into(), 400);
         assert_eq!(Framing::default().lens(&message), (1396, 1396), "the rest waits for a grant");
     }
+
+    /// On an Ethernet of 10 Gbit/s, as in the paper's simulations: frames are full, and what needs
+    /// no grant is what is kept in flight.
+    #[test]
+    fn packets_of_sigcomm_are_full_frames_and_its_unscheduled_bytes_a_round_trip() {
+        let cutoffs = Cutoffs::descending(&[469, 5521, 15_267], 1);
+        let config = Config::sigcomm(3, cutoffs);
+        let framing = config.framing;
+        assert_eq!(framing.unscheduled_len + framing.unscheduled_overhead, 1538);
+        assert_eq!(framing.scheduled_len + framing.scheduled_overhead, 1538);
+        let packets = config.unscheduled_len.div_ceil(framing.unscheduled_len);
+        let round_trip = config.unscheduled_len + packets * framing.unscheduled_overhead;
+        let GrantPolicy::Sigcomm(pull) = config.grants.policy else { panic!("another policy") };
+        assert_eq!((round_trip, pull.grant_len), (pull.rtt_bytes, framing.scheduled_len));
+        assert_eq!((config.grants.overcommit, config.priorities.scheduled_levels), (3, 3));
+        assert_eq!((config.assumed, config.priorities.cutoffs), (cutoffs, cutoffs));
+    }
+
+    #[test]
+    fn one_rpc_carries_no_more_than_a_message_or_than_it_may() {
+        for (message_len_max, rpc_len_max, expected) in [(5, 9, 5), (9, 5, 5), (7, 7, 7)] {
+            let config = Config { message_len_max, rpc_len_max, ..Config::default() };
+            assert_eq!(config.single_len_max(), expected);
+        }
+    }
 }

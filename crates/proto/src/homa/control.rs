@@ -75,11 +75,6 @@ impl Endpoint {
             // It may wait for a proof that has been lost.
             return self.rank_out(index);
         }
-        if is_all
-            && (slot.out.sent_len() == 0 || now.saturating_sub(slot.timing.sent_at) < guard_ns)
-        {
-            return self.say_busy(index);
-        }
         let priority = resend.priority.unwrap_or_else(|| peer.state.cutoffs.level(slot.out.len()));
         let to = if is_all { slot.out.sent_len() } else { from + length };
         if to > slot.out.granted() {

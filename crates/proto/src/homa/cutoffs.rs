@@ -291,4 +291,69 @@ mod tests {
         assert_eq!(advice.scheduled_levels, 7);
         assert_eq!([1, 1_000_000].map(|length| advice.cutoffs.level(length)), [7, 7]);
     }
+
+    #[test]
+    fn what_is_longer_than_seven_lengths_has_the_lowest_level() {
+        let cutoffs = Cutoffs::descending(&[1, 2, 3, 4, 5, 6, 7, 8], 1);
+        assert_eq!(cutoffs.by_level, [u32::MAX, 7, 6, 5, 4, 3, 2, 1]);
+    }
+
+    #[test]
+    fn each_power_of_two_has_eight_classes_that_end_where_the_next_begin() {
+        for exponent in 4..20 {
+            let eighth = 1 << (exponent - 3);
+            for part in 8..16 {
+                let (first, next) = (part * eighth, (part + 1) * eighth);
+                let class_of = class(first);
+                assert_eq!((class_of, longest(class_of)), (class(next - 1), next - 1), "{first}");
+                assert_eq!(class(next), class_of + 1, "{next}");
+            }
+        }
+        assert!((0..16).all(|length| longest(class(length)) == length), "one each of the shortest");
+    }
+
+    /// A quarter of all bytes needs no grant, so that two levels of eight are for those: half of them
+    /// each.
+    #[test]
+    fn a_cutoff_is_the_end_of_the_class_that_fills_a_level() {
+        let mut bytes = [0; CLASSES];
+        bytes[class(50)] = 100;
+        bytes[class(1000)] = 100;
+        let (scheduled_levels, by_level) = divide(&bytes, 800, 8);
+        assert_eq!((scheduled_levels, by_level[7], by_level[6]), (6, 51, u32::MAX));
+    }
+
+    #[test]
+    fn a_cutoff_is_near_another_within_an_eighth_of_it() {
+        for (new, expected) in [(88, true), (87, false), (104, true), (112, true), (113, false)] {
+            assert_eq!(is_near(new, 100), expected, "{new}");
+        }
+    }
+
+    fn advice(unscheduled_len: u32) -> Advice {
+        let mut priorities = Config::default().priorities;
+        priorities.adaptive = Some(Adaptive { messages_min: 1, interval_ns: 0 });
+        Advice::new(0, priorities, unscheduled_len)
+    }
+
+    /// Of 100 bytes, and then of 200 of which 100 need a grant, the first half as heavy: 150 of 250
+    /// are unscheduled, and 0.6 of eight levels are five.
+    #[test]
+    fn what_has_been_used_weighs_half() {
+        let mut advice = advice(100);
+        assert!(advice.observe(1, 100));
+        assert_eq!(advice.scheduled_levels, 1);
+        assert!(advice.observe(2, 200));
+        assert_eq!(advice.scheduled_levels, 3);
+    }
+
+    #[test]
+    fn other_lengths_of_the_same_share_change_the_cutoffs() {
+        let mut advice = advice(40_000);
+        assert!(advice.observe(1, 100));
+        let before = advice.cutoffs;
+        assert!(advice.observe(2, 30_000));
+        assert_eq!((advice.scheduled_levels, advice.cutoffs.version), (1, before.version + 1));
+        assert_ne!(advice.cutoffs.by_level, before.by_level);
+    }
 }

@@ -441,4 +441,13 @@ mod tests {
         book.place(PeerId(0), None);
         assert_eq!(book.peer_at(0), Some(PeerId(1)));
     }
+
+    #[test]
+    fn the_first_is_the_best_of_all_and_others_are_the_best_of_their_clients() {
+        let found = [0, 1, 2, 3].map(|rank| Standing::of(rank, 3));
+        assert!(matches!(
+            found,
+            [Standing::BestOfAll, Standing::BestOfClient, Standing::BestOfClient, Standing::Behind]
+        ));
+    }
 }

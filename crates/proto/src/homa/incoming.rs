@@ -208,4 +208,36 @@ mod tests {
         assert_eq!(message.accept(9000, 10_000, &[1], &FRAMING).0, Arrival::Refused);
         assert_eq!(message.accept(0, 10_000, &[1], &FRAMING), (Arrival::New, 1));
     }
+
+    #[test]
+    fn what_comes_twice_is_in_flight_once() {
+        let mut message = message(20);
+        (0..3).for_each(|_| {
+            accept(&mut message, 0, 10);
+        });
+        assert_eq!(message.in_flight(), 13);
+    }
+
+    /// Its sender has cut it into fewer packets than expected.
+    #[test]
+    fn nothing_is_in_flight_when_all_that_may_be_sent_has_come() {
+        let mut message = message(20);
+        accept(&mut message, 0, 20);
+        assert_eq!(message.in_flight(), 0);
+    }
+
+    #[test]
+    fn a_grant_of_several_packets_costs_what_each_costs() {
+        let mut message = message(10);
+        accept(&mut message, 0, 10);
+        assert_eq!((message.grant(25, &FRAMING), message.in_flight()), (25, 25 + 3 * 2));
+    }
+
+    #[test]
+    fn what_needed_no_grant_has_the_level_of_the_length_and_the_rest_that_of_the_grant() {
+        let mut message = message(20);
+        message.priority = 3;
+        let found = [0, 19, 20, 99].map(|offset| message.level_of(offset, &Cutoffs::MODULE));
+        assert_eq!(found, [7, 7, 3, 3]);
+    }
 }

@@ -154,4 +154,15 @@ mod tests {
         (0..1000).for_each(|_| queue.add(0, 1538));
         assert!(queue.takes(0, u32::MAX));
     }
+
+    /// Between what the module counts on and what RAMCloud does, 99 % and 98 %.
+    #[test]
+    fn a_queue_drains_a_little_slower_than_the_link() {
+        let link = Link { bits_per_second: 10_000_000_000, queue_ns_max: 0, bypass_len: 0 };
+        let mut queue = NicQueue::new(Some(link));
+        queue.add(1000, 12_500);
+        assert!(!queue.takes(1000, 1));
+        let ns = queue.opens_at().unwrap() - 1000;
+        assert!((10_100..10_205).contains(&ns), "{ns} ns for 100,000 bits");
+    }
 }

@@ -270,10 +270,7 @@ impl Endpoint {
     fn give_up_others(&mut self, first: SlotId, others: Vec<SlotId>) {
         for other in others {
             // The slot may be another RPC's by now.
-            if self.slots[other].phase.call() == Some(first)
-                && let Some(member) = self.slots[other].phase.member()
-            {
-                *member = Member::Whole;
+            if self.slots[other].phase.call() == Some(first) {
                 self.give_up(other);
             }
         }

@@ -538,7 +538,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_peer_owes_goes_with_its_message() {
+    fn what_a_peer_owes_and_may_send_goes_with_its_message() {
         let mut server = Endpoint::new(0, Config::default());
         let client = SocketAddr::from(([127, 0, 0, 1], 32_769));
         let ports = Ports { source: 32_769, destination: 99 };
@@ -547,11 +547,13 @@ mod tests {
         let mut bytes = [header.as_bytes(), &[0; 1000]].concat();
         server.handle_datagram(1_000_000, client.into(), &mut bytes);
         let peer = server.peers.find(client).expect("it is known");
-        assert_eq!(server.peers[peer].state.pace.owed, 19_000);
+        let pace = &server.peers[peer].state.pace;
+        assert_eq!((pace.owed, pace.expected), (19_000, 19_000));
         while let Some(at) = server.poll_timeout() {
             server.handle_timeout(at);
             while server.poll_transmit(at, &mut [0; 65_536]).is_some() {}
         }
-        assert_eq!(server.peers[peer].state.pace.owed, 0);
+        let pace = &server.peers[peer].state.pace;
+        assert_eq!((pace.owed, pace.expected), (0, 0));
     }
 }

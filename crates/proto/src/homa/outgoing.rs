@@ -332,4 +332,40 @@ mod tests {
             AGAIN_MAX as u32
         );
     }
+
+    #[test]
+    fn a_message_that_ends_hands_its_buffer_back() {
+        let mut message = message(50);
+        message.resend(0, 10, 1);
+        assert_eq!(message.end(), (0..100).collect::<Vec<u8>>());
+        assert_eq!((message.is_sendable(), message.len(), message.end()), (false, 0, vec![]));
+    }
+
+    #[test]
+    fn a_grant_that_allows_no_more_does_not_change_the_priority() {
+        let mut message = message(10);
+        drain(&mut message);
+        assert!(message.grant(60, 3) && message.grant(60, 5));
+        assert_eq!(message.peek((30, 40)).unwrap().level, Level::Granted(3));
+    }
+
+    #[test]
+    fn more_grants_apart_than_are_remembered_have_the_priority_of_the_last() {
+        let mut message = message(10);
+        drain(&mut message);
+        for grant in 1..=APART_MAX as u32 {
+            assert!(message.grant_apart(10 + grant, (grant % 2) as u8));
+        }
+        assert_eq!(message.peek((30, 40)).unwrap().level, Level::Granted(1));
+        assert!(message.grant_apart(90, 6));
+        assert_eq!(message.peek((30, 40)).unwrap().level, Level::Granted(6));
+    }
+
+    #[test]
+    fn ranges_that_touch_go_again_each() {
+        let mut message = message(100);
+        drain(&mut message);
+        assert_eq!(message.resend(10, 20, 0), 10);
+        assert_eq!((message.resend(20, 30, 0), message.resend(0, 10, 0)), (10, 10));
+    }
 }

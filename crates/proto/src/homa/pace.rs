@@ -153,4 +153,34 @@ mod tests {
         assert_eq!(asked(&mut pace, 1_300_000, 0), 16);
         assert!(pace.may_ask(1_300_001, 1_300_001, 300_000), "it lives");
     }
+
+    #[test]
+    fn a_pace_is_of_enough_units_in_some_time() {
+        let mut pace = Pace { expected: 1 << 30, owed: 1_000_000, ..Pace::default() };
+        pace.note_bytes(0, 1_000);
+        pace.note_bytes(1_000_000, 1_000);
+        assert_eq!(pace.bytes_ns(), 0, "few say nothing");
+        let mut pace = Pace { expected: 1 << 30, owed: 1_000_000, ..Pace::default() };
+        (0..3).for_each(|_| pace.note_bytes(5, 100_000));
+        assert_eq!(pace.bytes_ns(), 0, "nor do many at one time");
+    }
+
+    #[test]
+    fn a_pause_without_calls_is_not_slow() {
+        let mut pace = Pace::default();
+        (0..100).for_each(|step| pace.note_reply(step * 1_000, 10));
+        let before = pace.replies_ns(1000);
+        assert!(before.is_some());
+        pace.note_reply(100_000, 0);
+        (0..60).for_each(|step| pace.note_reply(900_000_000 + step * 1_000, 10));
+        assert_eq!(pace.replies_ns(1000), before);
+    }
+
+    /// What it said before the question is no answer.
+    #[test]
+    fn a_question_at_the_time_of_the_last_word_counts() {
+        let mut pace = Pace::default();
+        let asked = (0..100).filter(|_| pace.may_ask(1_000_000, 1_000_000, 300_000)).count();
+        assert_eq!(asked, QUESTIONS_MAX as usize);
+    }
 }

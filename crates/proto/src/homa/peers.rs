@@ -238,4 +238,20 @@ mod tests {
         [0x1112, 0x2223].into_iter().for_each(|version| proof.advance(echo(version), 1));
         assert_eq!(proof.rounds, 0);
     }
+
+    /// One that was the same for all, or known, would be guessed.
+    #[test]
+    fn each_stranger_has_two_salts_and_a_tag_of_its_own() {
+        let endpoint = Endpoint::new(0, crate::homa::Config::default());
+        let proofs: Vec<Proof> =
+            (1..=8).map(|port| endpoint.proof(SocketAddr::from(([192, 0, 2, 1], port)))).collect();
+        let of_all: [fn(&Proof) -> u16; 3] =
+            [|proof| proof.salts[0], |proof| proof.salts[1], |proof| proof.tag];
+        for of in of_all {
+            let mut found: Vec<u16> = proofs.iter().map(of).collect();
+            found.sort_unstable();
+            found.dedup();
+            assert_eq!(found.len(), proofs.len(), "{found:x?}");
+        }
+    }
 }

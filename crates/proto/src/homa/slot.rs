@@ -151,14 +151,6 @@ pub(super) struct Part {
 }
 
 impl Phase {
-    /// The part of an RPC whose reply is not complete in its call.
-    pub(super) fn member(&mut self) -> Option<&mut Member> {
-        match self {
-            Self::Calling(member) | Self::Hearing(member) => Some(member),
-            _ => None,
-        }
-    }
-
     /// The call that the RPC is another one of.
     pub(super) fn call(&self) -> Option<SlotId> {
         match *self {

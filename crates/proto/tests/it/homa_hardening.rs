@@ -2,7 +2,14 @@
 //! strangers, peers of other implementations.
 
 mod acks;
+mod attached;
+mod calls;
+mod control;
+mod long;
 mod partials;
+mod recovery;
+mod sending;
+mod served;
 mod waiting;
 
 use std::net::SocketAddr;
@@ -107,8 +114,8 @@ impl Lone {
     }
 
     fn call(&mut self, len: usize) -> Result<(), CallError> {
-        let payload: Vec<u8> = (0..len).map(|place| place as u8).collect();
         let (target, deadline) = (SERVER.parse().unwrap(), self.now + SECOND);
+        let payload = pattern(len);
         let call = Call { target, payload, deadline, context: 7, options: CallOptions::default() };
         let result = self.node.call(self.now, call).map(|_| ());
         self.settle();
@@ -117,7 +124,7 @@ impl Lone {
 
     fn reply(&mut self, len: usize) -> Result<(), AnswerError> {
         let id = self.requests.last().expect("a request has come").0;
-        let result = self.node.reply(self.now, id, (0..len).map(|place| place as u8).collect());
+        let result = self.node.reply(self.now, id, pattern(len));
         self.settle();
         result
     }
@@ -198,6 +205,13 @@ fn data_of_reply(id: u64, len: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
     header.incoming = len.into();
     header.cutoff_version = 1.into();
     [header.as_bytes(), bytes].concat()
+}
+
+/// Bytes of a message.
+fn pattern(len: usize) -> Vec<u8> {
+    let mut bytes = (0..=255).collect::<Vec<u8>>().repeat(len.div_ceil(256));
+    bytes.truncate(len);
+    bytes
 }
 
 /// The id of the first call, as the client numbers it.

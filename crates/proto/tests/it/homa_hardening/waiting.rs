@@ -69,3 +69,43 @@ fn sigcomm_gives_the_place_of_a_request_that_is_given_up_to_the_next() {
     server.give(CLIENT, &ack(TO_SERVER, 2, &[]));
     assert_eq!(grants(&server.take()), [(2, 9_328 + 1_456, 0)]);
 }
+
+/// It is not late before it was allowed to come.
+#[test]
+fn what_was_granted_late_is_asked_for_when_that_is_not_used() {
+    let mut server = one_waits(20_000);
+    server.pass(5 * MS);
+    server.give(CLIENT, &ack(TO_SERVER, 2, &[]));
+    assert_eq!(grants(&server.take()), [(2, 9_328 + 9_000 / 2, 0)]);
+    server.pass(9 * MS / 10);
+    assert_eq!(server.take_types(), []);
+    server.pass(MS / 5);
+    assert_eq!(server.take_types(), [PacketType::Resend]);
+}
+
+/// What was granted to it and does not come is a window and two increments at most.
+#[test]
+fn the_oldest_message_gets_no_more_while_it_sends_nothing() {
+    let mut server = Lone::with(|config| {
+        let (window, incoming_max, fifo_increment) = (5_000, 400_000, 5_000);
+        config.grants.policy =
+            GrantPolicy::Module { window, incoming_max, fifo_permille: 1000, fifo_increment };
+        config.grants.overcommit = 1;
+    });
+    server.give(CLIENT, &part(2, 1_000_000, 0, 1_396));
+    let mut of_oldest = Vec::new();
+    for (client, id) in [("10.0.1.1:9", 10), ("10.0.1.2:9", 12)] {
+        let (mut from, mut to) = (0, 9_328);
+        while from < 50_000 {
+            let bytes = (to - from).min(1_396);
+            server.give(client, &part(id, 50_000, from, bytes));
+            from += bytes;
+            for grant in grants(&server.take()) {
+                if grant.0 == id { to = grant.1 } else { of_oldest.push(grant) }
+            }
+        }
+    }
+    // 7,932 bytes of it needed no grant and have not come.
+    assert_eq!(of_oldest, [(2, 9_328 + 5_000, 7), (2, 9_328 + 10_000, 7)]);
+    assert_eq!(server.node.metrics().fifo_grants, 2);
+}
