@@ -143,7 +143,9 @@ impl Pace {
     }
 
     pub(super) fn eject(&mut self, now: Time, config: &OutlierConfig) {
-        if now.saturating_sub(self.well_at) > config.ejected_ns_max {
+        // One that fails on probation was never taken back, however long ago it was well.
+        let was_well = self.health == Health::Well;
+        if was_well && now.saturating_sub(self.well_at) > config.ejected_ns_max {
             self.times = 0;
         }
         let out_ns = config.ejected_ns.saturating_mul(1 << self.times.min(16));
@@ -237,5 +239,15 @@ mod tests {
         assert_eq!((pace.is_limited(), out_ns(&mut pace, 150 + 70)), (false, 70), "too soon");
         pace.readmit(300);
         assert_eq!(out_ns(&mut pace, 300 + 71), 10, "it was well for long");
+    }
+
+    #[test]
+    fn one_that_fails_on_probation_is_out_for_longer_however_long_it_was_well() {
+        let mut pace = Pace::default();
+        assert_eq!(out_ns(&mut pace, 1_000), 10);
+        pace.health = Health::Probation;
+        assert_eq!(out_ns(&mut pace, 1_010), 20);
+        pace.health = Health::Probation;
+        assert_eq!(out_ns(&mut pace, 1_100), 40);
     }
 }
