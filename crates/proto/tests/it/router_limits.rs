@@ -220,3 +220,37 @@ fn a_server_of_twice_the_weight_gets_twice_as_many() {
     assert_eq!(bench.router.status().servers[0].rank, rank(2));
     assert_eq!(bench.router.queue_len(), 0, "there is room for what was held");
 }
+
+#[test]
+fn what_is_held_is_counted() {
+    let mut bench = narrow(1, 99);
+    (1..=4).for_each(|id| drop(bench.send(client(), &Ask::id(id).bytes())));
+    assert_eq!((bench.metrics().held, bench.metrics().forwarded), (2, 2));
+}
+
+#[test]
+fn a_server_that_goes_and_comes_is_counted_once() {
+    let mut bench = narrow(2, 99);
+    let (mut stays, mut goes) = (FakeServer::new(0), FakeServer::new(1));
+    bench.live(&mut [&mut stays], 200 * MS);
+    assert_eq!((bench.metrics().servers_silenced, bench.metrics().servers_returned), (1, 0));
+    bench.live(&mut [&mut stays, &mut goes], 100 * MS);
+    assert_eq!((bench.metrics().servers_silenced, bench.metrics().servers_returned), (1, 1));
+}
+
+#[test]
+fn every_probe_is_counted() {
+    let mut bench = narrow(2, 99);
+    let before = bench.metrics().probes;
+    let sent = bench.advance(20 * MS);
+    assert!(sent.len() >= 6, "four for each, less what is random: {}", sent.len());
+    assert_eq!(bench.metrics().probes - before, sent.len() as u64);
+}
+
+#[test]
+fn every_feedback_of_version_1_is_taken_once() {
+    let mut bench = Bench::new(Speaks::V1, 1, |config| config.forward = Forward::Keep);
+    (1..=2).for_each(|rid| assert_eq!(bench.place(&v1_request(rid)), Some(0)));
+    (0..3).for_each(|_| drop(bench.send(server(0), &v1_feedback())));
+    assert_eq!((bench.metrics().feedback_taken, bench.metrics().feedback_unmatched), (2, 1));
+}
