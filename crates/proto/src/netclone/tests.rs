@@ -397,3 +397,115 @@ fn what_a_data_plane_has_heard_decides_who_is_out() {
     assert_eq!((servers[0].placed, servers[0].answered, servers[0].load), (6, 3, 2));
     assert_eq!(bench.switch.metrics().servers_returned, 1);
 }
+
+impl Bench {
+    /// A request of `peer` that comes before the driver has taken what is to be sent.
+    fn press(&mut self, peer: SocketAddr, header: Header) {
+        self.switch.handle_datagram(self.now, peer.into(), &mut bytes(header));
+    }
+}
+
+#[test]
+fn a_conversation_is_counted() {
+    let mut bench = Bench::new(2, |_| {});
+    for load in [0, 1] {
+        let sent = bench.ask(1);
+        bench.send(server(0), response(sent[0].1, 0, load));
+    }
+    bench.switch.remove_server(server(1)).unwrap();
+    // The second response has told a load, so that the third request goes to one server.
+    bench.ask(1);
+    let expected = SwitchMetrics {
+        received: 5,
+        placed: 3,
+        cloned: 2,
+        replies_forwarded: 2,
+        ..SwitchMetrics::default()
+    };
+    assert_eq!(bench.switch.metrics(), expected);
+    let servers: Vec<_> = bench.switch.servers().collect();
+    assert_eq!(servers.iter().map(|server| server.placed).collect::<Vec<_>>(), [3, 2]);
+    let is_gone = |server: &SwitchServer| (server.is_drained, server.is_removed);
+    assert_eq!(servers.iter().map(is_gone).collect::<Vec<_>>(), [(false, false), (true, true)]);
+}
+
+#[test]
+fn a_drained_server_is_not_removed() {
+    let mut bench = Bench::new(2, |_| {});
+    bench.switch.drain_server(server(1)).unwrap();
+    let last = bench.switch.servers().last().expect("a server");
+    assert_eq!((last.is_drained, last.is_removed), (true, false));
+}
+
+#[test]
+fn a_request_longer_than_allowed_is_dropped() {
+    let mut bench = Bench::new(2, |config| config.packet_len_max = PACKET_LEN);
+    assert_eq!(bench.ask(1).len(), 2, "as long as allowed");
+    let longer = [&bytes(request(1, 0))[..], &[0]].concat();
+    assert_eq!(bench.send_bytes(client(0), &longer), []);
+    assert_eq!((bench.switch.metrics().too_large, bench.switch.metrics().placed), (1, 1));
+}
+
+#[test]
+fn a_driver_that_does_not_drain_loses_requests_and_responses() {
+    let mut bench = Bench::new(2, |config| config.outbox_len_max = 3);
+    assert!(bench.switch.is_idle());
+    let sent = bench.ask(1);
+    bench.press(client(0), request(1, 0));
+    assert!(!bench.switch.is_idle(), "two copies wait");
+    bench.press(client(1), request(1, 0));
+    assert_eq!((bench.switch.metrics().outbox_full, bench.switch.metrics().placed), (1, 2));
+    // One more fits, and the other of its pair does not: it is not judged.
+    bench.press(server(0), response(sent[0].1, 0, 0));
+    bench.press(server(1), response(sent[1].1, 1, 0));
+    let metrics = bench.switch.metrics();
+    assert_eq!((metrics.outbox_full, metrics.replies_filtered), (2, 0));
+    let mut buffer = [0; 9_000];
+    while bench.switch.poll_transmit(0, &mut buffer).is_some() {}
+    assert!(bench.switch.is_idle());
+}
+
+#[test]
+fn a_request_from_where_no_answer_can_reach_is_dropped() {
+    let mut bench = Bench::new(2, |_| {});
+    for peer in [([10, 0, 1, 1], 0), ([0, 0, 0, 0], 40_000), ([224, 0, 0, 1], 40_000)] {
+        assert_eq!(bench.send(peer.into(), request(1, 0)), [], "{peer:?}");
+    }
+    let metrics = bench.switch.metrics();
+    assert_eq!((metrics.replies_stranger, metrics.placed), (3, 0));
+}
+
+#[test]
+fn what_the_filter_and_the_outbox_lose_is_counted() {
+    let mut bench = Bench::new(2, |config| config.filter_len = 1);
+    let sent = [bench.ask(1), bench.ask(1)];
+    sent.iter().for_each(|pair| drop(bench.send(server(0), response(pair[0].1, 0, 0))));
+    assert_eq!(bench.switch.metrics().filter_evicted, 1);
+    bench.press(client(0), request(1, 0));
+    assert!(bench.switch.poll_transmit(0, &mut [0; PACKET_LEN - 1]).is_none());
+    assert_eq!(bench.switch.metrics().oversize, 2);
+}
+
+#[test]
+fn a_data_plane_that_has_asked_and_heard_nothing_says_nothing() {
+    let mut bench = Bench::new(2, |_| {});
+    bench.switch.note_elsewhere(0, 0, Elsewhere::default());
+    assert_eq!(bench.switch.poll_timeout(), None, "nobody was asked");
+    let asked = Elsewhere { asked: 1, ..Elsewhere::default() };
+    bench.switch.note_elsewhere(0, 0, asked);
+    bench.switch.note_elsewhere(500 * MS, 1, asked);
+    bench.switch.handle_timeout(1_000 * MS);
+    assert_eq!(bench.switch.metrics().servers_silenced, 0, "nobody has answered");
+}
+
+#[test]
+fn a_server_that_is_out_is_not_lost_again_by_its_trials() {
+    let mut bench = Bench::new(2, |_| {});
+    let asked = Elsewhere { asked: 1, ..Elsewhere::default() };
+    bench.switch.note_elsewhere(0, 0, asked);
+    bench.switch.note_elsewhere(MS, 1, Elsewhere { answered: 1, ..asked });
+    bench.switch.handle_timeout(1_001 * MS);
+    assert_eq!(bench.switch.metrics().servers_silenced, 1);
+    bench.switch.note_elsewhere(1_002 * MS, 0, asked);
+    assert_eq!(bench.switch.poll_timeout(), None);
+}

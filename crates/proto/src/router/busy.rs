@@ -184,4 +184,20 @@ mod tests {
         let reports = (0..=32).map(|index| (Time::from(index) * 15_000, index, 17, Some(16)));
         assert_eq!(last(reports).expect("32 are concluded").delay_ns, None);
     }
+
+    /// Of services of 100 ns: what idles for more than a fifth of the time shows the way, after four.
+    #[test]
+    fn four_services_and_a_fifth_of_the_time_idle_show_the_way() {
+        let delay_ns = |full_count: u32, interval_ns: u64| {
+            let full_ns = 100 * u64::from(full_count);
+            let window = Window::new((0, 0), Some(1));
+            let window = Window { loads: 64, reports: 32, full_ns, full_count, ..window };
+            window.delay_ns(32 * interval_ns, 32)
+        };
+        assert_eq!(delay_ns(4, 125), None);
+        // Two requests on average, one every 126 ns: each stays for 252.
+        assert_eq!(delay_ns(4, 126), Some(152));
+        assert_eq!(delay_ns(5, 126), Some(152));
+        assert_eq!(delay_ns(3, 126), None);
+    }
 }

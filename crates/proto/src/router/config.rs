@@ -323,4 +323,23 @@ mod tests {
         check(|config| config.packet_len_max = 70_000, "packet_len_max must be at most 65507");
         check(|config| config.table_len_max = 1 << 31, "table_len_max must be at most 1073741824");
     }
+
+    #[test]
+    fn the_largest_limits_are_sound() {
+        let config = RouterConfig {
+            queue_len_max: LEN_MAX,
+            table_len_max: LEN_MAX,
+            packet_len_max: crate::node::GSO_BYTES_MAX,
+            servers_max: SERVERS_MAX,
+            ..RouterConfig::default()
+        };
+        assert_eq!(config.check(), Ok(()));
+    }
+
+    #[test]
+    fn an_id_is_remembered_while_a_request_lives_and_its_last_copy_travels() {
+        let config =
+            RouterConfig { lifetime_ns_max: 70, transit_ns_max: 9, ..RouterConfig::default() };
+        assert_eq!(config.remembered_ns_max(), 79);
+    }
 }

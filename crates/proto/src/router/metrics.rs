@@ -293,3 +293,53 @@ pub enum ServerState {
     /// It does not for a while, because it is much slower than the others.
     Ejected,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_of_a_refusal_counts_for_itself_and_in_the_sum() {
+        let mut refused = Refused::default();
+        let reasons = [
+            DropReason::Overload,
+            DropReason::TooLarge,
+            DropReason::Expired,
+            DropReason::NoServer,
+            DropReason::Uncertain,
+            DropReason::Unspecified,
+            DropReason::Stopping,
+        ];
+        // As often as its place in the list says, so that no two are alike.
+        for (count, reason) in (1..).zip(reasons) {
+            (0..count).for_each(|_| refused.count(reason));
+        }
+        let Refused { overload, too_large, expired, no_server, uncertain, v1_annotate, stopping } =
+            refused;
+        let counts = [overload, too_large, expired, no_server, uncertain, v1_annotate, stopping];
+        assert_eq!((counts, refused.total()), ([1, 2, 3, 4, 5, 6, 7], 28));
+    }
+
+    #[test]
+    fn each_kind_of_malformed_datagram_counts_for_itself_and_in_the_sum() {
+        let mut counts = MalformedCounts { no_route: 10, client_address: 11, ..Default::default() };
+        let kinds = [
+            Malformed::Truncated,
+            Malformed::Magic,
+            Malformed::HeaderSize,
+            Malformed::Type,
+            Malformed::Policy,
+            Malformed::Flags,
+            Malformed::Order,
+            Malformed::Version,
+            Malformed::Length,
+        ];
+        for (count, kind) in (1..).zip(kinds) {
+            (0..count).for_each(|_| counts.count(kind));
+        }
+        let MalformedCounts { truncated, magic, header_size, message_type, .. } = counts;
+        let MalformedCounts { policy, flags, order, version, length, .. } = counts;
+        assert_eq!([truncated, magic, header_size, message_type, policy], [1, 2, 3, 4, 5]);
+        assert_eq!(([flags, order, version, length], counts.total()), ([6, 7, 8, 9], 66));
+    }
+}

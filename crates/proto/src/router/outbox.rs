@@ -194,4 +194,31 @@ mod tests {
     fn what_the_buffer_cannot_hold_is_dropped() {
         check(&[(1, false, 80), (2, false, 50)], 64, &[(2, 50, 50)]);
     }
+
+    #[test]
+    fn as_many_buffers_are_kept_as_may_be_in_use() {
+        let mut outbox = Outbox::new(1, 2);
+        let buffers = [(); 5].map(|()| outbox.buffer(b"bytes"));
+        buffers.into_iter().for_each(|buffer| outbox.recycle(buffer));
+        assert_eq!(outbox.free.len(), 3);
+        assert_eq!(outbox.buffer(b"new"), b"new", "nothing is left of what was in it");
+        outbox.set_held_len_max(0);
+        assert_eq!(outbox.free.len(), 1);
+        outbox.set_held_len_max(1);
+        (0..3).for_each(|_| outbox.recycle(Vec::new()));
+        assert_eq!(outbox.free.len(), 2);
+    }
+
+    #[test]
+    fn what_is_longer_than_the_drivers_buffer_is_dropped_and_counted() {
+        let mut outbox = Outbox::new(3, 0);
+        assert!(outbox.is_empty());
+        for bytes in [b"long".to_vec(), b"longer".to_vec(), b"ok".to_vec()] {
+            let to = SocketAddr::from(([10, 0, 0, 1], 1));
+            outbox.push(Datagram { to, from: Source::Any, bytes });
+        }
+        assert!(outbox.is_full() && !outbox.is_empty());
+        assert_eq!(outbox.poll(&mut [0; 2]).map(|transmit| transmit.len), Some(2));
+        assert_eq!((outbox.oversize_count, outbox.is_empty()), (2, true));
+    }
 }

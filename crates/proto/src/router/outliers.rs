@@ -175,3 +175,6 @@ impl Router {
 
 /// Fewer servers do not tell which of them is slow.
 const SERVERS_MIN: usize = 3;
+
+#[cfg(test)]
+mod tests;

@@ -143,7 +143,9 @@ impl Pace {
     }
 
     pub(super) fn eject(&mut self, now: Time, config: &OutlierConfig) {
-        if now.saturating_sub(self.well_at) > config.ejected_ns_max {
+        // One that fails on probation was never taken back, however long ago it was well.
+        let was_well = self.health == Health::Well;
+        if was_well && now.saturating_sub(self.well_at) > config.ejected_ns_max {
             self.times = 0;
         }
         let out_ns = config.ejected_ns.saturating_mul(1 << self.times.min(16));
@@ -159,3 +161,93 @@ impl Pace {
 
 /// Requests that end probation.
 pub(super) const PROBATION_COUNT: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONFIG: OutlierConfig =
+        OutlierConfig { ejected_ns: 10, ejected_ns_max: 70, ..OutlierConfig::DEFAULT };
+
+    #[test]
+    fn a_window_shows_the_least_that_its_requests_took() {
+        // Seven have ended before the window, four in it while two were outstanding.
+        let mut pace = Pace::since(100, 7);
+        pace.note(100, 2);
+        let window = pace.window(200, 11);
+        assert_eq!((window.concluded, window.at_least_ns), (4, 200 / 5));
+        let window = pace.window(300, 11);
+        assert_eq!(
+            (window.concluded, window.at_least_ns),
+            (0, 200),
+            "it has taken so long already"
+        );
+    }
+
+    #[test]
+    fn the_worst_window_fades_by_an_eighth_with_each_that_shows_something() {
+        let mut pace = Pace::default();
+        pace.note(0, 2);
+        let peaks = [(100, 4), (200, 4), (300, 14), (400, 16)].map(|(now, concluded)| {
+            pace.window(now, concluded);
+            pace.peak_ns
+        });
+        assert_eq!(peaks, [Some(50), Some(50), Some(50 - 50 / 8), Some(100)]);
+    }
+
+    #[test]
+    fn a_window_of_probation_lasts_until_enough_have_ended() {
+        let mut pace = Pace { health: Health::Probation, ..Pace::default() };
+        pace.note(0, 1);
+        let concluded = [(100, 15), (200, 16), (300, 17)].map(|(now, concluded)| {
+            let window = pace.window(now, concluded);
+            (window.concluded, window.at_least_ns)
+        });
+        assert_eq!(concluded, [(15, 100 / 16), (16, 200 / 17), (1, 100 / 2)]);
+    }
+
+    #[test]
+    fn on_probation_there_is_one_request_at_a_time() {
+        for (health, outstanding, is_out) in [
+            (Health::Well, 5, false),
+            (Health::Ejected(9), 0, true),
+            (Health::Probation, 0, false),
+            (Health::Probation, 1, true),
+            (Health::Probation, 2, true),
+        ] {
+            let mut pace = Pace { health, ..Pace::default() };
+            pace.note(0, outstanding);
+            assert_eq!(pace.is_out(), is_out, "{health:?} with {outstanding}");
+            assert_eq!(pace.is_limited(), health != Health::Well);
+        }
+    }
+
+    /// Ejects a server; for how long it is out.
+    fn out_ns(pace: &mut Pace, now: Time) -> u64 {
+        pace.eject(now, &CONFIG);
+        assert!(pace.is_ejected());
+        let Health::Ejected(until) = pace.health else { unreachable!("it is ejected") };
+        until - now
+    }
+
+    #[test]
+    fn each_time_in_a_row_it_is_out_for_twice_as_long() {
+        let mut pace = Pace { strikes: 5, ..Pace::default() };
+        assert_eq!([10, 20, 40, 70].map(|now| out_ns(&mut pace, now)), [10, 20, 40, 70]);
+        assert_eq!(pace.strikes, 0, "its windows count anew");
+        pace.readmit(150);
+        assert_eq!((pace.is_limited(), out_ns(&mut pace, 150 + 70)), (false, 70), "too soon");
+        pace.readmit(300);
+        assert_eq!(out_ns(&mut pace, 300 + 71), 10, "it was well for long");
+    }
+
+    #[test]
+    fn one_that_fails_on_probation_is_out_for_longer_however_long_it_was_well() {
+        let mut pace = Pace::default();
+        assert_eq!(out_ns(&mut pace, 1_000), 10);
+        pace.health = Health::Probation;
+        assert_eq!(out_ns(&mut pace, 1_010), 20);
+        pace.health = Health::Probation;
+        assert_eq!(out_ns(&mut pace, 1_100), 40);
+    }
+}

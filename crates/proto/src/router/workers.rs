@@ -157,3 +157,6 @@ const UNSEEN_MAX: u32 = 256;
 /// Most workers that a server is taken to have: one that does not tell what waits is not given
 /// everything.
 const WORKERS_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests;

@@ -540,4 +540,56 @@ mod tests {
         assert!(inc.is_worth_telling(10));
         assert_eq!((inc.tell(10), inc.tell(5)), (15, 15));
     }
+
+    #[test]
+    fn a_direction_holds_what_was_written_until_it_is_sent() {
+        let mut out = outgoing(1000, 25);
+        assert_eq!((out.buffered(), out.is_empty()), (25, false));
+        let cuts = send(&mut out);
+        assert_eq!((out.buffered(), out.is_empty()), (0, false), "the transport has it");
+        cuts.into_iter().for_each(|cut| out.acknowledge(cut));
+        assert!(out.is_empty());
+        out.write(&[1; 3], 1000);
+        assert!(!out.is_empty());
+    }
+
+    #[test]
+    fn what_comes_early_is_held_until_it_is_read_or_released() {
+        let mut inc = Incoming::default();
+        inc.tell(100);
+        let held = |inc: &Incoming| (inc.ready_len(), inc.early_bytes(), inc.buffered());
+        inc.take(5, b"fgh", false).unwrap();
+        inc.take(8, b"ij", false).unwrap();
+        assert_eq!(held(&inc), (0, 5, 5));
+        inc.take(0, b"ab", false).unwrap();
+        assert_eq!(held(&inc), (2, 5, 7));
+        inc.take(2, b"cde", false).unwrap();
+        assert_eq!(held(&inc), (10, 0, 10), "it is in order now");
+        inc.take(12, b"mn", false).unwrap();
+        assert_eq!((held(&inc), inc.has_unread()), ((10, 2, 12), true));
+        inc.drop_early();
+        assert_eq!(held(&inc), (10, 0, 10));
+        inc.read(&mut [0; 10]);
+        assert_eq!((held(&inc), inc.has_unread()), ((0, 0, 0), false));
+    }
+
+    #[test]
+    fn early_bytes_may_touch_each_other_and_no_more() {
+        check(&[(3, "de", false), (5, "f", false), (0, "abc", false)], Ok("abcdef"));
+        check(&[(3, "de", false), (5, "", true), (0, "abc", false)], Ok("abcde"));
+        check(&[(3, "de", false), (2, "cd", false)], Err(Violation));
+        check(&[(6, "gh", false), (2, "cdefg", false)], Err(Violation));
+    }
+
+    #[test]
+    fn memory_is_given_back_where_nothing_waits_to_be_read() {
+        let mut inc = Incoming::default();
+        inc.tell(1000);
+        inc.take(0, &[1; 500], false).unwrap();
+        inc.shrink();
+        assert_eq!(inc.read(&mut [0; 1000]), 500, "what waits is kept");
+        assert!(inc.ready.capacity() >= 500);
+        inc.shrink();
+        assert_eq!(inc.ready.capacity(), 0);
+    }
 }

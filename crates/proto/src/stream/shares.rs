@@ -216,4 +216,42 @@ mod tests {
         shares.end(host(1), [6000, 6000]);
         assert_eq!(shares.grown, [1500, 0]);
     }
+
+    #[test]
+    fn half_of_the_places_are_for_whoever_comes() {
+        let config = Config { streams_max: 8, ..Config::default() };
+        let mut shares = Shares::new(1);
+        (0..16).for_each(|_| shares.begin(host(1)));
+        let has_place = |ip, taken| shares.has_place(ip, taken, &config);
+        assert!(has_place(host(1), 3), "it is the fourth of eight");
+        assert!(!has_place(host(1), 4) && has_place(host(2), 4));
+        assert!(has_place(host(2), 7) && !has_place(host(2), 8), "there is none left");
+    }
+
+    #[test]
+    fn a_host_has_its_part_until_its_last_stream_ends() {
+        let mut shares = Shares::new(1);
+        (0..2).for_each(|_| shares.begin(host(1)));
+        shares.grow(host(1), Way::In, 30);
+        shares.end(host(1), [10, 0]);
+        let part = shares.by_host.get(&share_of(host(1))).expect("one is left");
+        assert_eq!((part.streams, part.grown, shares.grown(Way::In)), (1, [20, 0], 20));
+        shares.end(host(1), [20, 0]);
+        assert!(shares.by_host.is_empty());
+    }
+
+    #[test]
+    fn windows_grow_to_half_for_one_host_and_then_by_shares() {
+        let mut shares = Shares::new(1);
+        let spare = |shares: &Shares, left| shares.spare(host(1), Way::In, (left, 1001));
+        assert_eq!(spare(&shares, 1001), 750, "three quarters");
+        assert_eq!(spare(&shares, 7), 7, "no more than is left");
+        shares.grow(host(1), Way::In, 480);
+        assert_eq!(spare(&shares, 100), 20, "up to the half, whatever is left");
+        // What makes it three times what is left then: (3 * 521 - 480) / 4.
+        assert_eq!(spare(&shares, 521), 270);
+        shares.grow(host(1), Way::In, 270);
+        assert_eq!(spare(&shares, 251), 0);
+        assert_eq!(shares.spare(host(2), Way::In, (251, 1001)), 188);
+    }
 }

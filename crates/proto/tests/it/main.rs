@@ -13,6 +13,7 @@ mod router_accounting;
 mod router_bench;
 mod router_claims;
 mod router_filter;
+mod router_limits;
 mod router_many;
 mod router_requests;
 mod router_shared;

@@ -2,7 +2,9 @@
 
 use tailcut_proto::node::Node;
 use tailcut_proto::router::Speaks;
-use tailcut_wire::r2p2::{DropReason, Flags, MessageType, Packet, ReplyRepr, Verdict};
+use tailcut_wire::r2p2::{
+    DropReason, Flags, MessageType, Packet, ReplyRepr, RequestRepr, RpcId, Verdict,
+};
 use zerocopy::IntoBytes;
 
 use super::router_bench::{Ask, Bench, MS, Sent, client, drop_reason, server};
@@ -202,4 +204,108 @@ fn claims_have_a_budget() {
     let sent: usize = (1..1000).map(|id| bench.send(client(), &moved(id)).len()).sum();
     assert!((3_000..=4_096).contains(&sent), "{sent}");
     assert!(bench.metrics().claims_dropped > 900);
+    // It is that of 10 ms.
+    bench.now += 9 * MS;
+    assert_eq!(bench.send(client(), &moved(1_000)), []);
+    bench.now += MS;
+    assert_eq!(bench.send(client(), &moved(1_001)).len(), 63);
+}
+
+#[test]
+fn a_claim_tells_how_old_its_request_is() {
+    let mut bench = bench(2);
+    let request = Ask { flags: MOVED, age_ms: 5, deadline_us: 500_000, ..Ask::id(7) }.bytes();
+    let first = bench.send(client(), &request);
+    bench.rest_until(1_020 * MS);
+    let again = bench.send(client(), &request);
+    for (claim, age_ms) in [(&first[0], 5), (&again[0], 25)] {
+        let packet = Packet::parse(&claim.bytes).unwrap();
+        assert!(packet.flags().has(Flags::RETRANSMIT));
+        assert_eq!(packet.request_header().unwrap().age_ms.get(), age_ms);
+    }
+    assert_eq!((bench.metrics().claims, bench.metrics().duplicates_held), (1, 1));
+}
+
+#[test]
+fn a_server_answers_a_claim_once() {
+    let mut bench = bench(3);
+    let claims = bench.send(client(), &moved(7));
+    let answer = claimed(&claims[0], Verdict::Renounced);
+    (0..2).for_each(|_| assert_eq!(bench.send(claims[0].to, &answer), []));
+    assert_eq!(bench.metrics().claimed_unmatched, 1);
+}
+
+#[test]
+fn a_cancelled_claim_places_nothing() {
+    let mut bench = bench(2);
+    let claims = bench.send(client(), &moved(7));
+    let cancel = RequestRepr::control(MessageType::Cancel, 0, RpcId(7)).header();
+    assert_eq!(bench.send(client(), cancel.as_bytes()), []);
+    assert_eq!((bench.metrics().cancelled_held, bench.router.table_len()), (1, 0));
+    assert_eq!(bench.send(claims[0].to, &claimed(&claims[0], Verdict::Renounced)), []);
+    assert_eq!(bench.metrics().claimed_unmatched, 1);
+    // Neither does it expire.
+    bench.advance(1_100 * MS);
+    assert_eq!(bench.metrics().claims_expired, 0);
+}
+
+#[test]
+fn a_claimed_request_is_placed_by_its_deadline_only() {
+    for (late_ns, placed) in [(499 * MS, 1), (500 * MS, 0)] {
+        let mut bench = bench(2);
+        let mut fakes = [0, 1].map(crate::router_bench::FakeServer::new);
+        let claims = bench.send(client(), &moved(7));
+        let [first, second] = &mut fakes;
+        bench.live(&mut [first, second], late_ns);
+        let sent = bench.send(claims[0].to, &claimed(&claims[0], Verdict::Renounced));
+        assert_eq!(sent.len(), placed, "after {late_ns} ns");
+        assert_eq!(bench.metrics().claims_placed, placed as u64);
+    }
+}
+
+/// The chosen server is removed meanwhile.
+#[test]
+fn a_claim_for_a_removed_server_is_released() {
+    let mut bench = bench(2);
+    let claims = bench.send(client(), &moved(7));
+    let chosen = server(u16::from(claims[0].to == server(0)));
+    bench.router.remove_server(bench.now, chosen).unwrap();
+    assert_eq!(bench.send(claims[0].to, &claimed(&claims[0], Verdict::Renounced)), []);
+    assert_eq!((bench.metrics().claims_placed, bench.router.table_len()), (0, 0));
+}
+
+#[test]
+fn the_fixed_policy_claims_for_the_first_server() {
+    let mut bench = bench(3);
+    for id in 7..10 {
+        let fixed = Ask { flags: MOVED, is_fixed: true, ..Ask::id(id) }.bytes();
+        let mut asked: Vec<_> = bench.send(client(), &fixed).iter().map(|sent| sent.to).collect();
+        asked.sort();
+        assert_eq!(asked, [server(1), server(2)], "{id}");
+    }
+}
+
+#[test]
+fn servers_take_turns_with_claimed_requests() {
+    let mut bench = bench(3);
+    let chosen = (7..13).map(|id| {
+        let asked: Vec<_> = bench.send(client(), &moved(id)).iter().map(|sent| sent.to).collect();
+        (0..3).find(|&index| !asked.contains(&server(index))).expect("one is not asked")
+    });
+    let chosen: Vec<u16> = chosen.collect();
+    assert_eq!(chosen[3..], chosen[..3]);
+    let mut first = chosen[..3].to_vec();
+    first.sort_unstable();
+    assert_eq!(first, [0, 1, 2]);
+}
+
+#[test]
+fn claims_that_find_no_room_to_be_sent_are_counted() {
+    let mut bench = Bench::new(Speaks::Extension, 3, |config| config.outbox_len_max = 2);
+    grow_old(&mut bench);
+    let Bench { router, now } = &mut bench;
+    router.handle_datagram(*now, client().into(), &mut Ask::id(8).bytes());
+    let sent = bench.send(client(), &moved(7));
+    assert_eq!(types(&sent), [MessageType::Request, MessageType::Claim]);
+    assert_eq!(bench.metrics().outbox_full, 1);
 }

@@ -264,3 +264,11 @@ fn a_router_that_closes_closes_the_data_plane() {
     bench.router.remove_server(bench.now, server(0)).expect("it is there");
     assert_eq!(plane.with(|memory| memory.gone.clone()), [server(0)]);
 }
+
+#[test]
+fn a_driver_gets_back_what_it_shares() {
+    let (shared, plane) = bench(1);
+    let places = shared.router.shared_places().expect("they are shared");
+    assert_eq!(places.counts(0), plane.counts(0));
+    assert!(Bench::new(Speaks::Extension, 1, |_| {}).router.shared_places().is_none());
+}

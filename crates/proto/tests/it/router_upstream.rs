@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use tailcut_proto::node::Node;
 use tailcut_proto::router::Speaks;
 use tailcut_wire::r2p2::{
     ClaimBody, FeedbackBody, Flags, MessageType, Packet, RequestRepr, Route, RpcId, Verdict,
@@ -212,4 +213,29 @@ fn what_a_router_reports_counts_for_each_of_its_servers() {
     assert_eq!(placed_beside_ten("netclone", [(14, 4), (1, 0)]), [20, 20]);
     let once: usize = placed_beside_ten("netclone", [(16, 6), (1, 0)]).iter().sum();
     assert_eq!(once, 20);
+}
+
+#[test]
+fn what_upstreams_ask_and_are_told_is_counted() {
+    let mut bench = bench();
+    let before = bench.metrics();
+    (0..2).for_each(|at| drop(bench.send(upstream(), &probe(100 + at))));
+    let metrics = bench.metrics();
+    assert_eq!(metrics.probes_answered - before.probes_answered, 2);
+    assert_eq!(metrics.reports - before.reports, 2);
+    assert_eq!(metrics.received - before.received, 2);
+}
+
+#[test]
+fn a_claim_that_finds_no_room_for_its_answer_is_dropped() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
+        (config.upstreams, config.outbox_len_max) = (vec![upstream()], 2);
+    });
+    bench.rest_until(1000 * MS);
+    for id in 1..=3 {
+        let Bench { router, now } = &mut bench;
+        router.handle_datagram(*now, upstream().into(), &mut claim(id));
+    }
+    assert_eq!((bench.drain().len(), bench.metrics().outbox_full), (2, 1));
+    assert_eq!(verdict(&bench.send(upstream(), &claim(3))), Verdict::Renounced);
 }

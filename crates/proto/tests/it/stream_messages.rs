@@ -1,11 +1,12 @@
 //! Streams over an endpoint that the test plays: which messages are sent, how those of peers are
 //! answered, and what ends a stream.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::rpc::{Call, CallId, DropReason, Failure, RequestId, Rpc};
-use tailcut_proto::stream::{Config, Fault, Holdings, StreamId, Streams};
+use tailcut_proto::stream::{Config, Fault, Holdings, Metrics, StreamId, Streams};
 use tailcut_wire::stream::{
     BLOCKED, FIN, FROM_OPENER, MAGIC, Message, MessageHeader, MessageKind, Reply, ReplyHeader,
     Status,
@@ -678,4 +679,276 @@ fn an_endpoint_without_words_refuses_in_the_place_of_a_rejection() {
     let mut fake = Fake::default();
     fake.reject(SECOND, RequestId(1), 17, b"no").unwrap();
     assert_eq!(fake.next_answer(), Some(Err(DropReason::Application)));
+}
+
+#[test]
+fn bytes_are_moved_in_and_out_of_a_stream_by_queues() {
+    let mut side = Side::new(|_| {});
+    let (id, acceptor) = side.take();
+    let mut bytes: VecDeque<u8> = b"hello".to_vec().into();
+    assert_eq!(side.streams.write_all(id, &mut bytes), Ok(5));
+    assert!(bytes.is_empty());
+    assert_eq!(said(&side.sent()).4, b"hello");
+    let mut into = VecDeque::new();
+    assert_eq!(side.streams.read_all(id, &mut into, 9), Ok(None), "nothing has come");
+    side.hears_data(acceptor, 0, FIN, b"world");
+    assert_eq!(side.streams.read_all(id, &mut into, 9), Ok(Some(5)));
+    assert_eq!((into, side.read(id)), (b"world".to_vec().into(), Ok(Some(vec![]))));
+}
+
+#[test]
+fn a_stream_has_a_place_of_its_own() {
+    let mut side = Side::new(|_| {});
+    let ids = [1, 2, 3].map(|host| side.streams.connect(side.now, peer(host)).unwrap());
+    let mut places = ids.map(StreamId::place).to_vec();
+    places.sort_unstable();
+    places.dedup();
+    assert_eq!(places.len(), 3);
+}
+
+#[test]
+fn what_waits_in_both_directions_is_held() {
+    let mut side = Side::new(|_| {});
+    let (id, acceptor) = side.take();
+    side.hears_data(acceptor, 0, 0, b"world");
+    side.streams.write(id, b"abc").unwrap();
+    assert_eq!(side.streams.holdings().buffered_bytes, 8);
+    side.sent();
+    assert_eq!(side.streams.holdings().buffered_bytes, 5, "the transport has the rest");
+}
+
+#[test]
+fn a_farewell_and_a_datagram_are_the_endpoints() {
+    let mut side = Side::new(|_| {});
+    side.streams.say_farewell();
+    assert_eq!(side.fake.farewells(), 1);
+    side.fake.request(peer(1), b"GET / HTTP/1.1".to_vec());
+    side.streams.handle_datagram(side.now, peer(1).into(), &mut []);
+    assert_eq!(side.fake.next_answer(), Some(Err(DropReason::Application)));
+}
+
+#[test]
+fn a_status_tells_what_may_be_written() {
+    let mut side = Side::new(|_| {});
+    let writable = |side: &Side, id| side.streams.status(id).unwrap().writable_len as u64;
+    let id = side.streams.connect(side.now, peer(1)).unwrap();
+    assert_eq!(writable(&side, id), WINDOW_MIN, "before it is open");
+    side.streams.write(id, b"hello").unwrap();
+    assert_eq!(writable(&side, id), WINDOW_MIN - 5, "and the window stays as it was");
+    let open = side.sent();
+    side.answer(&open, Ok(taken(THEIRS, WINDOW)));
+    assert_eq!(writable(&side, id), WINDOW_MIN - 5, "in flight");
+    side.streams.finish(id).unwrap();
+    assert_eq!(writable(&side, id), 0);
+    let failed = side.streams.connect(side.now, peer(1)).unwrap();
+    side.streams.handle_unreachable(side.now, peer(1));
+    assert_eq!((side.fault(failed), writable(&side, failed)), (Some(Fault::Refused), 0));
+}
+
+#[test]
+fn who_has_read_everything_hears_of_no_fault() {
+    let mut side = Side::new(|_| {});
+    let (id, acceptor) = side.take();
+    side.hears_data(acceptor, 0, FIN, b"all");
+    let reset = message(MessageKind::Reset, FROM_OPENER, (THEIRS, acceptor), (0, 0), b"");
+    side.hears(peer(1), reset).unwrap();
+    assert_eq!(side.read(id), Ok(Some(b"all".to_vec())));
+    assert_eq!(side.read(id), Ok(Some(vec![])));
+    assert_eq!((side.streams.metrics().failed, side.streams.metrics().broken), (1, 0));
+}
+
+/// Two open streams, of which the first has the one message in flight that may be.
+fn with_one_in_flight() -> (Side, [StreamId; 2]) {
+    let mut side = Side::new(|config| config.messages_max = 1);
+    let ids = [side.open().0, side.open().0];
+    side.streams.write(ids[0], b"hello").unwrap();
+    assert_eq!(said(&side.sent()).4, b"hello");
+    (side, ids)
+}
+
+#[test]
+fn a_reset_that_finds_no_room_is_left_out() {
+    let (mut side, [_, other]) = with_one_in_flight();
+    side.streams.reset(side.now, other);
+    side.sends_nothing();
+    assert_eq!((side.streams.holdings().messages, side.streams.metrics().resets), (1, 0));
+}
+
+#[test]
+fn nobody_is_asked_whether_it_is_there_while_no_message_may_be_sent() {
+    let (mut side, _) = with_one_in_flight();
+    side.wait(31 * SECOND);
+    side.sends_nothing();
+}
+
+#[test]
+fn a_peer_has_as_many_streams_as_are_not_closed() {
+    let mut side = Side::new(|config| config.streams_per_peer_max = 2);
+    let connect = |side: &mut Side| side.streams.connect(side.now, peer(1));
+    let first = connect(&mut side).unwrap();
+    connect(&mut side).unwrap();
+    side.streams.close(side.now, first);
+    let third = connect(&mut side).expect("one is closed");
+    assert_eq!(connect(&mut side), Err(Fault::TooMany));
+    side.streams.close(side.now, third);
+    assert!(connect(&mut side).is_ok());
+}
+
+#[test]
+fn a_host_gives_its_places_back() {
+    let mut side = Side::new(|config| config.streams_max = 1);
+    for _ in 0..10 {
+        let id = side.streams.connect(side.now, peer(1)).expect("there is a place");
+        side.streams.close(side.now, id);
+    }
+}
+
+#[test]
+fn spans_are_those_of_the_configuration() {
+    let mut side = Side::new(|config| {
+        (config.open_ns_max, config.message_ns_max) = (2 * SECOND, 7 * SECOND);
+        config.linger_ns_max = 3 * SECOND;
+    });
+    let id = side.streams.connect(side.now, peer(1)).unwrap();
+    let open = side.sent();
+    assert_eq!(open.1.deadline, side.now + 2 * SECOND);
+    side.answer(&open, Ok(taken(THEIRS, WINDOW)));
+    let greeting = side.sent();
+    assert_eq!(greeting.1.deadline, side.now + 7 * SECOND);
+    side.answer(&greeting, Ok(taken(0, WINDOW)));
+    side.streams.close(side.now, id);
+    let end = side.sent();
+    side.answer(&end, Ok(taken(0, WINDOW)));
+    side.wait(4 * SECOND);
+    assert_eq!(said(&side.sent()).0, MessageKind::Reset, "it lingers no longer");
+}
+
+#[test]
+fn a_half_open_stream_is_waited_for_as_long_as_for_an_answer() {
+    let mut side = Side::new(|_| {});
+    side.is_asked(peer(1));
+    let due = side.streams.poll_timeout().expect("it ends by itself");
+    assert!((5 * SECOND..5 * SECOND + (2 << 20)).contains(&(due - side.now)), "{due}");
+    side.wait(due - side.now);
+    assert_eq!(side.streams.metrics().half_open_dropped, 1);
+    side.holds_nothing();
+}
+
+#[test]
+fn a_stream_is_to_be_looked_at_once_however_much_has_changed() {
+    let mut side = Side::new(|_| {});
+    let (id, acceptor) = side.take();
+    while side.streams.poll_changed().is_some() {}
+    side.hears_data(acceptor, 0, 0, b"one");
+    side.hears_data(acceptor, 3, 0, b"two");
+    assert_eq!([(); 2].map(|()| side.streams.poll_changed()), [Some(id), None]);
+    waits(&mut side, peer(2));
+    assert_eq!(side.streams.poll_changed(), None, "nobody has accepted it");
+}
+
+#[test]
+fn an_answer_that_does_not_fit_its_message_breaks_the_protocol() {
+    let answer = |status| {
+        let reply = Reply { status, acceptor: 0, limit: 0 };
+        ReplyHeader::new(reply).as_bytes().to_vec()
+    };
+    let mut side = Side::new(|_| {});
+    let id = side.streams.connect(side.now, peer(1)).unwrap();
+    let open = side.sent();
+    side.answer(&open, Ok(answer(Status::Gone)));
+    assert_eq!(side.fault(id), Some(Fault::Broken));
+    let (id, _) = side.open();
+    side.streams.write(id, b"hello").unwrap();
+    let data = side.sent();
+    side.answer(&data, Ok(answer(Status::Refused)));
+    assert_eq!(side.fault(id), Some(Fault::Broken));
+    assert_eq!((side.streams.metrics().failed, side.streams.metrics().broken), (2, 2));
+}
+
+/// Two peers ask and then greet, and `between` happens after the first: how they are answered.
+fn greeted(
+    adjust: impl FnOnce(&mut Config),
+    between: impl FnOnce(&mut Side),
+) -> ([Status; 2], Metrics) {
+    let mut side = Side::new(adjust);
+    let numbers = [1, 2].map(|host| (THEIRS, side.is_asked(peer(host)).acceptor));
+    let greet = |side: &mut Side, host: u8, numbers| {
+        let greeting = message(MessageKind::Window, FROM_OPENER, numbers, (0, 1), b"");
+        side.hears(peer(host), greeting).unwrap().status
+    };
+    let first = greet(&mut side, 1, numbers[0]);
+    between(&mut side);
+    ([first, greet(&mut side, 2, numbers[1])], *side.streams.metrics())
+}
+
+#[test]
+fn limits_hold_when_an_opener_shows_that_it_hears() {
+    let check = |adjust: fn(&mut Config), between: fn(&mut Side)| {
+        let (statuses, metrics) = greeted(adjust, between);
+        assert_eq!(statuses, [Status::Taken, Status::Gone]);
+        assert_eq!((metrics.taken, metrics.refused, metrics.gone), (1, 1, 1));
+    };
+    check(|config| config.backlog_max = 1, |_| {});
+    check(|config| config.streams_max = 1, |_| {});
+    check(|config| (config.windows_bytes_max, config.window_min) = (1500, 1000), |_| {});
+    check(|_| {}, |side| side.streams.stop_listening(side.now));
+    assert_eq!(greeted(|_| {}, |_| {}).0, [Status::Taken; 2]);
+}
+
+#[test]
+fn messages_and_bytes_are_counted() {
+    let mut side = Side::new(|_| {});
+    let (id, opener) = side.open();
+    for bytes in [&b"hello"[..], b"worlds"] {
+        side.streams.write(id, bytes).unwrap();
+        let data = side.sent();
+        side.answer(&data, Ok(taken(0, WINDOW)));
+    }
+    for (offset, data) in [(7, &b"early"[..]), (0, b"abcdefg")] {
+        let data = message(MessageKind::Data, 0, (opener, THEIRS), (offset, WINDOW), data);
+        side.hears(peer(1), data).unwrap();
+    }
+    side.streams.reset(side.now, id);
+    side.sent();
+    let expected = Metrics {
+        opened: 1,
+        failed: 1,
+        messages_out: 5,
+        messages_in: 2,
+        bytes_out: 11,
+        bytes_in: 12,
+        early_bytes: 5,
+        windows: 1,
+        resets: 1,
+        ..Metrics::default()
+    };
+    assert_eq!(*side.streams.metrics(), expected);
+}
+
+/// Half of all windows is kept for streams to come, and of the other one host has three quarters.
+#[test]
+fn a_window_that_may_not_become_longer_is_counted() {
+    let mut side = Side::new(|config| {
+        (config.windows_bytes_max, config.window_min) = (100_000, 1_000);
+    });
+    let (_, acceptor) = side.take();
+    let limits = [0, 1, 2, 3].map(|at| side.hears_data(acceptor, at, BLOCKED, b"x").limit);
+    assert_eq!(limits, [4_000, 16_000, 38_500, 38_500]);
+    assert_eq!(side.streams.metrics().windows_denied, 1);
+}
+
+#[test]
+fn a_window_that_was_not_written_for_long_becomes_short_again() {
+    let mut side = Side::new(|_| {});
+    let writable = |side: &Side, id| side.streams.status(id).unwrap().writable_len as u64;
+    let (id, _) = side.open();
+    side.streams.write(id, &[1; WINDOW_MIN as usize]).unwrap();
+    assert_eq!(writable(&side, id), 3 * WINDOW_MIN);
+    let data = side.sent();
+    side.wait(31 * SECOND);
+    assert_eq!(writable(&side, id), 3 * WINDOW_MIN, "it is in use");
+    side.answer(&data, Ok(taken(0, WINDOW)));
+    assert_eq!(writable(&side, id), 4 * WINDOW_MIN);
+    side.wait(31 * SECOND);
+    assert_eq!(writable(&side, id), WINDOW_MIN);
 }

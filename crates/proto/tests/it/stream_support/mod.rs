@@ -22,6 +22,7 @@ struct State {
     answers: VecDeque<Result<Vec<u8>, DropReason>>,
     events: VecDeque<Event>,
     drawn: u64,
+    farewells: u32,
 }
 
 impl Fake {
@@ -38,6 +39,11 @@ impl Fake {
     /// Whether a call has been cancelled.
     pub(crate) fn is_cancelled(&self, id: CallId) -> bool {
         self.0.borrow().cancelled.contains(&id)
+    }
+
+    /// How often it was told to say farewell.
+    pub(crate) fn farewells(&self) -> u32 {
+        self.0.borrow().farewells
     }
 
     /// A request comes; whoever owns the endpoint hears of it with its next input.
@@ -112,6 +118,10 @@ impl Rpc for Fake {
     ) -> Result<(), AnswerError> {
         self.0.borrow_mut().answers.push_back(Err(reason));
         Ok(())
+    }
+
+    fn say_farewell(&mut self) {
+        self.0.borrow_mut().farewells += 1;
     }
 
     fn poll_event(&mut self) -> Option<Event> {
