@@ -261,7 +261,7 @@ impl Overload {
             return;
         } else if self.placed < self.offered / 4 {
             let at = self.retry_after_ns();
-            self.retry_after_ns = (at + at / 4).max(at + 1).min(RETRY_AFTER_NS_MAX);
+            self.retry_after_ns = (at + at / 4).min(RETRY_AFTER_NS_MAX);
         } else if self.placed > self.offered / 2 {
             self.retry_after_ns -= self.retry_after_ns.div_ceil(4);
         }

@@ -25,7 +25,7 @@
 //! Invariant: the first worker of a type is not before that of a shorter one, and every type may
 //! use the last worker.
 
-use crate::policy::{OUT_OF_SERVICE, WorkerId};
+use crate::policy::WorkerId;
 
 /// Most types.
 pub const TYPES_MAX: usize = 16;
@@ -223,7 +223,8 @@ impl Types {
             return Some(WorkerId::at(first + own.len() + index));
         }
         let (index, &load) = fewest?;
-        (load < bound && load < OUT_OF_SERVICE).then(|| WorkerId::at(index))
+        // No bound is above the load of a worker out of service.
+        (load < bound).then(|| WorkerId::at(index))
     }
 
     /// Ends the window.
@@ -308,7 +309,7 @@ const OUTLIER_FACTOR: u64 = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::PolicySpec;
+    use crate::policy::{OUT_OF_SERVICE, PolicySpec};
     use crate::scheduler::{Cloning, Outcome, Scheduler, Wait};
 
     const SHORT: TypeId = TypeId(0);
@@ -513,7 +514,7 @@ mod tests {
     #[test]
     fn workers_out_of_service_get_nothing() {
         let types = learned(&[(1_000, 990), (100_000, 10)]);
-        assert_eq!(types.place(SHORT, &[OUT_OF_SERVICE; 16], 4), None);
+        assert_eq!(types.place(SHORT, &[OUT_OF_SERVICE; 16], u32::MAX), None);
     }
 
     #[test]
