@@ -138,4 +138,15 @@ mod tests {
     fn a_bad_prefix_says_what_a_good_one_looks_like() {
         assert!("10.0.0.0/33".parse::<Prefix>().unwrap_err().contains("10.0.0.0/8"));
     }
+
+    #[test]
+    fn a_share_is_an_ipv4_address_or_a_64_and_never_0() {
+        let share = |ip: &str| share_of(ip.parse().unwrap());
+        assert_ne!(share("10.0.0.1"), share("10.0.0.2"));
+        assert_eq!(share("10.0.0.1"), share("::ffff:10.0.0.1"));
+        assert_eq!(share("2001:db8:0:1::1"), share("2001:db8:0:1:9::2"));
+        assert_ne!(share("2001:db8:0:1::1"), share("2001:db8:0:2::1"));
+        assert_ne!(share("10.0.0.1"), share("0:0:a00:1::"), "the same 32 bits, but of IPv6");
+        assert!(["0.0.0.0", "::", "::1"].into_iter().all(|ip| share(ip) != 0));
+    }
 }

@@ -170,6 +170,7 @@ mod tests {
         assert_eq!(held(&buffers), [1 << 19, 1 << 19], "full, and it is no longer than they");
         buffers.give(Vec::with_capacity(1 << 20));
         assert_eq!(held(&buffers), [1 << 19], "one leaves at a time");
+        assert_eq!(buffers.held_bytes, 1 << 19);
         buffers.give(Vec::with_capacity(1 << 20));
         assert_eq!((held(&buffers), buffers.held_bytes), (vec![1 << 20], 1 << 20));
     }
@@ -188,5 +189,33 @@ mod tests {
         assert_eq!(buffers.take_any().capacity(), 1 << 20);
         assert_eq!(buffers.take_any().capacity(), 0);
         assert_eq!(buffers.fit_reply(with(8, 1 << 10)).capacity(), 1 << 10);
+    }
+
+    #[test]
+    fn a_pool_is_full_at_its_bound_and_not_before() {
+        let mut buffers = Buffers::new(120);
+        (0..3).for_each(|_| buffers.give(Vec::with_capacity(60)));
+        assert_eq!((buffers.short.len(), buffers.held_bytes), (2, 120));
+        let mut buffers = Buffers::new(1 << 20);
+        [1 << 18, 3 << 18].into_iter().for_each(|len| buffers.give(Vec::with_capacity(len)));
+        assert_eq!((buffers.long.len(), buffers.held_bytes), (2, 1 << 20));
+        assert_eq!(buffers.take_for(LONG_LEN).capacity(), 1 << 18);
+        assert_eq!(buffers.held_bytes, 3 << 18);
+    }
+
+    #[test]
+    fn a_buffer_is_long_from_its_bound_on_and_a_page_is_few_bytes() {
+        let mut buffers = Buffers::new(1 << 30);
+        buffers.give(Vec::with_capacity(LONG_LEN));
+        buffers.give(Vec::with_capacity(LONG_LEN - 1));
+        assert_eq!(buffers.take_for(LONG_LEN - 1).capacity(), LONG_LEN - 1);
+        assert_eq!(buffers.take_for(LONG_LEN).capacity(), LONG_LEN);
+        let mut fitted = |len| {
+            let mut payload = Vec::with_capacity(LONG_LEN);
+            payload.resize(len, 7);
+            buffers.fit_reply(payload).capacity()
+        };
+        assert!(fitted(COPIED_LEN_MAX) < LONG_LEN);
+        assert_eq!(fitted(COPIED_LEN_MAX + 1), LONG_LEN);
     }
 }

@@ -131,4 +131,25 @@ mod tests {
         assert!(batch.room(&to, 100).is_some());
         assert!(batch.room(&to, 100).is_none());
     }
+
+    #[test]
+    fn a_datagram_as_long_as_the_buffer_fits_and_a_longer_one_does_not() {
+        let to = to("10.0.0.1:1");
+        for (len, fits) in [(149, true), (150, true), (151, false), (1000, false)] {
+            let mut buffer = [0; 150];
+            assert_eq!(GsoBatch::new(&mut buffer).room(&to, len).is_some(), fits, "{len} B");
+        }
+    }
+
+    #[test]
+    fn nothing_but_a_seal_is_told_the_addressee() {
+        let mut buffer = [9; 24];
+        let mut batch = GsoBatch::new(&mut buffer);
+        batch.set_addressee(7);
+        assert_eq!(batch.room(&to("10.0.0.1:1"), 3).unwrap(), [9; 3]);
+        let mut batch = GsoBatch::with_trailer(&mut buffer, 16);
+        batch.set_addressee(7);
+        assert_eq!(batch.room(&to("10.0.0.1:1"), 3).unwrap(), [9; 3]);
+        assert_eq!(buffer[..19], [[9; 11].as_slice(), &7_u64.to_be_bytes()].concat());
+    }
 }

@@ -105,8 +105,18 @@ mod tests {
         let mut both = times;
         both.add(&times);
         assert_eq!((times.count(), both.count()), (4, 8));
+        assert_eq!(both.sum_ns(), Time::MAX, "it stays there");
         let counts: Vec<_> = both.cumulative().collect();
         assert_eq!(counts[..2], [(Some(1_024), 4), (Some(1_536), 6)]);
         assert_eq!(counts.last(), Some(&(None, 8)));
+    }
+
+    #[test]
+    fn the_sum_is_of_all_times() {
+        let mut times = Histogram::default();
+        [500, 1_024, 1_500].into_iter().for_each(|ns| times.record(ns));
+        let mut both = times;
+        both.add(&times);
+        assert_eq!((times.sum_ns(), both.sum_ns()), (3_024, 6_048));
     }
 }

@@ -170,4 +170,29 @@ mod tests {
         words.write_u64(u64::from_le_bytes(*b"89\0\0\0\0\0\0"));
         assert_eq!(whole.finish(), words.finish());
     }
+
+    /// Two factors with a half in common would let chosen keys collide more often than at random.
+    #[test]
+    fn no_two_halves_of_the_secret_words_are_the_same() {
+        let KeyedState { factors, summand } = KeyedState::with_seed(7);
+        let words = factors.into_iter().chain([summand]);
+        let halves: BTreeSet<u64> =
+            words.flat_map(|word| [word as u64, (word >> 64) as u64]).collect();
+        assert_eq!(halves.len(), 2 * (FACTORS + 1));
+    }
+
+    #[test]
+    fn the_hash_is_the_upper_half_of_the_sum_of_products() {
+        let state = KeyedState::with_seed(7);
+        let key = [u64::MAX, 3, 1 << 40, 9];
+        for len in 1..=FACTORS {
+            let mut hasher = state.build_hasher();
+            key[..len].iter().for_each(|&word| hasher.write_u64(word));
+            let products = state.factors.iter().zip(&key[..len]);
+            let sum = products.fold(state.summand, |sum, (factor, &word)| {
+                sum.wrapping_add(factor.wrapping_mul(word.into()))
+            });
+            assert_eq!(hasher.finish(), (sum >> 64) as u64, "{len} words");
+        }
+    }
 }

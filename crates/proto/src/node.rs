@@ -206,3 +206,57 @@ pub trait Node {
     /// there is work.
     fn poll_timeout(&self) -> Option<Time>;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It says no more than a node must.
+    struct Silent;
+
+    impl Node for Silent {
+        fn handle_datagram(&mut self, _: Time, _: Path, _: &mut [u8]) {}
+
+        fn handle_timeout(&mut self, _: Time) {}
+
+        fn poll_transmit(&mut self, _: Time, _: &mut [u8]) -> Option<Transmit> {
+            None
+        }
+
+        fn poll_timeout(&self) -> Option<Time> {
+            None
+        }
+    }
+
+    #[test]
+    fn a_node_attaches_nothing_unless_it_says_so() {
+        assert_eq!(Silent.poll_attached(0, &mut [0; 100]), None);
+        let attached = Attached { header_len: 9, message: 1, is_reply: false, offset: 0, len: 50 };
+        assert!(Silent.attached(&attached).is_empty());
+    }
+
+    #[test]
+    fn a_source_names_an_address_of_this_host_or_none() {
+        let ip = IpAddr::from([10, 0, 0, 1]);
+        assert_eq!(Source::from(Some(ip)).local(), Some(ip));
+        assert_eq!(Source::from(None).local(), None);
+        assert_eq!(Source::Spoofed((ip, 7).into()).local(), None, "it is another host's");
+    }
+
+    /// Of long datagrams as many as the largest UDP payload holds, if one fits the driver's buffer.
+    #[test]
+    fn a_batch_of_attached_datagrams_is_bounded_by_its_bytes() {
+        for (datagram_len, buffer_len, expected) in [
+            (GSO_LONG_LEN, GSO_LONG_LEN, 63),
+            (GSO_LONG_LEN, GSO_LONG_LEN - 1, 0),
+            (GSO_LONG_LEN - 1, 1 << 16, 0),
+            (1_428, 1 << 16, 45),
+            (8_900, 8_900, 7),
+            (8_900, 8_000, 0),
+        ] {
+            let buffer = vec![0; buffer_len];
+            let found = Attached::datagrams_max(datagram_len, &buffer);
+            assert_eq!(found, expected, "{datagram_len} B in {buffer_len} B");
+        }
+    }
+}

@@ -267,3 +267,90 @@ pub trait Rpc: Node {
     /// Gives a message's buffer back.
     fn recycle(&mut self, buffer: Vec<u8>);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::{Path, Transmit};
+
+    /// It does no more than an endpoint must: it keeps the calls, and the buffers.
+    #[derive(Default)]
+    struct Keeper {
+        calls: Vec<Call>,
+        buffers: Vec<Vec<u8>>,
+        refused: Vec<DropReason>,
+    }
+
+    impl Node for Keeper {
+        fn handle_datagram(&mut self, _: Time, _: Path, _: &mut [u8]) {}
+
+        fn handle_timeout(&mut self, _: Time) {}
+
+        fn poll_transmit(&mut self, _: Time, _: &mut [u8]) -> Option<Transmit> {
+            None
+        }
+
+        fn poll_timeout(&self) -> Option<Time> {
+            None
+        }
+    }
+
+    impl Rpc for Keeper {
+        fn call(&mut self, _: Time, call: Call) -> Result<CallId, CallError> {
+            self.calls.push(call);
+            Ok(CallId(self.calls.len() as u64))
+        }
+
+        fn cancel(&mut self, _: Time, _: CallId) {}
+
+        fn reply(&mut self, _: Time, _: RequestId, _: Vec<u8>) -> Result<(), AnswerError> {
+            Ok(())
+        }
+
+        fn refuse(&mut self, _: Time, _: RequestId, why: DropReason) -> Result<(), AnswerError> {
+            self.refused.push(why);
+            Ok(())
+        }
+
+        fn poll_event(&mut self) -> Option<Event> {
+            None
+        }
+
+        fn buffer(&mut self) -> Vec<u8> {
+            self.buffers.pop().unwrap_or_default()
+        }
+
+        fn recycle(&mut self, buffer: Vec<u8>) {
+            self.buffers.push(buffer);
+        }
+    }
+
+    #[test]
+    fn where_nothing_can_be_lent_a_request_is_copied_to_a_used_buffer() {
+        let mut keeper = Keeper::default();
+        keeper.recycle(Vec::with_capacity(12_345));
+        let target = ([10, 0, 0, 1], 7).into();
+        let (payload, options) = (Vec::new(), CallOptions { fixed: true, ..Default::default() });
+        let call = Call { target, payload, deadline: 99, context: 5, options };
+        let lent = Lent::new(Arc::new(b"ping".to_vec()));
+        assert_eq!((lent.bytes(), format!("{lent:?}")), (&b"ping"[..], "Lent(4 bytes)".to_owned()));
+        assert_eq!(keeper.call_lent(0, call, lent), Ok(CallId(1)));
+        let made = &keeper.calls[0];
+        assert_eq!((&made.payload[..], made.payload.capacity()), (&b"ping"[..], 12_345));
+        assert_eq!((made.target, made.deadline, made.context), (target, 99, 5));
+        assert_eq!(made.options, options);
+    }
+
+    #[test]
+    fn who_has_no_words_refuses_without() {
+        let mut keeper = Keeper::default();
+        assert_eq!(keeper.reject(0, RequestId(1), 17, b"no"), Ok(()));
+        assert_eq!(keeper.refused, [DropReason::Application]);
+    }
+
+    #[test]
+    fn a_request_has_its_place_in_the_lower_half_of_its_id() {
+        assert_eq!(RequestId(9 << 32 | 7).place(), 7);
+        assert_eq!(RequestId(u64::MAX).place(), u32::MAX as usize);
+    }
+}

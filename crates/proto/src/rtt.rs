@@ -81,4 +81,18 @@ mod tests {
         (0..100).for_each(|_| rtt.sample(100_000_000));
         assert!(rtt.timeout_ns(BOUNDS, 0) >= 100_000_000);
     }
+
+    /// RFC 6298 section 2: the first sample is the mean, and half of it the deviation; later ones
+    /// have an eighth of the weight, and a quarter.
+    #[test]
+    fn samples_weigh_as_in_the_rfc() {
+        let bounds = Bounds { min_ns: 1, ..BOUNDS };
+        let mut rtt = Rtt::default();
+        assert!(!rtt.is_known());
+        rtt.sample(10_000);
+        assert!(rtt.is_known());
+        assert_eq!((rtt.smoothed_or(0), rtt.timeout_ns(bounds, 0)), (10_000, 10_000 + 4 * 5_000));
+        rtt.sample(18_000);
+        assert_eq!((rtt.smoothed_or(0), rtt.timeout_ns(bounds, 0)), (11_000, 11_000 + 4 * 5_750));
+    }
 }

@@ -87,3 +87,19 @@ macro_rules! has_common_counters {
 }
 
 pub(crate) use has_common_counters;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_to_remember_no_more_is_counted_apart() {
+        let mut counters = Counters::default();
+        for denied in [Denied::PrefixFull, Denied::Full, Denied::PrefixFull, Denied::PrefixFull] {
+            counters.deny(denied);
+        }
+        let expected =
+            Counters { sessions_refused: 1, sessions_refused_by_prefix: 3, ..Counters::default() };
+        assert_eq!(counters, expected);
+    }
+}

@@ -149,7 +149,11 @@ mod tests {
         let mut last = (0, 0);
         for _ in 0..5 * WINDOW {
             let id = numbering.draw(&mut numbers, 2 * WINDOW);
-            assert!(id.0 != last.0 && id.1 == 0 || id == (last.0, last.1 + 1));
+            if last.1 + 1 == 2 * WINDOW || last.0 == 0 {
+                assert!(id.0 != last.0 && id.1 == 0);
+            } else {
+                assert_eq!(id, (last.0, last.1 + 1));
+            }
             numbering.end(id.0, id.1);
             assert_eq!(numbering.floor_of(id.0), id.1 + 1);
             last = id;
@@ -161,5 +165,17 @@ mod tests {
         let draw = |secret, purpose: &[u8]| Numbers::new(&[secret; 16], purpose).draw(64);
         assert_ne!(draw(1, b"session"), draw(2, b"session"));
         assert_ne!(draw(1, b"session"), draw(1, b""));
+    }
+
+    #[test]
+    fn a_call_lags_behind_the_floor_by_those_that_have_not_ended() {
+        let (mut numbers, mut numbering) = start();
+        let [first, .., last] = [0; 5].map(|_| numbering.draw(&mut numbers, SEQUENCE_MAX));
+        assert_eq!(numbering.floor_lag(last.0, last.1), 4);
+        numbering.end(first.0, 0);
+        numbering.end(first.0, 1);
+        assert_eq!(numbering.floor_lag(last.0, last.1), 2);
+        assert_eq!(numbering.floor_lag(last.0, first.1), 0, "it has ended");
+        assert_eq!(numbering.floor_lag(last.0 + 1, last.1), 0, "a session of the past");
     }
 }

@@ -156,4 +156,13 @@ mod tests {
         assert_eq!((again, slab[again], slab[other]), (one, 1, 2));
         assert_eq!(slab.find(key), None);
     }
+
+    /// To grow is to copy a table within one packet, and room that is not used costs no memory.
+    #[test]
+    fn a_table_has_room_from_the_beginning_and_no_more_than_is_worth_it() {
+        let slab = Slab::<u8>::of_at_most(100);
+        assert!(slab.entries.capacity() >= 100 && slab.free.capacity() >= 100);
+        let most = Slab::<u8>::of_at_most(1 << 40);
+        assert!((ROOM_MAX..2 * ROOM_MAX).contains(&most.entries.capacity()));
+    }
 }

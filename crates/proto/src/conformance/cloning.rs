@@ -228,3 +228,28 @@ const CLIENT: ([u8; 4], u16) = ([10, 0, 2, 1], 40_000);
 
 /// Servers and cells of each part: small filters, in which ids collide, and published ones.
 const PARTS: [(u16, u32); 4] = [(2, 16), (3, 64), (6, 1 << 17), (16, 1 << 17)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A switch that is a host has the epoch in `tidx`, above the table that the client has drawn.
+    #[test]
+    fn the_epoch_of_a_part_is_what_its_switch_adds_to_the_table() {
+        let part = Generator::run(Fallback::First, PARTS[0]);
+        let CloningStep::Request { table, seq, .. } = part.steps[0] else { panic!("no request") };
+        assert_eq!((part.first_seq, part.epoch & 1), (seq, 0));
+        let config = SwitchConfig {
+            servers: (0..part.servers).map(addr).collect(),
+            filter_len: part.filter_len as usize,
+            seed: part.servers.into(),
+            ..SwitchConfig::default()
+        };
+        let switch = Switch::new(0, config).expect("the configuration is in its limits");
+        let draws = Draws::new(0);
+        let mut replay = Generator { switch, servers: part.servers, draws, pending: Vec::new() };
+        let header = Header { tidx: table.into(), ..Header::default() };
+        let sent = replay.pass(SocketAddr::from(CLIENT), header);
+        assert_eq!(sent[0].1.tidx.get(), part.epoch | table);
+    }
+}

@@ -48,3 +48,22 @@ impl From<Vec<u8>> for Payload {
         Self::Own(buffer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[test]
+    fn a_buffer_of_its_own_goes_back_and_what_is_lent_does_not() {
+        let mut own = Payload::from(b"ping".to_vec());
+        assert_eq!((own.bytes(), own.len()), (&b"ping"[..], 4));
+        assert_eq!((own.take(), own.len()), (b"ping".to_vec(), 0));
+        let bytes = Arc::new(b"pong".to_vec());
+        let mut lent = Payload::Lent(Lent::new(bytes.clone()));
+        assert_eq!((lent.bytes(), Arc::strong_count(&bytes)), (&b"pong"[..], 2));
+        assert!(lent.take().is_empty());
+        assert_eq!((lent.len(), Arc::strong_count(&bytes)), (0, 1), "it is let go of");
+    }
+}

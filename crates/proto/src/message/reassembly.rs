@@ -203,3 +203,40 @@ impl Reassembly {
         Some(new)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKET: u32 = 20_000;
+
+    #[test]
+    fn a_message_is_stored_in_the_buffer_that_it_is_given() {
+        let mut reassembly = Reassembly::default();
+        let buffer = Vec::with_capacity(100);
+        let memory = buffer.as_ptr();
+        reassembly.begin(6, 6, 4);
+        reassembly.store_in(buffer, 6);
+        assert_eq!(reassembly.accept(3, 6, 3, b"def"), (Arrival::New, 3));
+        assert_eq!(reassembly.accept(0, 3, 0, b"abc"), (Arrival::Complete, 3));
+        let payload = reassembly.end();
+        assert_eq!((&payload[..], payload.as_ptr()), (&b"abcdef"[..], memory));
+        assert_eq!(reassembly.take_spare().capacity(), 0, "it was long enough");
+    }
+
+    #[test]
+    fn a_buffer_that_became_too_short_is_handed_over_once() {
+        let mut reassembly = Reassembly::default();
+        let len = 10 * PACKET;
+        reassembly.begin(len, len, 4);
+        reassembly.store_in(Vec::with_capacity(30_000), len as usize);
+        for from in (0..len).step_by(PACKET as usize) {
+            let packet = [7; PACKET as usize];
+            reassembly.accept(from, from + PACKET, from as usize, &packet);
+        }
+        assert_eq!(reassembly.end(), vec![7; len as usize]);
+        let spare = reassembly.take_spare();
+        assert_eq!((spare.len(), spare.capacity()), (0, 30_000));
+        assert_eq!(reassembly.take_spare().capacity(), 0);
+    }
+}

@@ -233,4 +233,105 @@ mod tests {
         let (bytes, other) = room.end();
         assert_eq!((bytes.len(), bytes.capacity(), other.capacity()), (300_000, 300_000, 0));
     }
+
+    fn room(capacity: usize, len_max: usize) -> Room {
+        let mut room = Room::default();
+        room.begin(Vec::with_capacity(capacity), len_max);
+        room
+    }
+
+    #[test]
+    fn a_message_is_in_the_memory_that_it_is_given() {
+        let buffer = Vec::with_capacity(1_000);
+        let memory = buffer.as_ptr();
+        let mut room = Room::default();
+        room.begin(buffer, 1_000);
+        room.take(0, &[1; 1_000]);
+        assert_eq!(room.end().0.as_ptr(), memory);
+    }
+
+    #[test]
+    fn a_longer_buffer_is_begun_beyond_a_quarter_and_half_as_much_again_moves_with_each_packet() {
+        let mut room = room(40_000, 100_000);
+        for (index, moved) in [None, None, Some(15_000), None, None].into_iter().enumerate() {
+            room.take(index * 10_000, &[1; 10_000]);
+            assert_eq!(room.is_moving.then_some(room.other.len()), moved, "packet {index}");
+        }
+        // Packets in order are copied once.
+        assert_eq!((room.bytes.capacity(), room.aside.capacity()), (100_000, 0));
+        (5..10).for_each(|index| room.take(index * 10_000, &[1; 10_000]));
+        let (bytes, other) = room.end();
+        assert_eq!((bytes, other.capacity()), (vec![1; 100_000], 40_000));
+    }
+
+    /// What a packet beyond the first buffer makes of it, for messages of different lengths.
+    #[test]
+    fn a_buffer_is_all_of_a_message_or_eight_times_as_long() {
+        let from = FIRST_ROOM / GROWTH;
+        for (len_max, expected) in [
+            (400_000, 400_000),
+            (12 * from, 12 * from),
+            (16 * from, 16 * from),
+            (16 * from + 1, FIRST_ROOM),
+            (64 * from, FIRST_ROOM),
+        ] {
+            let mut short = room(20_000, len_max);
+            short.take(12_000, &[1; 10_000]);
+            assert_eq!((short.bytes.capacity(), short.bytes.len()), (expected, 22_000));
+            assert!(short.aside.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_packet_that_ends_with_the_buffer_moves_nothing() {
+        let mut room = room(20_000, 100_000);
+        room.take(12_000, &[1; 8_000]);
+        assert_eq!(
+            (room.bytes.len(), room.bytes.capacity(), room.is_moving),
+            (20_000, 20_000, false)
+        );
+    }
+
+    #[test]
+    fn a_packet_that_fills_a_hole_in_what_has_moved_is_stored_in_both() {
+        let whole = message(100_000);
+        let mut room = room(80_000, whole.len());
+        let order = [1, 2, 3, 0, 4, 5, 6, 7, 8, 9];
+        for (count, index) in order.into_iter().enumerate() {
+            let place = index * 10_000;
+            room.take(place, &whole[place..place + 10_000]);
+            assert_eq!(room.is_moving, (2..4).contains(&count), "packet {index}");
+        }
+        assert_eq!(room.end().0, whole);
+    }
+
+    #[test]
+    fn what_is_aside_is_stored_with_the_packet_that_reaches_it() {
+        let mut room = room(104_000, 400_000);
+        room.take(300_000, &[2; 10_000]);
+        assert_eq!((room.aside.len(), room.bytes.len()), (1, CLEARED_MAX / 4), "room is made");
+        for index in 0..30 {
+            assert_eq!(room.aside.len(), 1, "{index}");
+            room.take(index * 10_000, &[1; 10_000]);
+        }
+        assert_eq!((room.aside.len(), room.bytes.len()), (0, 310_000));
+    }
+
+    /// It would grow by a copy of all that came before.
+    #[test]
+    fn what_lies_beyond_a_buffer_that_moves_waits_aside() {
+        let mut room = room(104_000, 400_000);
+        room.take(90_000, &[1; 1_400]);
+        assert_eq!((room.aside.len(), room.bytes.len()), (1, CLEARED_MAX), "room is made");
+        // The first begins to move; the others lie above a hole, and move nothing.
+        for (offset, len) in [(103_000, 1_400), (70_000, 1_400), (100_000, 1_400), (101_500, 1_500)]
+        {
+            room.take(offset, &vec![1; len]);
+            assert!(room.is_moving && room.bytes.capacity() == 104_000, "{offset}");
+        }
+        assert_eq!((room.bytes.len(), room.aside.len()), (103_000, 1));
+        room.take(103_000, &[1; 1_400]);
+        assert_eq!((room.bytes.len(), room.bytes.capacity()), (103_000, 104_000));
+        assert_eq!(room.end().0.len(), 104_400);
+    }
 }

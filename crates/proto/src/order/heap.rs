@@ -137,7 +137,10 @@ const NONE: u32 = u32::MAX;
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::policy::Draws;
 
     #[test]
     fn the_least_are_among_the_foremost() {
@@ -169,5 +172,26 @@ mod tests {
         let mut expected: Vec<u64> = (1..50u64).map(|slot| slot * 37 % 100).chain([1000]).collect();
         expected.sort_unstable();
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn agrees_with_a_sorted_set_in_any_order_of_changes() {
+        let (mut heap, mut places) = Heap::of_at_most(64);
+        assert!(heap.items.capacity() >= 64 && places.0.capacity() >= 64, "it has room");
+        let mut expected = BTreeSet::new();
+        let mut draws = Draws::new(7);
+        for _ in 0..5_000 {
+            let slot = SlotId(draws.below(64));
+            expected.retain(|&(_, other)| other != slot);
+            if draws.below(3) == 0 {
+                heap.remove(&mut places, slot);
+            } else {
+                let key = u64::from(draws.below(50));
+                heap.set(&mut places, slot, key);
+                expected.insert((key, slot));
+            }
+            assert_eq!(heap.peek(), expected.first().copied());
+            assert_eq!(heap.all().collect::<BTreeSet<_>>(), expected);
+        }
     }
 }

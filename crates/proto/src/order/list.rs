@@ -87,6 +87,7 @@ mod tests {
         let (mut slots, mut list) = (Slab::default(), List::default());
         let ids: Vec<SlotId> = (0..5).map(|_| slots.take(Links::default)).collect();
         ids.iter().for_each(|&id| list.push(&mut slots, id));
+        assert!(!list.is_empty());
         [2, 0, 4].iter().for_each(|&at| list.remove(&mut slots, ids[at]));
         list.push(&mut slots, ids[2]);
         let mut left = Vec::new();

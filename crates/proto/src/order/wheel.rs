@@ -278,4 +278,56 @@ mod tests {
         wheel.arm(SlotId(0), 5);
         assert_eq!(drain(&mut wheel, 2000), [0]);
     }
+
+    /// One timer at `here` that goes, which finds the earliest anew: that of the others.
+    fn check_next(here: u64, others: &[u64], expected: u64) {
+        let mut wheel = Wheel::new(0);
+        (0..).zip(others).for_each(|(slot, &at)| wheel.arm(SlotId(slot), at));
+        wheel.arm(SlotId(99), here);
+        assert_eq!(drain(&mut wheel, here), [99]);
+        assert_eq!(wheel.next_due(), Some(expected), "after {here}, of {others:?}");
+    }
+
+    #[test]
+    fn the_next_timer_is_found_wherever_in_the_wheel_it_is() {
+        check_next(7, &[20], 20);
+        check_next(7, &[519, 20], 20);
+        check_next(70, &[75, 130], 75);
+        check_next(70, &[75, 517], 75);
+        check_next(70, &[75, 578], 75);
+        check_next(70, &[578, 300], 300);
+        check_next(70, &[578], 578);
+        check_next(500, &[600, 520], 520);
+        check_next(511, &[1_000, 512], 512);
+        check_next(511, &[513], 513);
+        check_next(1_100, &[1_130, 1_400], 1_130);
+    }
+
+    #[test]
+    fn a_timer_that_is_disarmed_asks_for_no_call_and_hides_none_of_its_bucket() {
+        for at in [10, 70, 300] {
+            let mut wheel = Wheel::new(0);
+            (0..2).for_each(|slot| wheel.arm(SlotId(slot), at));
+            wheel.arm(SlotId(2), at + 20);
+            wheel.arm(SlotId(3), 5);
+            assert!(wheel.is_armed(SlotId(1)) && !wheel.is_armed(SlotId(9)));
+            wheel.disarm(SlotId(1));
+            assert!(wheel.is_armed(SlotId(0)) && !wheel.is_armed(SlotId(1)));
+            assert_eq!(drain(&mut wheel, 5), [3]);
+            assert_eq!(wheel.next_due(), Some(at));
+            wheel.disarm(SlotId(0));
+            wheel.arm(SlotId(3), 6);
+            assert_eq!(drain(&mut wheel, 6), [3]);
+            assert_eq!(wheel.next_due(), Some(at + 20), "nothing is left at {at}");
+        }
+    }
+
+    #[test]
+    fn a_call_with_an_earlier_time_loses_no_timer() {
+        let mut wheel = Wheel::new(0);
+        (0..3).zip([5, 10, 10]).for_each(|(slot, at)| wheel.arm(SlotId(slot), at));
+        assert!((0..2).all(|_| wheel.pop_due(10).is_some()));
+        assert_eq!(wheel.pop_due(9), None);
+        assert!(wheel.pop_due(10).is_some());
+    }
 }

@@ -223,9 +223,43 @@ mod tests {
         host.flood(port, 2000, 100);
         host.flood(|number| ([10, 1, 1, 1], number).into(), 500, 10);
         assert!(!host.table.crowd.is_empty());
+        let first = host.table.find(port(0)).unwrap();
+        assert_eq!(host.table[first].requests, 1);
         host.end_all();
         assert_eq!(host.all, Holdings::default());
+        let peer = &host.table[first];
+        assert_eq!((peer.requests, peer.held_bytes), (0, 0));
         assert!(host.table.crowd.is_empty());
         assert_eq!(host.flood(port, 2000, 0), 400 + 301);
+    }
+
+    #[test]
+    fn a_request_may_fill_what_there_is_and_take_no_byte_more() {
+        let mut host = Host::new(800, 80_000);
+        assert!(!host.offer(port(1), 80_001));
+        assert!(host.offer(port(1), 80_000));
+        let mut host = Host::new(800, 80_000);
+        host.serving.held_bytes_per_client_max = 1_000;
+        assert!(!host.offer(port(1), 1_001));
+        assert!(host.offer(port(1), 1_000));
+        assert!(!host.offer(port(1), 1));
+        assert!(host.offer(port(2), 1), "it has a limit of its own");
+    }
+
+    #[test]
+    fn bytes_are_a_share_s_from_the_half_on() {
+        let mut host = Host::new(800, 80_000);
+        assert!(host.offer(port(1), 40_000));
+        assert!(host.table.crowd.is_empty(), "half is taken, and no more");
+        assert!(host.offer(port(2), 100));
+        let Host { table, all, taken, .. } = &mut host;
+        let (peer, held) = taken.last_mut().unwrap();
+        assert_eq!(table.part(*peer).bytes, 100);
+        table.hold(*peer, all, held, 150);
+        assert_eq!(table.part(*peer).bytes, 150);
+        table.hold(*peer, all, held, 60);
+        assert_eq!(table.part(*peer).bytes, 60);
+        host.end_all();
+        assert!(host.table.crowd.is_empty());
     }
 }

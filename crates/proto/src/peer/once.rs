@@ -310,4 +310,48 @@ mod tests {
         assert_eq!((once.recall(3), once.recall(1000)), (Memory::Seen, Memory::Fresh));
         assert!(once.take(4, |_| false), "it needs none");
     }
+
+    #[test]
+    fn a_higher_floor_drops_what_is_below_it_and_nothing_else() {
+        let mut once = Once::default();
+        for sequence in [100, 10_000, 70_000] {
+            take(&mut once, sequence);
+        }
+        assert_eq!(once.recall(100), Memory::TooOld);
+        assert_eq!([10_000, 70_000].map(|at| once.recall(at)), [Memory::Seen; 2]);
+        assert_eq!(once.chunks.len(), 2);
+    }
+
+    #[test]
+    fn another_session_uses_the_same_memory() {
+        let mut once = Once::default();
+        take(&mut once, 3);
+        let held_bytes = once.held_bytes();
+        once.clear();
+        assert!(once.take(9, |_| false), "it needs none");
+        assert_eq!((once.held_bytes(), once.recall(3)), (held_bytes, Memory::Fresh));
+    }
+
+    /// The last but one of each chunk, of which the first is not passed while its last is missing.
+    #[test]
+    fn a_window_that_begins_and_ends_within_chunks_is_all_that_it_holds() {
+        let mut once = Once::default();
+        let first = CHUNK_BITS - 2;
+        let taken = (first..WINDOW).step_by(CHUNK_BITS as usize).chain([first + WINDOW - 1]);
+        taken.clone().for_each(|sequence| take(&mut once, sequence));
+        assert!(taken.into_iter().all(|sequence| once.recall(sequence) == Memory::Seen));
+        assert_eq!((once.chunks.len(), once.held_bytes()), (CHUNKS_MAX, BYTES_MAX));
+    }
+
+    #[test]
+    fn a_chunk_near_an_end_moves_few_others() {
+        let mut once = Once::default();
+        (0..60).for_each(|at| take(&mut once, 1_000 + 2 * CHUNK_BITS * at));
+        let [first, last] = [0, once.chunks.len() - 1].map(|at| once.chunks[at].number);
+        for number in [first - 1, last - 1] {
+            work::take();
+            take(&mut once, number * CHUNK_BITS + 1);
+            assert!(work::take() <= 4, "{number}");
+        }
+    }
 }

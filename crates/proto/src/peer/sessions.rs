@@ -218,3 +218,96 @@ pub(crate) fn prefix_of(ip: IpAddr) -> u64 {
         IpAddr::V6(ip) => (ip.to_bits() >> 72) as u64 | 1 << 63,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::super::once::Memory;
+    use super::*;
+
+    const VALIDATED: Account =
+        Account { ip: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)), is_validated: true };
+    const UNVALIDATED: Account = Account { is_validated: false, ..VALIDATED };
+
+    fn budget(bytes_max: usize, prefix_bytes_max: usize) -> Budget {
+        let serving = Serving {
+            sessions_bytes_max: bytes_max,
+            sessions_bytes_per_prefix_max: prefix_bytes_max,
+            ..Serving::default()
+        };
+        Budget::new(&serving, 1)
+    }
+
+    /// What becomes of charges one after the other.
+    fn check(mut budget: Budget, account: Account, charges: &[(usize, Result<(), Denied>)]) {
+        for &(bytes, expected) in charges {
+            let before = budget.bytes();
+            assert_eq!(budget.charge(account, bytes), expected, "{bytes} after {before}");
+            assert_eq!(budget.bytes(), before + if expected.is_ok() { bytes } else { 0 });
+        }
+    }
+
+    #[test]
+    fn a_budget_is_spent_to_the_last_byte_and_half_of_it_without_validation() {
+        let (full, prefix_full) = (Err(Denied::Full), Err(Denied::PrefixFull));
+        check(budget(100, 900), VALIDATED, &[(101, full), (100, Ok(())), (1, full)]);
+        check(budget(100, 900), UNVALIDATED, &[(51, full), (50, Ok(())), (1, full)]);
+        check(budget(900, 60), VALIDATED, &[(61, prefix_full), (60, Ok(())), (1, prefix_full)]);
+        check(budget(900, 60), UNVALIDATED, &[(31, prefix_full), (30, Ok(())), (1, prefix_full)]);
+    }
+
+    /// One more of the peer's sessions, at `now`; others are idle after 1 us.
+    fn add_at(sessions: &mut Sessions, budget: &mut Budget, now: Time) -> Result<usize, Denied> {
+        let start = Start { now, known_since: 0, idle_ns: 1_000, count_max: 3 };
+        add(sessions, now, start, budget, VALIDATED)
+    }
+
+    #[test]
+    fn sessions_have_no_more_memory_than_they_may_be_many() {
+        let (mut sessions, mut budget) = (Sessions::new(), budget(1 << 20, 1 << 20));
+        let places = [1, 2, 3].map(|now| add_at(&mut sessions, &mut budget, now));
+        assert_eq!(places, [Ok(0), Ok(1), Ok(2)]);
+        assert_eq!(budget.bytes(), 3 * size_of::<Session>());
+    }
+
+    #[test]
+    fn a_session_is_idle_after_its_time_and_not_before() {
+        let (mut sessions, mut budget) = (Sessions::new(), budget(1 << 20, 1 << 20));
+        (1..4).for_each(|now| assert!(add_at(&mut sessions, &mut budget, now).is_ok()));
+        assert_eq!(add_at(&mut sessions, &mut budget, 1_001), Err(Denied::Full));
+        assert_eq!(add_at(&mut sessions, &mut budget, 1_002), Ok(0));
+        assert_eq!((place(&sessions, 1), place(&sessions, 1_002)), (None, Some(0)));
+    }
+
+    #[test]
+    fn a_session_is_sound_once_its_seal_says_so_and_has_the_same_name() {
+        let (mut sessions, mut budget) = (Sessions::new(), budget(1 << 20, 1 << 20));
+        add_at(&mut sessions, &mut budget, 7).unwrap();
+        assert!(!sessions[0].is_sound());
+        sessions[0].note_sound();
+        assert_eq!((sessions[0].is_sound(), place(&sessions, 7)), (true, Some(0)));
+    }
+
+    #[test]
+    fn a_session_that_counts_from_the_start_again_knows_nothing_of_before() {
+        let (mut sessions, mut budget) = (Sessions::new(), budget(1 << 20, 1 << 20));
+        add_at(&mut sessions, &mut budget, 7).unwrap();
+        let session = &mut sessions[0];
+        assert!(session.once.take(0, |_| true));
+        session.restart(99);
+        assert_eq!(session.once.recall(0), Memory::Fresh);
+        assert_eq!(session.known_since, 99);
+    }
+
+    #[test]
+    fn a_prefix_is_a_24_of_ipv4_or_a_56_of_ipv6() {
+        let prefix = |ip: &str| prefix_of(ip.parse().unwrap());
+        assert_eq!(prefix("10.0.0.1"), prefix("10.0.0.255"));
+        assert_ne!(prefix("10.0.0.1"), prefix("10.0.1.1"));
+        assert_eq!(prefix("2001:db8:0:100::1"), prefix("2001:db8:0:1ff:9::2"));
+        assert_ne!(prefix("2001:db8:0:100::1"), prefix("2001:db8:0:200::1"));
+        let same_bits = Ipv6Addr::from_bits(u128::from(prefix("10.0.0.1")) << 72);
+        assert_ne!(prefix("10.0.0.1"), prefix_of(same_bits.into()));
+    }
+}

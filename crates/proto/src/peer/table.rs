@@ -535,4 +535,48 @@ mod tests {
         table[peer].is_validated = true;
         assert_eq!(table.take_of(peer, 1, apart.next().unwrap()), Ok(()));
     }
+
+    #[test]
+    fn nobody_who_is_owed_something_or_was_just_heard_of_is_evicted() {
+        let (mut table, serving) = table(2, |_| {});
+        for host in 0..2 {
+            table.add(0, (address(host), true), (), &serving).unwrap();
+        }
+        table[PeerId(0)].calls = 1;
+        table[PeerId(1)].requests = 1;
+        let idle = serving.session_idle_ns + 1;
+        assert_eq!(table.add(idle, (address(2), true), (), &serving), None);
+        table[PeerId(1)].requests = 0;
+        assert_eq!(table.add(idle - 1, (address(2), true), (), &serving), None);
+        assert_eq!(table.add(idle, (address(2), true), (), &serving), Some(PeerId(1)));
+    }
+
+    #[test]
+    fn addresses_of_ipv4_are_apart() {
+        let (mut table, serving) = table(9, |_| {});
+        for (at, place) in ["10.0.0.1:7", "[fd00::1]:7"].into_iter().zip(0..) {
+            let at = at.parse().unwrap();
+            assert_eq!(table.add(0, (at, true), (), &serving), Some(PeerId(place)));
+            table.last = PeerId(99);
+            assert_eq!(table.find(at), Some(PeerId(place)));
+        }
+        assert_eq!((table.index.v4.len(), table.index.others.len()), (1, 1));
+    }
+
+    /// Forty peers of three idle sessions each: a peer and its sessions are four looks.
+    #[test]
+    fn the_search_for_idle_sessions_looks_at_64_of_peers_and_sessions_at_once() {
+        let (mut table, serving) = table(100, |_| {});
+        for host in 0..40 {
+            let peer = table.add(0, (address(host), true), (), &serving).unwrap();
+            (0..3).for_each(|id| assert!(table.session(0, peer, id, &serving).is_ok()));
+        }
+        let bytes_each = table.sessions_bytes() / 40;
+        for left in [24, 8] {
+            work::take();
+            table.expire_sessions(6 * SECOND, serving.session_idle_ns);
+            assert_eq!(work::take(), 17 * 4, "the last is not looked into");
+            assert_eq!(table.sessions_bytes(), left * bytes_each);
+        }
+    }
 }

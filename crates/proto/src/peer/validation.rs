@@ -115,4 +115,11 @@ mod tests {
         }
         assert!(!tokens.is_valid(address, 0));
     }
+
+    #[test]
+    fn a_token_is_never_0_for_its_lowest_bit_is_set() {
+        let tokens = Tokens::new(&[1; 16], 0);
+        let addresses = (1..100).map(|port| SocketAddr::from(([10, 0, 0, 1], port)));
+        assert!(addresses.into_iter().all(|address| tokens.token(address) & 1 == 1));
+    }
 }

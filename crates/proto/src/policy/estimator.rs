@@ -194,6 +194,9 @@ mod tests {
         check_bound(0, 10_000, 2);
         check_bound(2_000, 10_000, 2);
         check_bound(10_000, 10_000, 3);
+        // A quarter of S is covered anyway.
+        check_bound(12_500, 10_000, 3);
+        check_bound(13_000, 10_000, 4);
         check_bound(15_000, 10_000, 4);
         check_bound(35_000, 10_000, 6);
         check_bound(1_000_000, 1_000, 256);
@@ -292,5 +295,27 @@ mod tests {
         estimator = BoundEstimator::new();
         estimator.sample_interval(32 * 10_000_000, 32);
         assert_eq!(estimator.bound_alone(), BoundEstimator::INITIAL.get());
+    }
+
+    /// D/I times 1 + D/(2 I), at most four times D/I.
+    #[test]
+    fn what_stands_for_the_ratio_grows_with_the_way_up_to_four_times_of_it() {
+        for (delay_ns, expected) in [(500, 0.625), (1_000, 1.5), (2_000, 4.0), (10_000, 40.0)] {
+            let mut estimator = BoundEstimator::new();
+            estimator.sample_delay(delay_ns);
+            estimator.sample_interval(32 * 1_000, 32);
+            let (delay, interval) = estimator.ratio().unwrap();
+            let ratio = delay as f64 / interval as f64;
+            assert!((ratio - expected).abs() < 1e-3, "{delay_ns} ns: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_service_has_a_sixteenth_of_the_weight() {
+        let mut estimator = BoundEstimator::new();
+        assert_eq!(estimator.service_ns(), None);
+        estimator.sample_service(16_000);
+        estimator.sample_service(32_000);
+        assert_eq!(estimator.service_ns(), Some(17_000));
     }
 }

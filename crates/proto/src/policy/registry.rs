@@ -330,4 +330,38 @@ mod tests {
     fn check_refused(text: &str, message: &str) {
         assert_eq!(text.parse::<PolicySpec>().unwrap_err().to_string(), message);
     }
+
+    #[test]
+    fn specs_are_the_same_if_name_and_argument_are() {
+        let specs = ["jbsq:1", "jbsq:2", "jbsq:auto", "jsq:2", "rr"];
+        let read = |text: &str| text.parse::<PolicySpec>().unwrap();
+        for (at, text) in specs.into_iter().enumerate() {
+            let is_same = specs.map(|other| read(text) == read(other));
+            assert_eq!(is_same, std::array::from_fn(|other| other == at), "{text}");
+        }
+        assert_eq!(
+            (read("jbsq:1").name(), read("netclone+racksched").name()),
+            ("jbsq", "netclone+racksched")
+        );
+    }
+
+    #[test]
+    fn a_bound_is_given_to_a_policy_that_measures_its_own() {
+        let bound = NonZeroU32::new(7).unwrap();
+        for (text, bounded) in [("jbsq:auto", "jbsq:7"), ("jbsq:3", "jbsq:3"), ("rr", "rr")] {
+            let spec = text.parse::<PolicySpec>().unwrap();
+            assert_eq!(spec.with_bound(bound).to_string(), bounded);
+        }
+    }
+
+    #[test]
+    fn the_help_has_a_line_for_each_form_with_what_it_does() {
+        let help = help();
+        let lines: Vec<(&str, &str)> =
+            help.lines().map(|line| line.trim_start().split_once("  ").unwrap()).collect();
+        let written: Vec<&str> = lines.iter().map(|&(form, _)| form).collect();
+        let (last, others) = written.split_last().unwrap();
+        assert_eq!(format!("{} or {last}", others.join(", ")), grammar("or"));
+        assert!(lines.iter().all(|(_, about)| !about.trim().is_empty()));
+    }
 }

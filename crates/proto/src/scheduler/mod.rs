@@ -622,7 +622,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
 
     #[inline(never)]
     fn spread_now(&mut self, worker: WorkerId) {
-        let load = Load { outstanding: self.outstanding(worker), ..self.load(worker) };
+        let load = self.load(worker);
         let presence = match self.workers[worker.index()].state {
             State::In => Presence::In,
             State::Out => Presence::Out,

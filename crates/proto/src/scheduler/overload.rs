@@ -261,7 +261,7 @@ impl Overload {
             return;
         } else if self.placed < self.offered / 4 {
             let at = self.retry_after_ns();
-            self.retry_after_ns = (at + at / 4).max(at + 1).min(RETRY_AFTER_NS_MAX);
+            self.retry_after_ns = (at + at / 4).min(RETRY_AFTER_NS_MAX);
         } else if self.placed > self.offered / 2 {
             self.retry_after_ns -= self.retry_after_ns.div_ceil(4);
         }
@@ -426,5 +426,129 @@ mod tests {
         let later = now + 2_000 * MS;
         overload.short_at = later;
         assert_eq!(overload.expiry(later, later + 1_000 * MS), later + 250 * MS, "it is forgotten");
+    }
+
+    #[test]
+    fn the_newest_leave_first_only_while_the_queue_stands() {
+        let of = |order| Overload::new(OverloadConfig { order, ..OverloadConfig::DEFAULT });
+        let (newest, oldest) = (of(Order::NewestFirst), of(Order::OldestFirst));
+        assert_eq!(
+            [99, 100].map(|ms| newest.order(ms * MS)),
+            [Order::OldestFirst, Order::NewestFirst]
+        );
+        assert_eq!([99, 100].map(|ms| oldest.order(ms * MS)), [Order::OldestFirst; 2]);
+    }
+
+    #[test]
+    fn a_queue_is_short_when_the_oldest_has_waited_for_less_than_half_of_the_target() {
+        let half_ns = 5 * MS / 2;
+        for (order, waited_ns, is_short) in [
+            (Order::OldestFirst, 0, true),
+            (Order::OldestFirst, half_ns - 1, true),
+            (Order::OldestFirst, half_ns, false),
+            (Order::OldestFirst, half_ns + 1, false),
+            (Order::NewestFirst, 0, false),
+        ] {
+            let mut overload = Overload::new(OverloadConfig { order, ..OverloadConfig::DEFAULT });
+            let now = 200 * MS;
+            overload.note_placed((now - waited_ns, now), 5, &[]);
+            let short_at = if is_short { now } else { 0 };
+            assert_eq!(overload.short_at, short_at, "{order:?} after {waited_ns} ns");
+        }
+    }
+
+    /// Placements at these times, while others wait.
+    fn placed_at(times: impl IntoIterator<Item = Time>, loads: &[u32]) -> Overload {
+        let mut overload = Overload::new(OverloadConfig::DEFAULT);
+        times.into_iter().for_each(|now| overload.note_placed((now, now), 5, loads));
+        overload
+    }
+
+    #[test]
+    fn the_mean_gap_follows_its_samples_by_a_32nd() {
+        assert_eq!(placed_at([0], &[]).gap_ns(), 0);
+        assert_eq!(placed_at([0, MS], &[]).gap_ns(), MS);
+        assert_eq!(placed_at([0, MS, 3 * MS], &[]).gap_ns(), MS + MS / 32);
+        assert_eq!(placed_at([0, MS, MS], &[]).gap_ns(), MS - MS / 32);
+    }
+
+    /// Little's law: five requests at a gap of 1 ms are there for 5 ms.
+    #[test]
+    fn the_residence_is_the_gap_times_what_workers_in_service_have() {
+        let loads = [3, OUT_OF_SERVICE, 2];
+        let of = |count| placed_at((0..count).map(|at| at * MS), &loads).residence_ns;
+        assert_eq!([15, 16, 31, 32].map(of), [0, 5 * MS, 5 * MS, 5 * MS]);
+        let mut changed = placed_at((0..16).map(|at| at * MS), &loads);
+        (16..31).for_each(|at| changed.note_placed((0, at * MS), 5, &[1]));
+        assert_eq!(changed.residence_ns, 5 * MS);
+        changed.note_placed((0, 31 * MS), 5, &[1]);
+        assert_eq!(changed.residence_ns, MS);
+    }
+
+    #[test]
+    fn a_residence_in_doubt_fades_by_a_16th_and_to_nothing() {
+        let mut overload = Overload::new(OverloadConfig::DEFAULT);
+        overload.residence_ns = 1_600;
+        overload.doubt_residence();
+        assert_eq!(overload.residence_ns, 1_500);
+        (0..200).for_each(|_| overload.doubt_residence());
+        assert_eq!(overload.residence_ns, 0);
+    }
+
+    #[test]
+    fn a_queue_that_stood_within_16_intervals_stands_again_after_an_eighth_of_one() {
+        let mut overload = Overload::new(OverloadConfig::DEFAULT);
+        overload.stood_at = Some(MS);
+        let stands = |overload: &mut Overload, now, short_ns| {
+            overload.short_at = now - short_ns;
+            overload.stands(now)
+        };
+        let eighth_ns = 100 * MS / 8;
+        let last = MS + 1_600 * MS - 1;
+        for now in [200 * MS, last] {
+            assert!(!stands(&mut overload, now, eighth_ns - 1));
+            assert!(stands(&mut overload, now, eighth_ns));
+        }
+        assert!(!stands(&mut overload, last + 1, eighth_ns), "it is forgotten");
+        assert!(stands(&mut overload, last + 1, 100 * MS));
+    }
+
+    /// The pace of 1 ms after a window of so many items offered and placed that ends after so long,
+    /// and whether the counts begin anew.
+    fn check_window(offered: u32, placed: u32, elapsed_ns: u64, expected: (u64, bool)) {
+        let mut overload = Overload::new(OverloadConfig::DEFAULT);
+        (overload.offered, overload.placed, overload.retry_after_ns) = (offered, placed, MS);
+        overload.roll(elapsed_ns);
+        let is_new = (overload.window_at, overload.offered, overload.placed) == (elapsed_ns, 0, 0);
+        let found = (overload.retry_after_ns, is_new);
+        assert_eq!(found, expected, "{placed} of {offered} placed in {elapsed_ns} ns");
+    }
+
+    #[test]
+    fn a_window_slows_the_pace_by_a_fourth_or_quickens_it_or_leaves_it() {
+        let window_ns = 20 * MS;
+        let (slower, quicker) = (MS + MS / 4, MS - MS / 4);
+        for (offered, placed, pace) in [
+            (40, 0, slower),
+            (40, 9, slower),
+            (40, 10, MS),
+            (40, 15, MS),
+            (40, 20, MS),
+            (40, 21, quicker),
+            (40, 40, quicker),
+            (8, 1, slower),
+        ] {
+            check_window(offered, placed, window_ns, (pace, true));
+        }
+        check_window(40, 0, window_ns - 1, (MS, false));
+        check_window(7, 0, window_ns, (MS, false));
+    }
+
+    #[test]
+    fn counts_of_long_ago_end_the_pace() {
+        check_window(40, 9, 30 * MS, (MS + MS / 4, true));
+        check_window(40, 9, 200 * MS - 1, (MS + MS / 4, true));
+        check_window(40, 9, 200 * MS, (0, true));
+        check_window(1, 0, 200 * MS, (0, true));
     }
 }

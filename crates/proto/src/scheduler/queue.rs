@@ -298,7 +298,11 @@ const SWEEP_SLACK: usize = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::hash::BuildHasher;
+
+    use super::super::{OverloadConfig, Scheduler};
     use super::*;
+    use crate::policy::PolicySpec;
 
     /// Whoever asks once and gives up, or has waited for too long, leaves no line behind.
     #[test]
@@ -321,5 +325,107 @@ mod tests {
         }
         assert_eq!((queue.len(), queue.first(Order::OldestFirst)), (0, None));
         assert_eq!((queue.by_share.len(), queue.ticket_count), (0, 0));
+    }
+
+    fn pushed<const N: usize>(queue: &mut Queue<u64>, shares: [u64; N]) -> [Ticket; N] {
+        shares.map(|share| queue.push(share, (0, 9), share).unwrap())
+    }
+
+    /// The shares of all items in the order of their turns.
+    fn turns(queue: &mut Queue<u64>) -> Vec<u64> {
+        let mut found = Vec::new();
+        while let Some((ticket, &share)) = queue.first(Order::OldestFirst) {
+            found.push(share);
+            assert!(queue.take(ticket).is_some());
+        }
+        found
+    }
+
+    #[test]
+    fn shares_take_turns_and_a_new_one_goes_first_once() {
+        let mut queue = Queue::new(TypeId(0), 100);
+        pushed(&mut queue, [0, 0, 0, 7, 7, 0, 9]);
+        assert_eq!(turns(&mut queue), [0, 7, 9, 0, 7, 0, 0]);
+        pushed(&mut queue, [7, 7, 7]);
+        let first = queue.first(Order::OldestFirst).unwrap().0;
+        queue.take(first);
+        pushed(&mut queue, [8, 8]);
+        assert_eq!(turns(&mut queue), [8, 7, 8, 7]);
+    }
+
+    #[test]
+    fn equal_expiries_leave_in_the_order_in_which_they_came() {
+        let mut queue = Queue::new(TypeId(0), 100);
+        // The slots of these are used again in the other order.
+        for ticket in pushed(&mut queue, [1, 2]) {
+            queue.remove(ticket);
+        }
+        for ticket in pushed(&mut queue, [3, 4, 5]) {
+            assert_eq!(queue.earliest(), Some((ticket, 9)));
+            queue.remove(ticket);
+        }
+    }
+
+    #[test]
+    fn an_item_that_left_early_is_skipped_from_either_end() {
+        for order in [Order::OldestFirst, Order::NewestFirst] {
+            let mut queue = Queue::new(TypeId(0), 100);
+            let [oldest, middle, newest] = pushed(&mut queue, [7; 3]);
+            let (end, last) = match order {
+                Order::OldestFirst => (oldest, newest),
+                Order::NewestFirst => (newest, oldest),
+            };
+            assert_eq!((queue.remove(middle), queue.ticket_count), (Some(7), 3));
+            assert_eq!((queue.remove(end), queue.ticket_count), (Some(7), 2));
+            assert_eq!(queue.first(order).map(|(ticket, _)| ticket), Some(last));
+            assert_eq!(queue.ticket_count, 1, "the stale one is gone");
+        }
+    }
+
+    /// Of a line of 200, so many leave from the middle that half of the tickets, but for the slack,
+    /// are stale.
+    #[test]
+    fn a_line_is_swept_when_more_than_half_of_it_is_stale() {
+        let mut queue = Queue::new(TypeId(0), 1_000);
+        let tickets = pushed(&mut queue, [7; 200]);
+        tickets[1..134].iter().for_each(|&ticket| assert!(queue.remove(ticket).is_some()));
+        assert_eq!((queue.len(), queue.ticket_count), (67, 200));
+        pushed(&mut queue, [7]);
+        assert_eq!((queue.len(), queue.ticket_count), (68, 201), "exactly half are");
+        queue.remove(tickets[134]);
+        pushed(&mut queue, [7]);
+        assert_eq!((queue.len(), queue.ticket_count), (68, 68));
+        assert_eq!(turns(&mut queue).len(), 68);
+    }
+
+    #[test]
+    fn lines_that_hold_nothing_are_taken_away_when_they_are_many() {
+        let mut queue = Queue::new(TypeId(0), 1_000);
+        // The last to leave has a stale ticket before it.
+        let [oldest, middle, newest] = pushed(&mut queue, [1; 3]);
+        for ticket in [middle, oldest, newest] {
+            queue.remove(ticket);
+        }
+        assert_eq!((queue.len(), queue.ticket_count), (0, 1));
+        pushed(&mut queue, [2]);
+        for share in 3..=SWEEP_SLACK as u64 + 4 {
+            let [ticket] = pushed(&mut queue, [share]);
+            assert_eq!(queue.by_share.len() as u64, share);
+            queue.remove(ticket);
+        }
+        pushed(&mut queue, [1_000]);
+        assert_eq!((queue.by_share.len(), queue.ticket_count), (2, 2));
+        assert_eq!(turns(&mut queue), [2, 1_000]);
+    }
+
+    /// Names of shares are chosen by strangers.
+    #[test]
+    fn the_shares_of_every_type_are_hashed_by_the_secret_seed() {
+        let policy = "jbsq:1".parse::<PolicySpec>().unwrap().build();
+        let config = OverloadConfig { seed: 7, ..OverloadConfig::DEFAULT };
+        let scheduler = Scheduler::<u64>::new(policy, 10).with_overload(config).with_types(2);
+        let hash = |state: &KeyedState| state.hash_one(1_u64);
+        let hashes = scheduler.lines.iter().map(|line| hash(line.queue.by_share.hasher()));
+        assert!(hashes.eq([hash(&KeyedState::with_seed(7)); 2]));
     }
 }

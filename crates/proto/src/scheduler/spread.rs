@@ -404,4 +404,23 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn seats_are_made_when_workers_change_and_not_for_each_item() {
+        let mut zones = scheduler("jbsq:2", &[rank(2, true), rank(1, false)]);
+        let before = BUILT.with(Cell::get);
+        assert_eq!(offered(&mut zones, 6), [4, 2]);
+        zones.conclude(WorkerId(0));
+        assert_eq!(BUILT.with(Cell::get), before);
+    }
+
+    #[test]
+    fn of_two_seats_of_one_worker_one_is_taken() {
+        let spread = Spread::new(vec![rank(2, true), rank(1, true)]);
+        let [first, second] = [0, 1].map(|at| WorkerId::at(spread.seats_of[0][at]));
+        let other = WorkerId::at(spread.seats_of[1][0]);
+        let workers = |one, two| spread.of_workers(Placement::Two(one, two));
+        assert_eq!(workers(first, second), Placement::One(WorkerId(0)));
+        assert_eq!(workers(other, second), Placement::Two(WorkerId(1), WorkerId(0)));
+    }
 }

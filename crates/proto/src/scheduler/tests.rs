@@ -333,3 +333,79 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_item_that_comes_counts_in_what_the_bound_follows() {
+    let mut scheduler = scheduler("jbsq:9", 2, 100);
+    // On a way as long as 20 services many go at once, where anything is held at all.
+    let basis = Basis { servers: 2, workers: 1, way: 20.0, spread: 1.0 };
+    scheduler.set_held_bounds(&HeldBounds::new(basis));
+    assert_eq!((scheduler.bound_at(0), scheduler.bound()), (Some(1), Some(1)));
+    assert!(scheduler.bound_at(1) > Some(10));
+    for item in 0..20 {
+        let outcome = scheduler.offer(item, Cloning::Allowed, 100, 0);
+        assert!(matches!(outcome, Outcome::Placed(..)), "{item}");
+    }
+}
+
+#[test]
+fn the_first_of_two_that_are_held_has_no_copy_and_the_last_has() {
+    let mut scheduler = scheduler("jbsq:1+clone", 4, 10);
+    (0..4).for_each(|worker| scheduler.charge(WorkerId(worker)));
+    for item in [7, 8] {
+        assert!(matches!(scheduler.offer(item, Cloning::Allowed, 1_000, 0), Outcome::Held(_)));
+    }
+    (0..4).for_each(|worker| scheduler.conclude(WorkerId(worker)));
+    let items: Vec<u32> = drain(&mut scheduler, 10).into_iter().map(|(_, item)| item).collect();
+    assert_eq!(items, [7, 8, 8]);
+}
+
+#[test]
+fn without_types_there_is_one_with_samples_of_its_own() {
+    let mut scheduler = scheduler("jbsq:1", 1, 10);
+    let kind = Wait::of(0, 0, 100).of_type(TypeId(3)).kind();
+    assert_eq!(kind, TypeId(3));
+    assert!(matches!(
+        scheduler.offer(1, Cloning::Allowed, Wait::of(0, 0, 100).of_type(kind), 0),
+        Outcome::Placed(..)
+    ));
+    assert_eq!((scheduler.placed_type(), scheduler.types().is_none()), (TypeId(0), true));
+    assert!(scheduler.has_idle(kind), "nobody asks");
+    let mut samples = |count| (0..count).filter(|_| scheduler.samples_next(kind)).count();
+    assert_eq!(samples(100), 100);
+    (0..16).for_each(|_| scheduler.note_service(kind, 1_000));
+    let samples = (0..640).filter(|_| scheduler.samples_next(kind)).count();
+    assert_eq!(samples, 10);
+}
+
+/// Counts that others tell stay below the mark of a worker out of service.
+#[test]
+fn a_worker_with_the_most_that_can_be_counted_is_in_service() {
+    let mut scheduler = scheduler("rr", 1, 10);
+    let most = OUT_OF_SERVICE - 1;
+    scheduler.set_outstanding(WorkerId(0), u32::MAX);
+    assert_eq!((scheduler.outstanding(WorkerId(0)), scheduler.in_service_count()), (most, 1));
+    assert_eq!(scheduler.offer(1, Cloning::Allowed, 100, 0), Outcome::Placed(one(0), 1));
+    assert_eq!(scheduler.outstanding(WorkerId(0)), most);
+    scheduler.conclude(WorkerId(0));
+    assert_eq!(scheduler.outstanding(WorkerId(0)), most - 1);
+}
+
+#[test]
+fn each_worker_of_an_item_is_given_it() {
+    let given = |cloning| {
+        let mut scheduler = cloner();
+        let outcome = scheduler.offer(7, cloning, 100, 0);
+        let Outcome::Placed(workers, item) = outcome else { panic!("{outcome:?}") };
+        let mut given = Vec::new();
+        workers.each(item, |worker, item| given.push((worker.0, item)));
+        given
+    };
+    assert_eq!(given(Cloning::Allowed), [(0, 7), (2, 7)]);
+    assert_eq!(given(Cloning::Forbidden), [(0, 7)]);
+}
+
+#[test]
+fn a_policy_has_no_bound_unless_it_says_so() {
+    assert_eq!((cloner().bound(), cloner().bound_at(9)), (None, None));
+}

@@ -25,7 +25,7 @@
 //! Invariant: the first worker of a type is not before that of a shorter one, and every type may
 //! use the last worker.
 
-use crate::policy::{OUT_OF_SERVICE, WorkerId};
+use crate::policy::WorkerId;
 
 /// Most types.
 pub const TYPES_MAX: usize = 16;
@@ -223,7 +223,8 @@ impl Types {
             return Some(WorkerId::at(first + own.len() + index));
         }
         let (index, &load) = fewest?;
-        (load < bound && load < OUT_OF_SERVICE).then(|| WorkerId::at(index))
+        // No bound is above the load of a worker out of service.
+        (load < bound).then(|| WorkerId::at(index))
     }
 
     /// Ends the window.
@@ -308,7 +309,7 @@ const OUTLIER_FACTOR: u64 = 16;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::PolicySpec;
+    use crate::policy::{OUT_OF_SERVICE, PolicySpec};
     use crate::scheduler::{Cloning, Outcome, Scheduler, Wait};
 
     const SHORT: TypeId = TypeId(0);
@@ -402,6 +403,9 @@ mod tests {
         outstanding[7] = 1;
         assert_eq!(types.place(SHORT, &outstanding, 2), Some(WorkerId(8)));
         outstanding[8..].fill(1);
+        outstanding[9] = 0;
+        assert_eq!(types.place(SHORT, &outstanding, 2), Some(WorkerId(9)));
+        outstanding[9] = 1;
         // Behind a short one, not behind a long one.
         outstanding[0] = 2;
         assert_eq!(types.place(SHORT, &outstanding, 2), Some(WorkerId(1)));
@@ -503,14 +507,14 @@ mod tests {
         let mut types = Types::new(2);
         assert!((0..100).all(|_| types.samples_next(LONG)));
         (0..16).for_each(|_| types.note_service(SHORT, 1_000));
-        assert_eq!((0..640).filter(|_| types.samples_next(SHORT)).count(), 10);
+        assert_eq!((0..6_400).filter(|_| types.samples_next(SHORT)).count(), 100);
         assert!(types.samples_next(LONG));
     }
 
     #[test]
     fn workers_out_of_service_get_nothing() {
         let types = learned(&[(1_000, 990), (100_000, 10)]);
-        assert_eq!(types.place(SHORT, &[OUT_OF_SERVICE; 16], 4), None);
+        assert_eq!(types.place(SHORT, &[OUT_OF_SERVICE; 16], u32::MAX), None);
     }
 
     #[test]
@@ -540,5 +544,72 @@ mod tests {
             types.note_service(SHORT, 5_000);
         }
         assert!(types.service_ns(SHORT).is_some_and(|ns| ns > 4_900), "{types:?}");
+    }
+
+    #[test]
+    fn the_last_type_stands_for_all_above() {
+        let mut types = Types::new(2);
+        assert_eq!([0, 1, 2, 255].map(|kind| types.clamp(TypeId(kind)).0), [0, 1, 1, 1]);
+        types.note_service(TypeId(9), 5_000);
+        assert_eq!([SHORT, LONG].map(|kind| types.service_ns(kind)), [None, Some(5_000)]);
+    }
+
+    #[test]
+    fn a_scheduler_tells_what_it_knows_of_types() {
+        let mut scheduler = scheduler();
+        let types = scheduler.types().expect("there are types");
+        assert_eq!(
+            [SHORT, LONG].map(|kind| (types.first(kind), types.reserved(kind))),
+            [(0, 5), (5, 11)]
+        );
+        for kind in [LONG, SHORT] {
+            assert!(offer(&mut scheduler, kind).is_some());
+            assert_eq!(scheduler.placed_type(), kind);
+        }
+        while scheduler.has_idle(LONG) {
+            assert!(offer(&mut scheduler, LONG).is_some());
+        }
+        assert_eq!(offer(&mut scheduler, LONG), None, "none is idle");
+        assert!(scheduler.has_idle(SHORT), "four of its own are");
+        let samples = |scheduler: &mut Scheduler<TypeId>, kind| {
+            (0..640).filter(|_| scheduler.samples_next(kind)).count()
+        };
+        (0..16).for_each(|_| scheduler.note_service(LONG, 500_000));
+        assert_eq!([SHORT, LONG].map(|kind| samples(&mut scheduler, kind)), [640, 10]);
+    }
+
+    #[test]
+    fn arrivals_follow_their_windows_by_an_eighth() {
+        let mut types = Types::new(1);
+        let window = |types: &mut Types, len| (0..len).for_each(|_| types.note_arrival(SHORT, 4));
+        window(&mut types, WINDOW_FIRST);
+        assert_eq!(types.profiles[0].arrivals_1024, 1_024 * u64::from(WINDOW_FIRST));
+        window(&mut types, WINDOW);
+        let expected = 1_024 * u64::from(WINDOW_FIRST / 8 * 7 + WINDOW / 8);
+        assert_eq!(types.profiles[0].arrivals_1024, expected);
+    }
+
+    /// All of the first window's are of the long type, and none of it is known.
+    #[test]
+    fn what_has_come_in_this_window_counts_where_it_is_more() {
+        let mut types = Types::new(2);
+        types.note_service(SHORT, 1_000);
+        (0..WINDOW_FIRST).for_each(|_| types.note_arrival(LONG, 16));
+        (0..100).for_each(|_| types.note_arrival(SHORT, 16));
+        types.note_service(LONG, 10_000);
+        // 100 of 1 us, and 256 of 10 us: a 27th of the work, which is 0.6 workers.
+        assert_eq!([SHORT, LONG].map(|kind| types.reserved(kind)), [1, 15]);
+        (0..1_000).for_each(|_| types.note_arrival(SHORT, 16));
+        types.note_arrival(SHORT, 17);
+        types.note_arrival(SHORT, 16);
+        // 1,102 of 1 us are 0.3 of it, and of 16 workers 4.8.
+        assert_eq!([SHORT, LONG].map(|kind| types.reserved(kind)), [5, 11]);
+    }
+
+    #[test]
+    fn types_that_nobody_has_measured_are_one_group() {
+        let mut types = Types::new(3);
+        (0..WINDOW_FIRST).for_each(|at| types.note_arrival(TypeId((at % 3) as u8), 16));
+        assert_eq!([0, 1, 2].map(|kind| types.reserved(TypeId(kind))), [16; 3]);
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Lent, Rpc};
 use tailcut_proto::{homa, r2p2};
@@ -115,24 +116,40 @@ fn check<E: Rpc + Debug>(ends: impl Fn() -> [E; 2]) {
     }
 }
 
+fn r2p2_ends() -> [r2p2::Endpoint; 2] {
+    [1, 2].map(|secret| {
+        let mut config = r2p2::Config { secret: [secret; 16], ..r2p2::Config::default() };
+        config.serving.trusted.push("10.0.0.0/8".parse().expect("a network"));
+        r2p2::Endpoint::new(0, config)
+    })
+}
+
+fn homa_ends() -> [homa::Endpoint; 2] {
+    [1, 2].map(|secret| {
+        let mut config = homa::Config { secret: [secret; 16], ..homa::Config::default() };
+        config.serving.trusted.push("10.0.0.0/8".parse().expect("a network"));
+        homa::Endpoint::new(0, config)
+    })
+}
+
 #[test]
 fn r2p2_attaches_what_it_would_write() {
-    check(|| {
-        [1, 2].map(|secret| {
-            let mut config = r2p2::Config { secret: [secret; 16], ..r2p2::Config::default() };
-            config.serving.trusted.push("10.0.0.0/8".parse().expect("a network"));
-            r2p2::Endpoint::new(0, config)
-        })
-    });
+    check(r2p2_ends);
 }
 
 #[test]
 fn homa_attaches_what_it_would_write() {
-    check(|| {
-        [1, 2].map(|secret| {
-            let mut config = homa::Config { secret: [secret; 16], ..homa::Config::default() };
-            config.serving.trusted.push("10.0.0.0/8".parse().expect("a network"));
-            homa::Endpoint::new(0, config)
-        })
-    });
+    check(homa_ends);
+}
+
+#[test]
+fn an_endpoint_of_either_transport_attaches_as_the_transport_does() {
+    let either: [fn() -> [Endpoint; 2]; 2] =
+        [|| r2p2_ends().map(Endpoint::from), || homa_ends().map(Endpoint::from)];
+    for ends in either {
+        let whole = run(ends(), Asking::Whole, 70_000, false);
+        let attached = run(ends(), Asking::Attached, 70_000, true);
+        assert!(attached.attached.iter().all(|&batches| batches > 0), "{:?}", attached.attached);
+        assert!(attached.datagrams == whole.datagrams && attached.reply == whole.reply);
+    }
 }

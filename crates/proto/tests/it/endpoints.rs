@@ -2,12 +2,14 @@
 //! each method of [`Endpoint`] does for both.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
 use tailcut_proto::rpc::{Call, CallError, CallId, CallOptions, Event, Failure, RequestId, Rpc};
+use tailcut_proto::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 use tailcut_proto::{homa, r2p2};
-use tailcut_wire::r2p2::DropReason;
+use tailcut_wire::r2p2::{DropReason, Kind, Packet};
 
 const MS: u64 = 1_000_000;
 const SECOND: u64 = 1_000 * MS;
@@ -260,4 +262,120 @@ fn buffers_that_are_given_back_are_handed_out_again() {
         pair.server.recycle(buffer);
         assert_eq!(pair.server.buffer().capacity(), 12_345);
     }
+}
+
+#[test]
+fn a_long_message_gets_a_buffer_that_a_long_one_has_had() {
+    for mut pair in Pair::of_both() {
+        [1 << 20, 1_000].into_iter().for_each(|len| pair.server.recycle(Vec::with_capacity(len)));
+        assert_eq!(pair.server.buffer_for(1 << 20).capacity(), 1 << 20);
+        assert_eq!(pair.server.buffer_for(500).capacity(), 1_000);
+        assert_eq!(pair.server.buffer_for(1 << 20).capacity(), 0, "there is none");
+    }
+}
+
+#[test]
+fn every_request_counts() {
+    for mut pair in Pair::of_both() {
+        (0..2).for_each(|_| {
+            pair.ask(b"ping");
+        });
+        assert_eq!((pair.server.metrics().requests(), pair.client.metrics().requests()), (2, 0));
+    }
+}
+
+/// Homa's client acknowledges a reply with its next call, or when it goes.
+#[test]
+fn a_server_is_told_of_a_reply_by_a_client_that_goes() {
+    let [_, mut pair] = Pair::of_both();
+    let (_, request) = pair.ask(b"ping");
+    pair.server.reply(pair.now, request, b"pong".to_vec()).unwrap();
+    pair.settle();
+    assert_eq!(pair.server.holdings().requests, 1, "the reply is kept");
+    pair.client.say_farewell();
+    pair.settle();
+    assert!(pair.is_idle());
+}
+
+#[test]
+fn an_overloaded_server_says_when_to_come_back_where_its_protocol_can() {
+    for (mut pair, expected) in Pair::of_both().into_iter().zip([3 * MS, 0]) {
+        let (_, request) = pair.ask(b"ping");
+        pair.server.set_retry_after(3 * MS);
+        pair.server.refuse(pair.now, request, DropReason::Overload).unwrap();
+        pair.settle();
+        match pair.client.poll_event() {
+            Some(Event::Failed { failure, retry_after_ns, .. }) => {
+                assert_eq!(failure, Failure::Refused(DropReason::Overload));
+                assert_eq!(retry_after_ns, expected);
+            }
+            other => panic!("{other:?} instead of a failure"),
+        }
+    }
+}
+
+/// What a reply reports beside the requests that wait for a worker: those that run.
+#[test]
+fn as_many_requests_run_as_there_are_workers() {
+    for workers in [1, 2] {
+        let [mut pair, _] = Pair::of_both();
+        pair.server.set_workers(workers);
+        let [first, ..] = [(); CALLS_MAX].map(|()| pair.ask(b"ping").1);
+        pair.server.reply(pair.now, first, b"pong".to_vec()).unwrap();
+        let mut buffer = vec![0; 1_500];
+        let reply = pair.server.poll_transmit(pair.now, &mut buffer).expect("a reply");
+        let packet = Packet::parse(&buffer[..reply.len]).unwrap();
+        let Kind::Reply { header, .. } = packet.kind else { panic!("{packet:?}") };
+        assert_eq!((header.server_load - header.server_waiting).get(), workers as u16);
+    }
+}
+
+fn keys(group: &str) -> Keys {
+    let (secret, hop) = (Secret::new([7; 32]), HopKey::default());
+    let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
+    Keys { role: Role::Server, group: group.into(), cipher: Cipher::Aes128Gcm, epochs }
+}
+
+/// A client with the number 17 and a server, whose packets are sealed.
+fn sealed_pair() -> Pair {
+    let end = |host, role| -> Endpoint {
+        let sealing = Sealing::new(Arc::new(keys("test").for_role(role).unwrap()), 0);
+        let config =
+            r2p2::Config { secret: [host; 16], seal: Some(sealing), ..r2p2::Config::default() };
+        r2p2::Endpoint::new(0, config).into()
+    };
+    Pair { now: SECOND, client: end(1, Role::Client(17)), server: end(2, Role::Server) }
+}
+
+#[test]
+fn a_request_tells_its_client_where_packets_are_sealed() {
+    let mut sealed = sealed_pair();
+    let (_, request) = sealed.ask(b"ping");
+    assert_eq!(sealed.server.client_of(request), Some(17));
+    for mut pair in Pair::of_both() {
+        let (_, request) = pair.ask(b"ping");
+        assert_eq!(pair.server.client_of(request), None);
+    }
+}
+
+#[test]
+fn keys_of_another_group_are_not_taken() {
+    let mut sealed = sealed_pair();
+    assert_eq!(sealed.server.update_keys(SECOND, &keys("test")), Ok(()));
+    assert!(sealed.server.update_keys(SECOND, &keys("other")).is_err());
+    for mut pair in Pair::of_both() {
+        assert_eq!(pair.server.update_keys(SECOND, &keys("other")), Ok(()), "it has none");
+    }
+}
+
+#[test]
+fn a_client_a_day_ahead_is_served_once_the_server_s_clock_is_set() {
+    let mut sealed = sealed_pair();
+    let day_ns = 86_400 * SECOND;
+    sealed.client.handle_wall_clock(SECOND, day_ns);
+    sealed.call(b"ping", 100 * MS).unwrap();
+    sealed.pass(200 * MS);
+    assert!(sealed.server.poll_event().is_none());
+    sealed.server.handle_wall_clock(sealed.now, day_ns + sealed.now - SECOND);
+    sealed.ask(b"pong");
 }
