@@ -12,7 +12,9 @@ mod hostile;
 mod r2p2_client;
 mod r2p2_client_pacing;
 mod r2p2_client_timers;
+mod r2p2_server;
 mod r2p2_support;
+
 mod router_accounting;
 mod router_bench;
 mod router_claims;

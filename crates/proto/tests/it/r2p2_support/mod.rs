@@ -4,8 +4,11 @@ use std::net::SocketAddr;
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Node};
 use tailcut_proto::r2p2::{Config, Endpoint, Metrics};
-use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, Rpc};
-use tailcut_wire::r2p2::{DropReason, MessageType, Packet, ReplyRepr, SackBody, Segment};
+use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, RequestId, Rpc};
+use tailcut_wire::r2p2::{
+    DropReason, Flags, MessageType, Packet, ReplyRepr, RequestRepr, RpcId, SackBody, Segment,
+    SessionId,
+};
 use zerocopy::IntoBytes;
 
 pub(crate) const MS: u64 = 1_000_000;
@@ -154,6 +157,14 @@ impl Solo {
         }
     }
 
+    /// The next request that the application gets, if there is one.
+    pub(crate) fn request(&mut self) -> Option<RequestId> {
+        match self.node.poll_event()? {
+            Event::Request { id, .. } => Some(id),
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The reply that the application gets, if there is one.
     pub(crate) fn reply(&mut self) -> Option<Vec<u8>> {
         match self.node.poll_event()? {
@@ -217,3 +228,32 @@ pub(crate) fn replied(repr: &ReplyRepr, len: u32, index: u16) -> Vec<u8> {
     let repr = ReplyRepr { segment: segment(len, index), ..*repr };
     [repr.header().as_bytes(), &piece(len, index)].concat()
 }
+
+/// A packet of the request with this number in its session, which has a second to be answered.
+pub(crate) fn asking(kind: MessageType, sequence: u32) -> RequestRepr {
+    let id = RpcId::new(SessionId(1), sequence);
+    RequestRepr { deadline_us: 1_000_000, ..RequestRepr::control(kind, sequence as u16, id) }
+}
+
+/// Packet `index` of a request of `len` bytes, otherwise as `repr`.
+pub(crate) fn asked(repr: &RequestRepr, len: u32, index: u16) -> Vec<u8> {
+    let repr = RequestRepr { segment: segment(len, index), ..*repr };
+    let piece = piece(len, index);
+    let mut bytes = vec![0; repr.header_len() + piece.len()];
+    repr.emit(&mut bytes).copy_from_slice(&piece);
+    bytes
+}
+
+/// Packet 0 of a request of `len` bytes that may run once.
+pub(crate) fn ask(sequence: u32, len: u32) -> Vec<u8> {
+    asked(&asking(MessageType::Request, sequence), len, 0)
+}
+
+/// A client's word on the reply to a request.
+pub(crate) fn told(kind: MessageType, sequence: u32, flags: u8, body: &[u8]) -> Vec<u8> {
+    let repr = RequestRepr { flags, ..asking(kind, sequence) };
+    [repr.header().as_bytes(), body].concat()
+}
+
+/// Flags of an idempotent request that is the second of two copies.
+pub(crate) const COPY: u8 = Flags::IDEMPOTENT | 0x08;
