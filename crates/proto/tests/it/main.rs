@@ -14,7 +14,7 @@ mod r2p2_client_pacing;
 mod r2p2_client_timers;
 mod r2p2_server;
 mod r2p2_support;
-
+mod r2p2_v1;
 mod router_accounting;
 mod router_bench;
 mod router_claims;
