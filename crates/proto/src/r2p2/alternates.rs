@@ -184,4 +184,15 @@ mod tests {
         assert!(three.fail(200 * MS, address(0)));
         assert_eq!(three.choose(address(2)), address(1));
     }
+
+    #[test]
+    fn a_target_is_tried_again_as_soon_as_its_patience_is_over() {
+        let mut two = alternates(2);
+        assert!(two.has(address(0)) && !two.has(address(2)));
+        assert!(two.fail(0, address(0)));
+        assert!(!two.fail(PATIENCE_NS - 1, address(1)));
+        assert!(!two.fail(PATIENCE_NS, address(0)), "the other has failed just before");
+        let mut two = alternates(2);
+        assert!(two.fail(0, address(0)) && two.fail(PATIENCE_NS, address(1)));
+    }
 }

@@ -159,4 +159,19 @@ mod tests {
         (0..128).for_each(|index| assert!(bits.insert(index)));
         assert_eq!(bits.first_absent_from(0), 128);
     }
+
+    #[test]
+    fn the_lowest_absent_is_looked_for_above_a_place_alone() {
+        let mut bits = Bits::default();
+        assert!([5, 70].iter().all(|&index| bits.insert(index)));
+        assert_eq!([0, 5, 6, 70].map(|from| bits.first_absent_from(from)), [0, 6, 6, 71]);
+    }
+
+    #[test]
+    fn a_cleared_set_has_no_members() {
+        let mut bits = Bits::default();
+        assert!([5, 70].iter().all(|&index| bits.insert(index)));
+        bits.clear();
+        assert!(!bits.has(5) && !bits.has(70) && bits.first_from(0).is_none());
+    }
 }

@@ -145,4 +145,20 @@ mod tests {
         }
         assert_eq!(copies, 500);
     }
+
+    /// An eighth of its way at first, a sixty-fourth once it is believed.
+    #[test]
+    fn a_quantile_moves_far_while_it_is_not_believed() {
+        let moved_permille = |quantile: &mut Quantile| {
+            let before = quantile.at_ns;
+            quantile.sample(10 * before, 1_000);
+            (quantile.at_ns - before) * 1_000 / before
+        };
+        let mut quantile = Quantile::default();
+        quantile.sample(1_000_000, 0);
+        assert_eq!(moved_permille(&mut quantile), 125);
+        (2..SAMPLES_MIN - 1).for_each(|_| quantile.sample(1_000_000, 950));
+        assert_eq!(moved_permille(&mut quantile), 125);
+        assert_eq!(moved_permille(&mut quantile), 15);
+    }
 }

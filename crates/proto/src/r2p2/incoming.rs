@@ -229,4 +229,65 @@ mod tests {
         assert!(message.has_gap(3));
         assert_eq!(message.unannounced(), 0);
     }
+
+    #[test]
+    fn a_gap_is_as_wide_as_packets_overtake_each_other() {
+        for (highest, is_gap) in [(3, false), (4, true)] {
+            let mut message = Incoming::default();
+            message.begin(Vec::new(), 1000, 10, 100);
+            for index in [0, 1, highest] {
+                message.accept(index, (1000, 10), &[0; 10]);
+            }
+            assert_eq!(message.has_gap(2), is_gap, "packet 2 is missing, {highest} is here");
+        }
+        let mut message = Incoming::default();
+        message.begin(Vec::new(), 1000, 10, 100);
+        message.accept(0, (1000, 10), &[0; 10]);
+        assert!(!message.has_gap(0));
+    }
+
+    /// 35 bytes in packets of 10.
+    #[test]
+    fn a_message_holds_what_its_credit_allows() {
+        for (granted, bytes) in [(1, 10), (3, 30), (4, 35), (100, 35)] {
+            let mut message = Incoming::default();
+            message.begin(Vec::new(), LENGTHS.0, LENGTHS.1, granted);
+            assert_eq!((message.held_bytes(), message.count()), (bytes, 4));
+        }
+    }
+
+    #[test]
+    fn credit_is_announced_by_acks() {
+        let mut message = Incoming::default();
+        message.begin(Vec::new(), 1000, 10, 12);
+        for index in 0..3 {
+            message.accept(index, (1000, 10), &[0; 10]);
+        }
+        assert_eq!((message.expected_packets(), message.announced_left()), (9, 9));
+        message.extend_credit(20);
+        assert_eq!((message.expected_packets(), message.announced_left()), (20, 9));
+        assert_eq!((message.unannounced(), message.sack().granted.get()), (11, 23));
+        assert_eq!((message.unannounced(), message.announced_left()), (0, 20));
+    }
+
+    #[test]
+    fn packets_in_order_add_up() {
+        let mut message = InOrder::begin(Vec::new(), 2);
+        assert!(!message.accept(&[1, 2, 3]));
+        assert_eq!((message.len(), message.next(), message.count()), (3, 1, 2));
+        assert!(message.accept(&[4]));
+        assert_eq!(message.take(), [1, 2, 3, 4]);
+    }
+
+    /// One that was meant for the whole, of which a part was kept aside.
+    #[test]
+    fn a_buffer_that_was_not_needed_is_given_back() {
+        let mut message = Incoming::default();
+        message.begin(Vec::with_capacity(40), LENGTHS.0, LENGTHS.1, 4);
+        message.accept(0, LENGTHS, &[0; 10]);
+        let whole = message.end();
+        let spare = message.take_spare();
+        assert!(whole.capacity() + spare.capacity() >= 40);
+        assert!(spare.is_empty() && message.take_spare().capacity() == 0);
+    }
 }

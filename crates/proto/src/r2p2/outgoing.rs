@@ -363,4 +363,103 @@ mod tests {
         assert!(message.is_complete());
         assert_eq!(message.peek(), None);
     }
+
+    #[test]
+    fn what_an_ack_takes_back_leaves_the_rest_and_what_is_new_in_order() {
+        let mut message = message(8, 6);
+        drain(&mut message);
+        assert_eq!(message.resend_all(64), 6);
+        assert!(message.apply(&sack(2, &[4], 8)));
+        assert_eq!(drain(&mut message), [2, 3, 5, 6, 7]);
+    }
+
+    #[test]
+    fn an_arrival_that_was_not_to_go_again_takes_nothing_back() {
+        let mut message = message(8, 8);
+        drain(&mut message);
+        message.apply(&sack(1, &[3], 8));
+        assert_eq!(message.resend_holes(0), 2);
+        message.apply(&sack(1, &[3, 6], 8));
+        assert_eq!(drain(&mut message), [1, 2]);
+    }
+
+    #[test]
+    fn holes_are_counted_from_the_highest_that_has_arrived() {
+        let mut message = message(10, 10);
+        drain(&mut message);
+        message.apply(&sack(2, &[5], 10));
+        assert_eq!(message.resend_holes(3), 1, "packet 2 lies three below packet 5");
+        assert_eq!(drain(&mut message), [2]);
+    }
+
+    #[test]
+    fn nothing_of_a_message_that_has_ended_is_sent_again() {
+        let mut message = message(4, 4);
+        drain(&mut message);
+        message.end();
+        message.resend_first();
+        assert_eq!(message.peek(), None);
+    }
+
+    #[test]
+    fn a_message_is_under_way_from_its_second_packet_on() {
+        let mut message = message(3, 3);
+        let mut seen = Vec::new();
+        for index in 0..3 {
+            seen.push((message.is_unsent(), message.is_under_way(), message.is_partly_unsent()));
+            message.sent(index);
+        }
+        assert_eq!(seen, [(true, false, true), (false, false, true), (false, true, true)]);
+        assert!(!message.is_partly_unsent());
+    }
+
+    #[test]
+    fn a_short_message_is_uneven_before_its_shorter_packet() {
+        let uneven = |len: usize| -> Vec<bool> {
+            let mut message = Outgoing::default();
+            message.begin(vec![7; len].into(), 10, u16::MAX);
+            (0..message.count())
+                .map(|index| {
+                    message.sent(index);
+                    message.is_uneven_after(index)
+                })
+                .collect()
+        };
+        assert_eq!(uneven(25), [false, true, false]);
+        assert_eq!(uneven(30), [false; 3]);
+        assert_eq!(uneven(10 * usize::from(UNSCHEDULED_PACKETS) + 5), [false; 13]);
+    }
+
+    #[test]
+    fn a_run_is_of_packets_that_were_never_sent() {
+        let mut long = message(40, 30);
+        assert_eq!(long.segment_len(), 10);
+        assert_eq!(long.run(20), Some((0, 20)));
+        assert_eq!(long.run(15), None, "they are few");
+        long.resend_first();
+        assert_eq!(long.run(20), None, "packet 0 goes first");
+        long.sent(0);
+        assert_eq!(long.run(64), Some((1, 29)));
+        assert_eq!(long.resend_all(64), 1);
+        assert_eq!(long.run(64), None, "what goes again goes first");
+        let mut led = Outgoing::default();
+        led.begin_after_lead(vec![7; 400].into(), 10, 6, 40);
+        assert_eq!(led.run(64), None, "its packets differ");
+    }
+
+    #[test]
+    fn the_packets_of_a_run_have_their_bytes_attached() {
+        let whole: Vec<u8> = (0..255).collect();
+        let mut message = Outgoing::default();
+        message.begin(whole.clone().into(), 10, 26);
+        message.sent(0);
+        message.sent(1);
+        let attached = Attached { header_len: 48, message: 3, is_reply: true, offset: 0, len: 0 };
+        let first = message.sent_run((2, 16), attached);
+        assert_eq!(first, Attached { offset: 20, len: 160, ..attached });
+        assert_eq!(message.attached(&first), &whole[20..180]);
+        let last = message.sent_run((18, 8), attached);
+        assert_eq!(message.attached(&last), &whole[180..], "the last packet is shorter");
+        assert_eq!(message.peek(), None);
+    }
 }

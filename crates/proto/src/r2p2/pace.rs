@@ -134,4 +134,15 @@ mod tests {
         (0..100).for_each(|_| pace.slow_down(MS, 400_000, 200_000));
         assert_eq!(pace.turn(MS), Some(MS + 400_000));
     }
+
+    #[test]
+    fn what_was_told_before_counts_until_it_has_expired() {
+        let wait_ns = |again_at: Time| {
+            let mut pace = Pace::default();
+            pace.slow_down(0, 20 * MS, 0);
+            pace.slow_down(again_at, 10 * MS, 0);
+            pace.wait_ns_max(1_000 * MS)
+        };
+        assert_eq!((wait_ns(119 * MS), wait_ns(120 * MS)), (20 * MS, 10 * MS));
+    }
 }

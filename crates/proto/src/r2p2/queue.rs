@@ -143,3 +143,92 @@ impl<C> SendQueue<C> {
 
 /// Control packets are dropped while so much waits to be sent.
 const CONTROL_LEN_MAX: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Slots with messages, queued in the order of their keys.
+    fn queued(keys: &[u64]) -> SendQueue<u8> {
+        let mut queue = SendQueue::new();
+        keys.iter().for_each(|&key| queue.push_data(SlotKey(key), &mut Outgoing::default()));
+        queue
+    }
+
+    /// The key of the message whose turn it is.
+    fn front(queue: &mut SendQueue<u8>) -> Option<u64> {
+        match queue.front()? {
+            Item::Data(key) => Some(key.0),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Writes so much of the message whose turn it is.
+    fn write(queue: &mut SendQueue<u8>, written: Written) -> (Option<u64>, bool) {
+        let key = front(queue);
+        (key, queue.pass(key.map(SlotKey), written))
+    }
+
+    #[test]
+    fn what_was_set_aside_begins_the_next_batch() {
+        let mut queue = queued(&[1, 2, 3]);
+        queue.begin_batch();
+        assert_eq!(write(&mut queue, Written::Some), (Some(1), true));
+        assert_eq!(write(&mut queue, Written::Some), (Some(2), true));
+        assert_eq!(write(&mut queue, Written::Full), (Some(3), false));
+        queue.begin_batch();
+        assert_eq!(write(&mut queue, Written::All), (Some(1), true));
+        assert_eq!(write(&mut queue, Written::All), (Some(2), true));
+        assert_eq!(write(&mut queue, Written::All), (Some(3), true));
+        assert!(queue.is_empty());
+    }
+
+    /// Within a batch, messages that have been set aside wait for those that have not.
+    #[test]
+    fn what_is_set_aside_waits_until_the_others_have_had_their_turn() {
+        let mut queue = queued(&[1, 2]);
+        queue.begin_batch();
+        assert_eq!(write(&mut queue, Written::Some), (Some(1), true));
+        assert_eq!(write(&mut queue, Written::All), (Some(2), true));
+        assert_eq!(write(&mut queue, Written::All), (Some(1), true));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn one_has_more_behind_it_of_its_own_kind_alone() {
+        let mut queue = queued(&[1, 2, 3]);
+        queue.begin_batch();
+        let mut seen = Vec::new();
+        for written in [Written::Some, Written::Some, Written::All, Written::All, Written::All] {
+            front(&mut queue);
+            seen.push(queue.has_more());
+            write(&mut queue, written);
+        }
+        // 1 and 2 are set aside; 3 is the last of the others; then 1 has 2 behind it.
+        assert_eq!(seen, [true, true, false, true, false]);
+    }
+
+    #[test]
+    fn a_message_is_left_where_it_is_only_when_its_turn_has_come() {
+        let mut queue = queued(&[1, 2]);
+        assert_eq!(queue.front_data(), Some(SlotKey(1)));
+        queue.pop_front();
+        assert_eq!(queue.front_data(), Some(SlotKey(2)));
+        queue.begin_batch();
+        write(&mut queue, Written::Some);
+        queue.push_data(SlotKey(3), &mut Outgoing::default());
+        assert_eq!(queue.front_data(), None, "another one was set aside");
+        let mut queue = SendQueue::new();
+        queue.push_control(7);
+        assert_eq!(queue.front_data(), None);
+    }
+
+    #[test]
+    fn what_anybody_may_ask_for_is_dropped_when_too_much_waits() {
+        let mut queue = SendQueue::new();
+        let taken = (0..2 * CONTROL_LEN_MAX).filter(|_| queue.try_push_control(7)).count();
+        assert_eq!(taken, CONTROL_LEN_MAX);
+        queue.push_control(8);
+        assert_eq!(queue.items.len(), CONTROL_LEN_MAX + 1);
+    }
+}

@@ -37,3 +37,20 @@ impl Renounced {
 /// Most requests remembered as renounced: those of a router's failure at 100,000 requests a second,
 /// for 160 ms.
 const RENOUNCED_MAX: usize = 1 << 14;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_for_the_newest() {
+        let mut renounced = Renounced::new(7);
+        assert!(!renounced.contains(RpcId(0)));
+        let count = RENOUNCED_MAX as u64;
+        (0..count).for_each(|id| renounced.add(RpcId(id)));
+        assert!((0..count).all(|id| renounced.contains(RpcId(id))));
+        renounced.add(RpcId(count));
+        assert!(!renounced.contains(RpcId(0)) && renounced.contains(RpcId(1)));
+        assert!(renounced.contains(RpcId(count)));
+    }
+}

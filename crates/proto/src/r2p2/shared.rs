@@ -168,3 +168,85 @@ const AHEAD_MIN: u32 = 4;
 
 /// Credit is announced at least every so many packets: 60 kB of full ones.
 const CREDIT_STEP_MAX: u32 = 44;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LENGTHS: (u32, u16) = (100_000, 100);
+
+    /// An end that gives credit for so many packets of 100 bytes.
+    fn shared(credit_packets: usize) -> Shared {
+        let config =
+            Config { segment_len: 100, credit_bytes: 100 * credit_packets, ..Config::default() };
+        Shared::new(0, config)
+    }
+
+    fn begin(shared: &mut Shared, granted: u16) -> Incoming {
+        let mut incoming = Incoming::default();
+        incoming.begin(Vec::new(), LENGTHS.0, LENGTHS.1, granted);
+        shared.note_expected(0, &incoming);
+        incoming
+    }
+
+    fn take(shared: &mut Shared, incoming: &mut Incoming, indexes: std::ops::Range<u16>) {
+        let before = incoming.expected_packets();
+        for index in indexes {
+            incoming.accept(index, LENGTHS, &[0; 100]);
+        }
+        shared.note_expected(before, incoming);
+    }
+
+    #[test]
+    fn messages_share_the_credit_and_each_moves() {
+        let mut shared = shared(30);
+        let mut first = begin(&mut shared, 12);
+        shared.extend_credit(&mut first);
+        assert_eq!((first.expected_packets(), shared.expected_packets()), (30, 30));
+        let mut second = begin(&mut shared, 2);
+        shared.extend_credit(&mut second);
+        assert_eq!(second.expected_packets(), AHEAD_MIN);
+        take(&mut shared, &mut first, 0..20);
+        shared.extend_credit(&mut second);
+        assert_eq!((second.expected_packets(), shared.expected_packets()), (20, 30));
+        shared.end(&mut first);
+        assert_eq!(shared.expected_packets(), 20);
+        shared.end(&mut second);
+        assert_eq!(shared.expected_packets(), 0);
+    }
+
+    #[test]
+    fn credit_is_worth_a_packet_when_half_of_it_is_not_announced() {
+        let mut shared = shared(12);
+        let mut incoming = begin(&mut shared, 12);
+        let mut due = Vec::new();
+        for index in 0..8 {
+            take(&mut shared, &mut incoming, index..index + 1);
+            shared.extend_credit(&mut incoming);
+            due.push(shared.is_credit_due(&incoming));
+        }
+        // After six, six are left of what was announced, and six are not.
+        assert_eq!(due, [false, false, false, false, false, true, true, true]);
+        incoming.sack();
+        assert!(!shared.is_credit_due(&incoming));
+    }
+
+    #[test]
+    fn credit_without_an_end_is_announced_every_44_packets() {
+        for (taken, is_due) in [(43, false), (44, true)] {
+            let mut shared = shared(200);
+            let mut incoming = begin(&mut shared, 200);
+            take(&mut shared, &mut incoming, 0..taken);
+            shared.extend_credit(&mut incoming);
+            assert_eq!(shared.is_credit_due(&incoming), is_due, "{taken} taken");
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_where_all_credit_is_announced() {
+        let mut shared = shared(12);
+        let mut incoming = begin(&mut shared, 12);
+        take(&mut shared, &mut incoming, 0..12);
+        assert!(!shared.is_credit_due(&incoming));
+    }
+}
