@@ -94,9 +94,9 @@ pub(super) struct Slot {
     pub(super) is_moved: bool,
     /// Names that packet 0 has had, where packets are sealed: to the target, and to the server that has
     /// answered. 0 before.
-    names: [u64; 2],
+    pub(super) names: [u64; 2],
     /// It is moved since packet 0 has gone to one address under two names.
-    is_renamed: bool,
+    pub(super) is_renamed: bool,
     /// Packets behind the first go before anybody has taken it.
     pub(super) is_unscheduled: bool,
     /// The application's.
@@ -919,33 +919,6 @@ impl Slot {
     /// The way to `peer`.
     pub(super) fn path(&self, peer: SocketAddr) -> Path {
         Path { local: self.local, peer }
-    }
-
-    /// True if `peer` may have the request: the target, or the server behind it that has answered so
-    /// far. A router may have placed what is idempotent on several, and the next router's claim may
-    /// have found another server than the one that answered a copy by way of the first.
-    pub(super) fn may_be_answered_by(&self, peer: SocketAddr) -> bool {
-        self.options.idempotent
-            || self.is_moved
-            || self.target.address == peer
-            || self.server_address().is_none_or(|server| server == peer)
-    }
-
-    /// Packet 0 goes to an address, for who has this name, or for nobody if it is 0. Who had another name
-    /// there may get that packet from a stranger, even if it never was there: a request that may run once
-    /// then goes as one that has moved.
-    pub(super) fn note_name(&mut self, to: SocketAddr, name: u64) {
-        let known = &mut self.names[usize::from(to != self.target.address)];
-        if name != 0 && !self.options.idempotent {
-            self.is_renamed |= *known != 0 && *known != name;
-            self.is_moved |= self.is_renamed;
-            *known = name;
-        }
-    }
-
-    /// True if the request goes to this address.
-    pub(super) fn is_sent_to(&self, peer: SocketAddr) -> bool {
-        self.target.address == peer || self.server_address() == Some(peer)
     }
 
     /// The address that has answered for the request so far.

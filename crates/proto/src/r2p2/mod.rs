@@ -18,6 +18,7 @@ mod bits;
 mod claims;
 mod client;
 mod client_copies;
+mod client_names;
 mod client_send;
 mod client_v1;
 mod config;

@@ -18,8 +18,6 @@
 //! Invariant: of n calls at most [`RETRIES_PERMILLE`] thousandths are tried again, so that retries
 //! never are what keeps a target overloaded.
 
-use std::net::SocketAddr;
-
 use tailcut_wire::r2p2::{DropReason, ReplyHeader};
 
 use super::alternates::ASK_NS;
@@ -157,36 +155,6 @@ impl Client {
         slot.recovery.attempt = 0;
         slot.recovery.retry_at = now.saturating_add(wait_ns);
         self.arm(index);
-    }
-
-    /// True if what asks for packet 0 by name is where that has been sent, and has told its name.
-    pub(super) fn may_name(
-        &self,
-        now: Time,
-        index: SlotId,
-        peer: SocketAddr,
-        shared: &mut Shared,
-    ) -> bool {
-        if !self.slots[index].is_sent_to(peer) {
-            // A stranger has sent there what names nobody: by name it would run there too.
-            shared.metrics.protocol_violation += 1;
-            return false;
-        }
-        // Else the answer to another call tells it: to ask again at once would be to ask without end.
-        shared.seal.as_ref().is_some_and(|seal| seal.name(now, peer, true) != 0)
-    }
-
-    /// A router has told its name, since packet 0 has named nobody: it goes again, as the seal now names it. If
-    /// that was all that has gone out of the call, it can be nowhere, and so goes as for the first time.
-    pub(super) fn take_name(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        if slot.start == Start::Now && slot.server.is_none() && !slot.reply.is_begun() {
-            if !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.is_moved {
-                slot.recovery.first_sent_at = 0;
-            }
-            slot.request.resend_first();
-            self.queue_data(index);
-        }
     }
 
     /// A target has answered a call.
