@@ -47,8 +47,8 @@ struct Net {
     buffer: Vec<u8>,
     /// Everything that was sent: from, to, bytes.
     log: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
-    /// The payloads of calls, and how often each has run.
-    calls: Vec<(Vec<u8>, u32)>,
+    /// The payloads of calls, whether each may run twice, and how often it has run.
+    calls: Vec<(Vec<u8>, bool, u32)>,
     /// Calls that have ended.
     ended: usize,
     /// The next so many packets are lost.
@@ -112,7 +112,7 @@ impl Net {
             options,
         };
         if self.client.call(self.now, call).is_ok() {
-            self.calls.push((payload, 0));
+            self.calls.push((payload, idempotent, 0));
         }
     }
 
@@ -194,10 +194,10 @@ impl Net {
         while let Some(event) = self.server.poll_event() {
             let Event::Request { id, payload, .. } = event else { continue };
             let number = payload.first_chunk().expect("no call is as short");
-            let (called, runs) = &mut self.calls[u32::from_be_bytes(*number) as usize];
+            let (called, idempotent, runs) = &mut self.calls[u32::from_be_bytes(*number) as usize];
             assert_eq!(*called, payload, "nothing that was changed is acted on");
             *runs += 1;
-            assert_eq!(*runs, 1, "no call runs twice");
+            assert!(*runs == 1 || *idempotent, "no call runs twice that may run once");
             self.server.reply(self.now, id, payload).expect("a reply is short enough");
         }
         while let Some(event) = self.client.poll_event() {
