@@ -7,11 +7,11 @@ use tailcut_proto::policy::{
     Argument, Entry, Form, Loads, Placement, Policy, PolicySpec, QueueModel, Scope, WorkerId,
 };
 use tailcut_proto::router::{Forward, ServerConfig, ServerState, Speaks};
-use tailcut_wire::r2p2::{CloneMark, DropReason, Flags, MessageType, Packet, RequestRepr, RpcId};
-use zerocopy::IntoBytes;
+use tailcut_wire::r2p2::{CloneMark, DropReason, Flags, Packet};
 
 use crate::router_bench::{
-    Ask, Bench, FakeServer, MS, Sent, client, drop_reason, server, v1_feedback, v1_request,
+    Ask, Bench, FakeServer, MS, Sent, cancel, client, drop_reason, idempotent, server, v1_feedback,
+    v1_request,
 };
 
 /// A router over one server at bound 2, which has received and reported nothing of the two requests
@@ -419,16 +419,6 @@ fn a_copy_of_a_cloned_request_goes_to_the_first_server_again() {
 fn marks(sent: &[Sent]) -> Vec<(CloneMark, SocketAddr)> {
     let mark = |sent: &Sent| Packet::parse(&sent.bytes).unwrap().flags().clone_mark();
     sent.iter().map(|sent| (mark(sent), sent.to)).collect()
-}
-
-fn idempotent(id: u64, mark: CloneMark) -> Vec<u8> {
-    let flags = Flags(Flags::IDEMPOTENT).with_clone_mark(mark).0;
-    Ask { flags, ..Ask::id(id) }.bytes()
-}
-
-fn cancel(id: u64, winner: CloneMark) -> Vec<u8> {
-    let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
-    RequestRepr { flags: winner.bits(), ..control }.header().as_bytes().to_vec()
 }
 
 #[test]

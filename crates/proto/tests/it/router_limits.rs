@@ -4,13 +4,12 @@
 use tailcut_proto::node::Node;
 use tailcut_proto::router::{Forward, RouterError, ServerState, Speaks};
 use tailcut_proto::scheduler::Rank;
-use tailcut_wire::r2p2::{
-    CloneMark, DropReason, Flags, MessageType, ReplyRepr, RequestRepr, RpcId,
-};
+use tailcut_wire::r2p2::{CloneMark, DropReason, Flags, MessageType, ReplyRepr, RpcId};
 use zerocopy::IntoBytes;
 
 use crate::router_bench::{
-    Ask, Bench, FakeServer, MS, client, drop_reason, hex, server, v1_feedback, v1_request,
+    Ask, Bench, FakeServer, MS, cancel, client, drop_reason, hex, idempotent, server, v1_feedback,
+    v1_request,
 };
 
 /// A router whose outbox has room for so many datagrams.
@@ -23,16 +22,6 @@ impl Bench {
     fn press(&mut self, bytes: &[u8]) {
         self.router.handle_datagram(self.now, client().into(), &mut bytes.to_vec());
     }
-}
-
-fn idempotent(id: u64, mark: CloneMark) -> Vec<u8> {
-    let flags = Flags(Flags::IDEMPOTENT).with_clone_mark(mark).0;
-    Ask { flags, ..Ask::id(id) }.bytes()
-}
-
-fn cancel(id: u64, winner: CloneMark) -> Vec<u8> {
-    let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
-    RequestRepr { flags: winner.bits(), ..control }.header().as_bytes().to_vec()
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn a_rejection_says_whom_and_what() {
 fn denied_calls_end_where_packets_are_lost() {
     for is_routed in [false, true] {
         let mut net = guarded(is_routed, "allow 17 /a.B/C\ndeny 17 *");
-        net.loss = 4;
+        net.loss = 5;
         for len in [9, 5_000] {
             for _ in 0..40 {
                 let ended = net.call(&typed("/a.B/C", len));
@@ -97,9 +97,7 @@ fn denied_calls_end_where_packets_are_lost() {
             }
         }
         assert_eq!((net.runs, net.ended.len()), (0, 80));
-        let is_told = |ended: &&Result<_, _>| **ended != Err(Failure::Deadline);
-        let told = net.ended.iter().filter(is_told).count();
-        assert!(told >= 78 && net.server.metrics().seal.denied >= told as u64, "{told}");
+        assert!(net.server.metrics().seal.denied >= 80);
     }
 }
 

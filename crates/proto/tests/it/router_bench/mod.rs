@@ -14,8 +14,8 @@ use tailcut_proto::router::{
     Router, RouterConfig, RouterMetrics, ServerConfig, ServerState, Speaks,
 };
 use tailcut_wire::r2p2::{
-    DropReason, FeedbackBody, Kind, MessageType, Packet, Policy, ReplyRepr, RequestRepr, Route,
-    RpcId, Segment,
+    CloneMark, DropReason, FeedbackBody, Flags, Kind, MessageType, Packet, Policy, ReplyRepr,
+    RequestRepr, Route, RpcId, Segment,
 };
 use zerocopy::IntoBytes;
 
@@ -273,4 +273,16 @@ pub(crate) fn drop_reason(sent: &[Sent]) -> DropReason {
     assert_eq!(packet.message_type, MessageType::Drop);
     assert!(packet.is_extended());
     DropReason::from_payload(packet.payload)
+}
+
+/// A request that may run twice, with a clone mark.
+pub(crate) fn idempotent(id: u64, mark: CloneMark) -> Vec<u8> {
+    let flags = Flags(Flags::IDEMPOTENT).with_clone_mark(mark).0;
+    Ask { flags, ..Ask::id(id) }.bytes()
+}
+
+/// A cancel of a call that one of its clones has won.
+pub(crate) fn cancel(id: u64, winner: CloneMark) -> Vec<u8> {
+    let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
+    RequestRepr { flags: winner.bits(), ..control }.header().as_bytes().to_vec()
 }
