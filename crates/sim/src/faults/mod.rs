@@ -44,7 +44,7 @@
 //! | `InOrder` | in plans of [`Plan::streams_of_seed`]: what is read of a stream is what was written, once and in order | when it is read |
 //! | `StreamEnds` | there too: a stream carries everything or fails, and leaves nothing | within 2 s after the faults |
 //! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
-//! | `Fairness` | there too: every call of the other clients is answered, 99 of 100 within the time of 15 services | at the end |
+//! | `Fairness` | there too: every call of the other clients is answered, and 99 of 100 wait 10 services at most for each call that their client has | at the end |
 //! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, where they are counted: with debug assertions | at each packet |
 //! | `NothingForged` | where packets are sealed: a datagram that no holder of keys has written changes nothing at a node but counters of its seal, and is answered by nothing | at each |
 //! | `NothingReplayed` | there too: one that was recorded and sent again does nothing at a node that it is not for, and where times must rise | at each |
