@@ -63,6 +63,8 @@ struct Replies {
     key: AeadKey,
     /// The count that is above those of all that have come.
     next: u64,
+    /// The last two addresses from which one has come that was later than all before, the latest first.
+    sources: [SocketAddr; 2],
 }
 
 impl Client {
@@ -163,8 +165,7 @@ impl Client {
             if !packet::open(bytes, &known.key, nonce, false) {
                 return Err(Cause::Forged);
             }
-            let is_news = count >= known.next;
-            known.next = known.next.max(count + 1);
+            let is_news = known.note(peer, count)?;
             self.targets.hear(now, peer, (instance, is_news));
         } else {
             // Whoever makes up an instance has it derived, and so has to know a session at least.
@@ -176,7 +177,7 @@ impl Client {
             if self.replies.len() >= SERVERS_MAX {
                 self.replies.clear();
             }
-            self.replies.insert(label, Replies { key, next: count + 1 });
+            self.replies.insert(label, Replies { key, next: count + 1, sources: [peer; 2] });
             self.targets.hear(now, peer, (instance, true));
         }
         if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
@@ -260,6 +261,22 @@ impl Client {
         let names = Names { receiver, sender: 0 };
         packet::seal(bytes, &own.key, nonce, (&trailer, Some((&epoch.hop, names))));
         true
+    }
+}
+
+impl Replies {
+    /// Takes a genuine packet; true if it is later than all before. One that is not was recorded, if it comes
+    /// from where none was heard: the call would go on there.
+    fn note(&mut self, from: SocketAddr, count: u64) -> Result<bool, Cause> {
+        let is_news = count >= self.next;
+        if !is_news && !self.sources.contains(&from) {
+            return Err(Cause::Replayed);
+        }
+        self.next = self.next.max(count + 1);
+        if is_news && self.sources[0] != from {
+            self.sources = [from, self.sources[0]];
+        }
+        Ok(is_news)
     }
 }
 

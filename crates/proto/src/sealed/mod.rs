@@ -77,8 +77,9 @@ pub struct SealMetrics {
     pub unknown_keys: u64,
     /// Datagrams dropped because a tag is not that of the key.
     pub forged: u64,
-    /// Packets between router and server dropped because a later one has come, or the same; and at a
-    /// router requests whose call has ended.
+    /// Packets between router and server dropped because a later one has come, or the same; at a router
+    /// requests whose call has ended; at a client packets of a server that come from where it was not
+    /// heard, after later ones.
     pub replayed: u64,
     /// Packets between router and server dropped because they are for another node, or of another.
     pub misdirected: u64,

@@ -90,6 +90,36 @@ fn a_call_that_was_for_another_one_at_its_address_says_so() {
     assert_eq!((net.runs, &net.ended[..]), (0, &[UNCERTAIN][..]));
 }
 
+/// A stranger sends from its own address what a server has said before: the rest of the request does not go there.
+#[test]
+fn a_recorded_answer_takes_no_request_elsewhere() {
+    let mut net = net(false);
+    assert!(net.call(b"request").is_ok());
+    let begun = net.log.len();
+    net.begin(&message(200_000));
+    let own = |net: &Net| {
+        let acks = net.log[begun..].iter().filter(|sent| sent.from == at(SERVER));
+        acks.cloned().collect::<Vec<_>>()
+    };
+    let mut under_way = VecDeque::new();
+    while own(&net).len() < 2 {
+        net.collect(&mut under_way);
+        let sent = under_way.pop_front().expect("the request is under way");
+        net.log.push(sent.clone());
+        net.deliver(sent);
+    }
+    net.deliver(Sent { from: at(STRANGER), ..own(&net)[0].clone() });
+    assert_eq!(net.client.metrics().seal.replayed, 1);
+    drain(&mut net.client, CLIENT, net.now, &mut under_way);
+    assert!(under_way.iter().all(|sent| sent.to == at(SERVER) || sent.from == at(SERVER)));
+    // What is late and comes from where the server is still counts.
+    net.deliver(own(&net)[0].clone());
+    assert_eq!(net.client.metrics().seal.replayed, 1);
+    under_way.into_iter().for_each(|sent| net.deliver(sent));
+    net.end(2);
+    assert_eq!(net.ended[1..], [Ok(message(200_000))]);
+}
+
 /// A server that was started anew has another name: nobody can tell whether the former one has run the call.
 #[test]
 fn a_call_over_a_restart_is_uncertain() {
