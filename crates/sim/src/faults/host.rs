@@ -13,6 +13,7 @@ use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::router::{Router, RouterMetrics};
 use tailcut_proto::rpc::{Event, Failure, Rpc};
+use tailcut_proto::sealed::SealMetrics;
 use tailcut_proto::work;
 use tailcut_wire::homa as homa_wire;
 use tailcut_wire::r2p2::{
@@ -23,6 +24,7 @@ use zerocopy::FromBytes;
 use super::hosted::Hosted;
 use super::plan::Host;
 use super::replies::Judged;
+use super::sealed_books::SealedBooks;
 use super::watch::Watch;
 use super::{Cost, Effect, Invariant};
 
@@ -299,12 +301,16 @@ impl Station {
 
     /// Datagrams that its seal has dropped.
     fn dropped(&self) -> u64 {
-        let seal = match (self.node.router(), self.node.endpoint().map(Endpoint::metrics)) {
+        let seal = self.seal();
+        seal.unsealed + seal.forged + seal.unknown_keys + seal.replayed + seal.misdirected
+    }
+
+    fn seal(&self) -> SealMetrics {
+        match (self.node.router(), self.node.endpoint().map(Endpoint::metrics)) {
             (Some(router), _) => router.metrics().seal,
             (None, Some(Metrics::R2p2(metrics))) => metrics.seal,
-            _ => return 0,
-        };
-        seal.unsealed + seal.forged + seal.unknown_keys + seal.replayed + seal.misdirected
+            _ => SealMetrics::default(),
+        }
     }
 
     /// A datagram goes back to where it came from.
@@ -343,10 +349,13 @@ impl Node for Station {
         if self.has(Sabotage::AgeIsIgnored) {
             hide_age(part, bytes);
         }
-        let (before, dropped) = (self.judged(), self.dropped());
+        let (before, dropped, unread) = (self.judged(), self.dropped(), self.seal().unknown_keys);
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.hand_over(now, path, &mut renamed),
             None => self.hand_over(now, path, bytes),
+        }
+        if self.seal().unknown_keys > unread {
+            self.watch.borrow_mut().sealed.iter_mut().for_each(SealedBooks::note_unread);
         }
         if self.has(Sabotage::DroppedAreAnswered) && self.dropped() > dropped {
             self.send_back(path, bytes);

@@ -13,7 +13,7 @@
 //! | a datagram | must |
 //! |---|---|
 //! | that is changed, or open | change nothing at a node and be answered by nothing |
-//! | that is for another node, another start of it, or has come before where times must rise | the same |
+//! | that is for another node, another start of it, or has been read before where times must rise | the same |
 //! | else, as it was: to whom it was sent | break no other promise |
 //!
 //! A router reads no payload: a request of which nothing else is changed is placed, and dropped by its
@@ -107,6 +107,7 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
         (Some(PacketKind::NameProbe), HOP_VERSION) if !is_client => Expected::Anything,
         // What a server has told whoever asked under the alias of a router is true, and may be news there.
         (Some(PacketKind::HopAck), HOP_VERSION) if !is_client && !is_home => Expected::Anything,
+        (_, HOP_VERSION) if recorded.is_unread && is_home => Expected::Anything,
         _ => Expected::Ignored,
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Recorder {
     packets: [Vec<Recorded>; <PacketKind as strum::EnumCount>::COUNT],
     /// All of them so far.
     count: u64,
+    /// The last one, where it was kept.
+    latest: Option<(usize, usize)>,
 }
 
 /// A packet that has reached a host.
@@ -56,6 +58,9 @@ pub(super) struct Recorded {
     pub(super) owner: Option<u32>,
     /// The datagram.
     pub(super) bytes: Vec<u8>,
+    /// The host had not the keys for it then, or its clock was wrong: to it the packet is lost, and may be
+    /// news later.
+    pub(super) is_unread: bool,
 }
 
 /// What a datagram of a stranger may do at most.
@@ -112,16 +117,29 @@ impl Recorder {
         (from, owner): (SocketAddr, Option<u32>),
         bytes: &[u8],
     ) {
+        self.latest = None;
         let Some(kind) = PacketKind::of(bytes) else { return };
         self.count += 1;
-        let recorded = || Recorded { to, life, from, owner, bytes: bytes.to_vec() };
+        let bytes = bytes.to_vec();
+        let recorded = Recorded { to, life, from, owner, bytes, is_unread: false };
         let packets = &mut self.packets[kind as usize];
-        if packets.len() < RECORDED_MAX {
-            return packets.push(recorded());
+        let place = match packets.len() {
+            len if len < RECORDED_MAX => len,
+            _ => mixed(self.count) as usize % (4 * RECORDED_MAX),
+        };
+        if place < RECORDED_MAX {
+            self.latest = Some((kind as usize, place));
+            match packets.get_mut(place) {
+                Some(packet) => *packet = recorded,
+                None => packets.push(recorded),
+            }
         }
-        let place = mixed(self.count) as usize % (4 * RECORDED_MAX);
-        if let Some(packet) = packets.get_mut(place) {
-            *packet = recorded();
+    }
+
+    /// The host has dropped the last one for want of keys.
+    pub(super) fn note_unread(&mut self) {
+        if let Some((kind, place)) = self.latest.take() {
+            self.packets[kind][place].is_unread = true;
         }
     }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::r2p2::{Cloning, Config};
-use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, Speaks};
+use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, ServerStatus, Speaks};
 use tailcut_proto::stream::Streams;
 use tailcut_proto::{homa, r2p2};
 
@@ -422,7 +422,12 @@ impl<'a> Run<'a> {
                 return Some((Invariant::Floor, format!("{host} still holds {holdings}")));
             }
             let Some(status) = station.node.router().map(Router::status) else { continue };
-            if let Some(server) = status.servers.iter().find(|server| server.outstanding > 0) {
+            let is_reached = |server: &&ServerStatus| {
+                let at = Host::at(server.addr);
+                at.is_none_or(|server| !self.plan.lose_each_other(host, server))
+            };
+            let mut reached = status.servers.iter().filter(is_reached);
+            if let Some(server) = reached.find(|server| server.outstanding > 0) {
                 let detail =
                     format!("the router still counts {} at {}", server.outstanding, server.addr);
                 return Some((Invariant::SlotsHome, detail));

@@ -82,6 +82,13 @@ impl SealedBooks {
         self.intruding
     }
 
+    /// Who the last datagram has come to had not the keys for it.
+    pub(super) fn note_unread(&mut self) {
+        if let (Some(recorder), None) = (&mut self.recorder, self.intruding) {
+            recorder.note_unread();
+        }
+    }
+
     /// The client of the call that a packet is about, and its number.
     fn owner(
         clients: &[(usize, u32)],

@@ -101,6 +101,11 @@ impl Plan {
     pub(super) fn are_apart(&self, one: Host, other: Host) -> bool {
         self.off_ms(one).abs_diff(self.off_ms(other)) >= APART_MS
     }
+
+    /// True if two hosts lose each other when keys rotate: by their clocks not the same keys are in use.
+    pub(super) fn lose_each_other(&self, one: Host, other: Host) -> bool {
+        self.seal.is_some_and(|seal| seal.every_ns.is_some()) && self.are_apart(one, other)
+    }
 }
 
 impl Run<'_> {
