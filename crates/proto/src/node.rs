@@ -236,6 +236,11 @@ mod tests {
     }
 
     #[test]
+    fn a_node_without_a_policy_has_denied_nothing() {
+        assert_eq!(Silent.denials(), (0, None));
+    }
+
+    #[test]
     fn a_source_names_an_address_of_this_host_or_none() {
         let ip = IpAddr::from([10, 0, 0, 1]);
         assert_eq!(Source::from(Some(ip)).local(), Some(ip));

@@ -451,6 +451,18 @@ mod tests {
         check(&format!("tailcut-access 1\n{}", line.repeat(300)), "line 220");
     }
 
+    #[test]
+    fn a_policy_may_have_as_many_pairs_as_there_is_room_for() {
+        let clients = (0..256).map(|at| (2 * at).to_string()).collect::<Vec<_>>().join(",");
+        let methods = (0..256).map(|at| format!("{at:#x}")).collect::<Vec<_>>().join(" ");
+        let access = access(&format!("allow {clients} {methods}"));
+        assert!(may(&access, 510, &[1, 0, 0, 0, 0, 0, 0, 0, 255]));
+        assert!(!may(&access, 509, &[1, 0, 0, 0, 0, 0, 0, 0, 255]));
+        let one_more = format!("tailcut-access 1\nallow {clients} {methods}\nallow 1 *");
+        let error = one_more.parse::<Access>().unwrap_err().to_string();
+        assert!(error.starts_with("line 3") && error.ends_with(TOO_MANY), "{error}");
+    }
+
     /// The vectors that the authors of the hash publish.
     #[test]
     fn a_methods_number_is_the_fnv_1a_hash() {

@@ -176,6 +176,47 @@ mod tests {
     }
 
     #[test]
+    fn sizes_are_those_of_what_each_client_has() {
+        let mut known = Known::new(20, 0, 1);
+        let mut draws = crate::policy::Draws::new(1);
+        for session in 0..2_000 {
+            let before = known.sizes.clone();
+            let client = draws.below(4).min(draws.below(4));
+            if let Some((lost, ())) = known.add(key(client, session), session, ()) {
+                let &(most, _) = before.last().expect("it has been full");
+                assert!(before.contains(&(most, lost.client)), "who has most makes room");
+            }
+            let size = |client| known.clients.get(&client).map(|own| (own.order.len(), client));
+            assert_eq!(known.sizes, (0..4).filter_map(size).collect());
+        }
+        assert_eq!(known.sessions.len(), 20);
+    }
+
+    #[test]
+    fn what_is_kept_of_clients_is_found_until_the_oldest_makes_room() {
+        let mut known = ByClient::new(3, 1);
+        let found = |known: &ByClient<u32>| -> Vec<u32> {
+            (0..6).filter(|&sender| known.find(sender).is_some()).collect()
+        };
+        for (sender, expected) in [
+            (5, &[5][..]),
+            (1, &[1, 5]),
+            (1, &[1, 5]),
+            (4, &[1, 4, 5]),
+            (5, &[1, 4, 5]),
+            (2, &[1, 2, 4]),
+            (3, &[2, 3, 4]),
+        ] {
+            assert_eq!(*known.entry(sender, || 10 * sender), 10 * sender);
+            assert_eq!(found(&known), expected, "after {sender}");
+        }
+        assert_eq!(*known.entry(4, || 0), 40, "it is made once");
+        known.retain(|sender| sender != 3);
+        known.entry(1, || 10);
+        assert_eq!(found(&known), [1, 2, 4], "what is dropped leaves room");
+    }
+
+    #[test]
     fn who_has_most_makes_room_with_its_oldest() {
         let mut known = Known::new(6, 0, 1);
         for (client, session) in [(1, 1), (2, 1), (3, 1), (3, 2), (3, 3), (3, 4)] {

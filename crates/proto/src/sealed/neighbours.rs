@@ -364,6 +364,7 @@ const UNHEARD_MAX: u32 = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sealed::packet::hop_trailer;
 
     fn at(port: u16) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 1], port))
@@ -410,6 +411,28 @@ mod tests {
         assert_eq!(targets.name(ASKING_NS, at(2), false), 8 << 8);
     }
 
+    /// One answer is enough, and what waits for one is bounded.
+    #[test]
+    fn few_calls_to_an_address_ask_and_not_too_many_in_all() {
+        let mut targets = Targets::new(1);
+        let is_told = |targets: &mut Targets, call, port| {
+            targets.learn(0, at(port), call, 0x500);
+            targets.name(0, at(port), false) != 0
+        };
+        let each_max = ASKING_EACH_MAX as u64;
+        (0..=each_max).for_each(|call| targets.ask(0, call, at(1)));
+        assert!(!is_told(&mut targets, each_max, 1) && is_told(&mut targets, each_max - 1, 1));
+        let ports = 1_000..1_000 + (ASKING_MAX / ASKING_EACH_MAX) as u16;
+        for port in ports.clone() {
+            (0..each_max).for_each(|call| targets.ask(0, call, at(port)));
+        }
+        targets.ask(0, 0, at(2));
+        assert!(!is_told(&mut targets, 0, 2), "there is no room");
+        assert!(ports.clone().all(|port| is_told(&mut targets, each_max - 1, port)));
+        targets.ask(0, 0, at(2));
+        assert!(is_told(&mut targets, 0, 2), "they have been told");
+    }
+
     #[test]
     fn a_name_is_that_of_the_address_that_tells_it() {
         let mut targets = Targets::new(1);
@@ -453,6 +476,30 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_is_heard_again_is_probed_by_its_name_again() {
+        let mut servers = servers();
+        let known = acquainted(&mut servers, at(1), 0x1000, 10);
+        let probes: Vec<Names> = (0..5).map(|_| servers.probe(at(1))).collect();
+        assert_eq!(probes[4].receiver, 0, "it asks who is there");
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (known, 100)), Heard::Now);
+        let named = Names { receiver: 0x1000, sender: known.receiver };
+        assert_eq!(servers.probe(at(1)), named);
+        assert_eq!(servers.names(at(1)), Some(named));
+    }
+
+    #[test]
+    fn an_alias_is_shown_by_the_server_alone_that_was_told_it() {
+        let mut servers = servers();
+        let alias = servers.probe(at(1)).sender;
+        let of = |sender| Names { receiver: alias, sender };
+        assert_eq!(servers.hear(at(1), MessageType::Ack, (of(0x1000), 10)), Heard::Now);
+        let another = servers.hear(at(1), MessageType::Feedback, (of(0x2000), 20));
+        assert_eq!((another, servers.names(at(1))), (Heard::Misdirected, None));
+        assert_eq!(servers.hear(at(1), MessageType::Feedback, (of(0x1000), 20)), Heard::Now);
+        assert_eq!(servers.names(at(1)).unwrap().receiver, 0x1000);
+    }
+
+    #[test]
     fn a_server_that_pauses_again_keeps_the_alias_that_requests_are_under() {
         let mut servers = servers();
         acquainted(&mut servers, at(1), 0x1000, 10);
@@ -482,6 +529,27 @@ mod tests {
         assert!(routers.note(at(2), 8, 6), "whose own time counts");
         assert_eq!(routers.at(at(2)), Some([8; 2]));
         assert!(routers.note(at(2), 9, 1) && routers.at(at(2)) == Some([9, 8]));
+    }
+
+    #[test]
+    fn a_router_is_heard_by_the_name_of_this_node_and_may_ask_for_it() {
+        let mut routers = Routers::new(1);
+        let own = OwnName { name: 0x500, member: 1 };
+        let mut hear = |kind, receiver, time| {
+            let names = Names { receiver, sender: 7 };
+            let trailer = hop_trailer(names, 1, time);
+            routers.hear(own, at(1), (kind, &trailer))
+        };
+        let (probe, claim) = (MessageType::Probe, MessageType::Claim);
+        assert_eq!(hear(claim, 0, 1), Err(Cause::Misdirected), "a claim is for somebody");
+        assert_eq!(hear(probe, 0, 1), Ok(false));
+        for kind in [probe, claim] {
+            assert_eq!(hear(kind, 0x600, 2), Err(Cause::Misdirected));
+        }
+        assert_eq!(hear(probe, 0x500, 2), Ok(true));
+        assert_eq!(hear(claim, 0x500, 2), Err(Cause::Replayed));
+        assert_eq!(hear(claim, 0x500, 3), Ok(true));
+        assert_eq!(routers.at(at(1)), Some([7; 2]));
     }
 
     #[test]

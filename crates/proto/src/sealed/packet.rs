@@ -266,3 +266,66 @@ const HOP_PACKET_LEN_MAX: usize = 256;
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
 /// Place of the flags.
 pub(super) const FLAGS_AT: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    use tailcut_wire::r2p2::RequestRepr;
+
+    use super::*;
+
+    fn address(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// A request of one packet, in whose route block something may have been written.
+    fn request(route: Route) -> Vec<u8> {
+        let repr = RequestRepr::control(MessageType::Request, 0, RpcId(1));
+        let mut bytes = vec![0; repr.header_len() + TRAILER_LEN];
+        repr.emit(&mut bytes);
+        bytes[VERSION_AT] = SEALED_VERSION;
+        bytes[EXTENDED_LEN..ROUTED_LEN].copy_from_slice(route.as_bytes());
+        bytes
+    }
+
+    /// A router that keeps addresses sends from the client's own, and writes none.
+    #[test]
+    fn a_client_is_where_its_router_says_or_where_its_packet_is_from() {
+        let (client, peer) = (address("10.0.0.1:1000"), address("10.0.0.2:8000"));
+        let (none, written) = (Route::default(), Route::to_client(client));
+        for (route, expected, annotated) in [
+            (none, peer, false),
+            (written, peer, false),
+            (Route { routed: 1, ..none }, peer, false),
+            (Route { routed: 1, ..written }, client, true),
+        ] {
+            let bytes = request(route);
+            let seen = glance(&bytes).unwrap();
+            assert_eq!(client_address(&bytes, &seen, peer), expected, "{route:?}");
+            assert_eq!(is_annotated(&bytes, &seen), annotated, "{route:?}");
+        }
+    }
+
+    /// All of a packet for one hop is hashed before it is believed, and that is bounded.
+    #[test]
+    fn a_packet_for_one_hop_is_short() {
+        for (version, len, is_seen) in
+            [(HOP_VERSION, 256, true), (HOP_VERSION, 257, false), (SEALED_VERSION, 257, true)]
+        {
+            let mut bytes = request(Route::default());
+            bytes[VERSION_AT] = version;
+            bytes.resize(len, 0);
+            assert_eq!(glance(&bytes).is_some(), is_seen, "{len} B of version {version}");
+        }
+    }
+
+    /// Microseconds since 1970 are more than 32 bits tell.
+    #[test]
+    fn a_packet_for_one_hop_tells_its_names_and_a_time_of_56_bits() {
+        let names = Names { receiver: 0x1234_5600, sender: 0x9a00 };
+        for time in [0, 1, u64::from(u32::MAX), 1_764_086_400_000_000, (1 << 56) - 1] {
+            let trailer = hop_trailer(names, 7, time);
+            assert_eq!((trailer.count(), trailer.epoch), (time, 7));
+            assert_eq!(hop_names(&trailer), names);
+        }
+    }
+}

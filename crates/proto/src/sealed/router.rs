@@ -410,3 +410,25 @@ fn master_of(keys: &Keys, key: &EpochKey) -> Master {
 
 /// Sessions of which is remembered which calls have ended.
 const SESSIONS_MAX: usize = 1 << 17;
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::seals::{Seals, request};
+    use super::super::tests::{CLIENT, ROUTER};
+    use super::*;
+
+    /// Of one that began later nothing has been evicted.
+    #[test]
+    fn a_session_that_may_have_been_evicted_is_refused() {
+        let began_ms = Seals::new().now / 1_000_000;
+        for (lost_ms, expected) in
+            [(began_ms, SealVerdict::Forgotten), (began_ms - 1, SealVerdict::Fit)]
+        {
+            let mut seals = Seals::new();
+            seals.introduce(ROUTER);
+            seals.router.sessions = Known::new(8, lost_ms, 1);
+            let request = seals.of_client(ROUTER, &request(1));
+            assert_eq!(seals.verdict(CLIENT, &request), Some(expected));
+        }
+    }
+}

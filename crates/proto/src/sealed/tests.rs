@@ -16,10 +16,14 @@ use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 mod access;
 mod live;
 mod lured;
+mod seal_of_client;
+mod seal_of_router;
+mod seal_of_server;
+pub(super) mod seals;
 
-const CLIENT: &str = "10.0.0.1:1000";
+pub(super) const CLIENT: &str = "10.0.0.1:1000";
 const STRANGER: &str = "10.0.0.9:9000";
-const ROUTER: &str = "10.0.0.2:8000";
+pub(super) const ROUTER: &str = "10.0.0.2:8000";
 const SERVER: &str = "10.0.0.3:8000";
 const MS: Time = 1_000_000;
 /// When nodes start, ns: and by the wall clock, since theirs was 0 at their time 0.

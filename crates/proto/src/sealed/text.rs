@@ -261,6 +261,35 @@ mod tests {
     }
 
     #[test]
+    fn a_key_is_of_a_role_that_was_named_before_it() {
+        let key = format!("key 1 1000 {}", "0a".repeat(32));
+        let lines = ["tailcut-keys 1", "group g", &key, "role server"].join("\n");
+        check(&lines, "line 3 of the keys: a key comes after the role");
+        let hop = "0b".repeat(16);
+        let problem = "a client's keys have a hop key, and no others";
+        check(&text(&[&format!("{key} {hop}")]), &format!("line 7 of the keys: {problem}"));
+        check(&text(&["role client 1", &key]), &format!("line 8 of the keys: {problem}"));
+    }
+
+    #[test]
+    fn names_of_groups_and_numbers_of_keys_are_bounded() {
+        let group = |len: usize| text(&[&format!("group {}", "g".repeat(len))]);
+        assert_eq!(group(64).parse::<Keys>().unwrap().group.len(), 64);
+        let all = "it is none of role, group, cipher and key, or not all of one";
+        check(&group(65), &format!("line 7 of the keys: {all}"));
+        let keys = |count: usize| {
+            let line = |epoch| format!("key {epoch} {} {}", 2_000 + epoch, "0c".repeat(32));
+            let lines: Vec<String> = (2..=count).map(line).collect();
+            text(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+        };
+        assert_eq!(keys(64).parse::<Keys>().unwrap().epochs.len(), 64);
+        for count in [65, 200] {
+            let last = 6 + count - 1;
+            check(&keys(count), &format!("line {last} of the keys: there are more than 64 keys"));
+        }
+    }
+
+    #[test]
     fn other_roles_derive_nothing_for_others() {
         let server: Keys = text(&[]).parse().unwrap();
         let router = server.for_role(Role::Router).unwrap();

@@ -28,3 +28,24 @@ impl WallClock {
         self.zero_ns.saturating_add(now) / 1_000
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_behind_by_more_than_so_many_milliseconds() {
+        let clock = |zero_ns| WallClock { zero_ns };
+        for (behind_ns, ms, expected) in [
+            (0, 0, false),
+            (1, 0, true),
+            (100_000_000, 100, false),
+            (100_000_001, 100, true),
+            (2_000_000, 1, true),
+        ] {
+            let (late, early) = (clock(5_000_000_000), clock(5_000_000_000 + behind_ns));
+            assert_eq!(late.is_behind(early, ms), expected, "{behind_ns} ns");
+            assert!(!early.is_behind(late, ms));
+        }
+    }
+}

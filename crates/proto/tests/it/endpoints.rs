@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path};
 use tailcut_proto::rpc::{Call, CallError, CallId, CallOptions, Event, Failure, RequestId, Rpc};
-use tailcut_proto::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
+use tailcut_proto::sealed::{Access, Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 use tailcut_proto::{homa, r2p2};
 use tailcut_wire::r2p2::{DropReason, Kind, Packet};
 
@@ -338,13 +338,22 @@ fn keys(group: &str) -> Keys {
 
 /// A client with the number 17 and a server, whose packets are sealed.
 fn sealed_pair() -> Pair {
+    guarded_pair(None)
+}
+
+/// The same, where the server may have a policy.
+fn guarded_pair(access: Option<Arc<Access>>) -> Pair {
     let end = |host, role| -> Endpoint {
         let sealing = Sealing::new(Arc::new(keys("test").for_role(role).unwrap()), 0);
-        let config =
-            r2p2::Config { secret: [host; 16], seal: Some(sealing), ..r2p2::Config::default() };
+        let seal = Some(Sealing { access: access.clone(), ..sealing });
+        let config = r2p2::Config { secret: [host; 16], seal, ..r2p2::Config::default() };
         r2p2::Endpoint::new(0, config).into()
     };
     Pair { now: SECOND, client: end(1, Role::Client(17)), server: end(2, Role::Server) }
+}
+
+fn policy(rules: &str) -> Arc<Access> {
+    Arc::new(format!("tailcut-access 1\n{rules}").parse().unwrap())
 }
 
 #[test]
@@ -378,4 +387,20 @@ fn a_client_a_day_ahead_is_served_once_the_server_s_clock_is_set() {
     assert!(sealed.server.poll_event().is_none());
     sealed.server.handle_wall_clock(sealed.now, day_ns + sealed.now - SECOND);
     sealed.ask(b"pong");
+}
+
+#[test]
+fn a_server_tells_whom_it_has_denied_until_its_policy_changes() {
+    let mut pair = guarded_pair(Some(policy("allow 18 *")));
+    assert_eq!(pair.server.denials(), (0, None));
+    pair.call(b"ping", 100 * MS).unwrap();
+    pair.settle();
+    assert!(pair.server.poll_event().is_none(), "the application does not have it");
+    let (count, last) = pair.server.denials();
+    assert_eq!((count, last.map(|denial| denial.client)), (1, Some(17)));
+    pair.server.update_access(&policy("allow any *"));
+    pair.ask(b"pong");
+    for pair in Pair::of_both() {
+        assert_eq!(pair.server.denials(), (0, None), "it has none");
+    }
 }

@@ -142,6 +142,30 @@ fn what_is_no_longer_needed_is_dropped() {
     assert_eq!(numbers(&old.followed_by(&of(&[(1, 0)]), 15_000).unwrap()), [1, 2]);
 }
 
+/// As of a node that was idle, or had no newer keys, for long.
+#[test]
+fn a_key_that_is_over_by_newer_ones_makes_room_for_another_of_its_number() {
+    let old = group(vec![key(1, 0)]);
+    let new = |from_ms| group(vec![key(2, 10_000), key(3, 20_000), key(1, from_ms)]);
+    let at = |wall_ms, from_ms| old.followed_by(&new(from_ms), wall_ms);
+    let refused = Err(ChangedKeys::Epoch { epoch: 1 });
+    assert_eq!(at(20_000 + EPOCH_KEPT_MS - 1, 30_000), refused, "calls in progress may need it");
+    assert_eq!(at(20_000 + EPOCH_KEPT_MS, 30_000), Ok(new(30_000)));
+    // Two begin after it, and not itself and one more.
+    let new = group(vec![key(9, 0), key(2, 10_000)]);
+    assert_eq!(old.followed_by(&new, 10_000 + EPOCH_KEPT_MS), refused);
+    let new = group(vec![key(2, 10_000), key(3, 20_000)]);
+    assert_eq!(old.followed_by(&new, 20_000 + EPOCH_KEPT_MS), Ok(new), "it is dropped");
+}
+
+#[test]
+fn a_key_that_has_begun_is_kept_though_newer_keys_are_without_it() {
+    let old = group(vec![key(1, 0), key(2, 15_000)]);
+    let new = group(vec![key(1, 0)]);
+    assert_eq!(old.followed_by(&new, 14_999), Ok(new.clone()));
+    assert_eq!(old.followed_by(&new, 15_000), Ok(old.clone()), "clients may use it");
+}
+
 #[test]
 fn keys_of_others_are_refused_and_change_nothing() {
     let old = group(vec![key(1, 0), key(2, 50_000)]);
