@@ -97,6 +97,8 @@ pub(super) struct Slot {
     pub(super) names: [u64; 2],
     /// It is moved since packet 0 has gone to one address under two names.
     pub(super) is_renamed: bool,
+    /// It has gone to another target than its first.
+    pub(super) has_left: bool,
     /// Packets behind the first go before anybody has taken it.
     pub(super) is_unscheduled: bool,
     /// The application's.
@@ -220,7 +222,7 @@ impl Client {
         slot.server = None;
         slot.local = None;
         slot.options = call.options;
-        (slot.is_moved, slot.is_renamed, slot.names) = (false, false, [0; 2]);
+        (slot.is_moved, slot.is_renamed, slot.has_left, slot.names) = (false, false, false, [0; 2]);
         slot.is_unscheduled = false;
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
         slot.context = call.context;
@@ -513,8 +515,10 @@ impl Client {
             return true;
         }
         if slot.is_moved {
-            // Nor can a server that is not the one which the claim found.
-            let is_told = slot.is_renamed && is_target && reason == DropReason::Uncertain;
+            // Nor can a server that is not the one which the claim found. Of a call that its first target alone
+            // has had, under two names, there is no other.
+            let is_last_word = is_target || !slot.has_left;
+            let is_told = slot.is_renamed && is_last_word && reason == DropReason::Uncertain;
             return !is_of_application(reason) && !is_told;
         }
         if slot.options.v1
@@ -542,6 +546,7 @@ impl Client {
         slot.target = target;
         slot.names = [0; 2];
         slot.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
+        slot.has_left = true;
         slot.recovery.attempt = 0;
         slot.start = Start::Now;
         slot.request.restart();
@@ -902,6 +907,7 @@ impl Slot {
             is_moved: false,
             names: [0; 2],
             is_renamed: false,
+            has_left: false,
             is_unscheduled: false,
             context: 0,
             deadline: 0,

@@ -133,6 +133,25 @@ fn a_call_over_a_restart_is_uncertain() {
     assert_eq!((net.runs, &net.ended[1..]), (1, &[UNCERTAIN][..]));
 }
 
+/// Behind a router that was started anew too: the server's refusal ends the call at once, and the next one begins a
+/// session that the server can know.
+#[test]
+fn a_call_over_a_restart_of_router_and_server_ends_at_once() {
+    let mut net = net(true);
+    assert!(net.call(b"request").is_ok());
+    net.restart_server();
+    net.router = Some(router(net.now, &net.keys, 1));
+    (0..100).for_each(|_| {
+        net.turn();
+        net.now += MS / 10;
+    });
+    let begun_at = net.now;
+    assert_eq!(net.call(b"another"), UNCERTAIN);
+    assert!(net.now - begun_at < 20 * MS, "after {} ns of 500 ms", net.now - begun_at);
+    assert!(net.call(b"third").is_ok());
+    assert_eq!(net.runs, 2);
+}
+
 impl Net {
     /// Goes on until so many calls have ended, for 400 ms at most.
     fn end(&mut self, calls: usize) {
