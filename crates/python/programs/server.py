@@ -3,6 +3,7 @@ prints its address, and `stopped` once Ctrl-C has ended it."""
 
 import asyncio
 import queue
+import signal
 import sys
 import threading
 
@@ -57,6 +58,8 @@ async def serve_asyncio():
 
 
 def main():
+    # It is ignored where a shell has begun this in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     kinds = {"bytes": serve_bytes, "later": serve_later}
     kind = sys.argv[1]
     try:

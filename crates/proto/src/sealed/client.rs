@@ -63,8 +63,8 @@ struct Replies {
     key: AeadKey,
     /// The count that is above those of all that have come.
     next: u64,
-    /// The last two addresses from which one has come that was later than all before, the latest first.
-    sources: [SocketAddr; 2],
+    /// The last addresses from which one has come that was later than all before, the latest first.
+    sources: [SocketAddr; SOURCES_LEN],
 }
 
 impl Client {
@@ -177,7 +177,8 @@ impl Client {
             if self.replies.len() >= SERVERS_MAX {
                 self.replies.clear();
             }
-            self.replies.insert(label, Replies { key, next: count + 1, sources: [peer; 2] });
+            self.replies
+                .insert(label, Replies { key, next: count + 1, sources: [peer; SOURCES_LEN] });
             self.targets.hear(now, peer, (instance, true));
         }
         if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
@@ -269,14 +270,14 @@ impl Replies {
     /// from where none was heard: the call would go on there.
     fn note(&mut self, from: SocketAddr, count: u64) -> Result<bool, Cause> {
         let is_news = count >= self.next;
-        if !is_news && !self.sources.contains(&from) {
-            return Err(Cause::Replayed);
+        let known = self.sources.iter().position(|&source| source == from);
+        if !is_news {
+            return known.map(|_| false).ok_or(Cause::Replayed);
         }
-        self.next = self.next.max(count + 1);
-        if is_news && self.sources[0] != from {
-            self.sources = [from, self.sources[0]];
-        }
-        Ok(is_news)
+        self.next = count + 1;
+        self.sources[..=known.unwrap_or(SOURCES_LEN - 1)].rotate_right(1);
+        self.sources[0] = from;
+        Ok(true)
     }
 }
 
@@ -319,9 +320,37 @@ fn is_refusal_of_router(bytes: &[u8]) -> bool {
 /// Sessions of a client whose keys are kept: one that calls has ended in, and those of calls that last.
 const SESSIONS_MAX: usize = 64;
 
+/// Addresses of a server that are told from others.
+const SOURCES_LEN: usize = 4;
+
 /// Servers of which a client keeps the reply keys.
 const SERVERS_MAX: usize = 1 << 12;
 
 /// Time in which calls begin in one session: what a packet says of the time since it began has 32 bits, which
 /// last for 71 minutes, and calls that have begun in it may last for an hour more.
 const SESSION_US_MAX: u64 = 10 * 60 * 1_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::super::Cipher;
+    use super::*;
+
+    fn address(host: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, host], 9_000))
+    }
+
+    /// Four addresses of a server that are heard in turns stay known; the one not heard for longest is forgotten first.
+    #[test]
+    fn late_packets_count_from_where_the_server_is_heard() {
+        let key = AeadKey::new(Cipher::Aes128Gcm, &[7; 16]);
+        let mut replies = Replies { key, next: 1, sources: [address(0); SOURCES_LEN] };
+        for (count, host) in (1..).zip([1, 2, 3, 0, 1, 4]) {
+            assert_eq!(replies.note(address(host), count), Ok(true));
+        }
+        for host in [0, 1, 3, 4] {
+            assert_eq!(replies.note(address(host), 6), Ok(false), "{host}");
+        }
+        assert_eq!(replies.note(address(2), 6), Err(Cause::Replayed));
+        assert_eq!(replies.note(address(2), 7), Ok(true), "what is later is news from anywhere");
+    }
+}
