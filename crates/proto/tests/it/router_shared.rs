@@ -274,7 +274,7 @@ fn a_server_that_the_data_plane_hears_returns_once() {
     };
     assert_eq!((0..2).map(|slot| hear(&mut bench, slot)).sum::<u64>(), 0, "they were there");
     bench.live(&mut [&mut other], 200 * MS);
-    assert_eq!(bench.states()[0], ServerState::Silent);
+    assert_eq!((bench.states()[0], bench.metrics().servers_returned), (ServerState::Silent, 0));
     assert_eq!([0, 0, 1].map(|slot| hear(&mut bench, slot)), [1, 1, 1]);
 }
 

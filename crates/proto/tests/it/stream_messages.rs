@@ -952,3 +952,13 @@ fn a_window_that_was_not_written_for_long_becomes_short_again() {
     side.wait(31 * SECOND);
     assert_eq!(writable(&side, id), WINDOW_MIN);
 }
+
+#[test]
+fn streams_that_are_refused_are_counted() {
+    let mut side = Side::new(|config| config.is_listening = false);
+    for count in 1..=2 {
+        let open = message(MessageKind::Open, FROM_OPENER, (THEIRS, 0), (0, 1), b"");
+        assert_eq!(side.hears(peer(1), open).map(|reply| reply.status), Ok(Status::Refused));
+        assert_eq!(side.streams.metrics().refused, count);
+    }
+}
