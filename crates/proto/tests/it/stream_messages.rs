@@ -962,3 +962,17 @@ fn streams_that_are_refused_are_counted() {
         assert_eq!(side.streams.metrics().refused, count);
     }
 }
+
+/// To the nanosecond, and at a tick of its timers: sooner it would look without end.
+#[test]
+fn a_peer_is_asked_once_when_nothing_has_been_heard_for_the_keepalive_time() {
+    let tick: Time = 1 << 20;
+    let mut side = Side::new(|config| config.keepalive_ns = 1_000 * tick);
+    side.now = 1_000 * tick;
+    side.open();
+    side.wait(1_000 * tick - 1);
+    side.sends_nothing();
+    side.wait(1);
+    assert_eq!(said(&side.sent()).0, MessageKind::Window);
+    side.sends_nothing();
+}
