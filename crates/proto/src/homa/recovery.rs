@@ -64,7 +64,11 @@ impl Endpoint {
                     self.metrics.unreachable += 1;
                     return self.fail(index, Failure::Unreachable);
                 }
-                Phase::Calling(_) | Phase::Replying(_) if self.is_sending(&self.slots[index]) => {}
+                // It is armed again when all of it has left, whenever the link lets that be.
+                Phase::Calling(_) | Phase::Replying(_) if self.is_sending(&self.slots[index]) => {
+                    let again_at = now.saturating_add(self.config.recovery.silence_max_ns);
+                    return self.wheel.arm(index, again_at.min(deadline));
+                }
                 // Others ask the same of a peer that answers nothing.
                 _ if !may_ask => self.slots[index].timing.asked_at = now,
                 Phase::Replying(_)

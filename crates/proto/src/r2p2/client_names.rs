@@ -74,3 +74,157 @@ impl Slot {
         self.target.address == peer || self.server_address() == Some(peer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tailcut_wire::r2p2::{Flags, RequestHeader};
+    use zerocopy::FromBytes;
+
+    use super::*;
+    use crate::node::Node;
+    use crate::r2p2::{Config, Endpoint};
+    use crate::router::{Router, RouterConfig, ServerConfig, Speaks};
+    use crate::rpc::{Call, CallOptions, Rpc};
+    use crate::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
+
+    const MS: Time = 1_000_000;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    /// A client at port 1, and a router at port 2 that holds all that it can place.
+    struct Pair {
+        client: Endpoint,
+        router: Router,
+        now: Time,
+    }
+
+    fn seal(role: Role) -> Option<Sealing> {
+        let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
+        let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
+        let (group, cipher) = ("test".into(), Cipher::Aes128Gcm);
+        let keys = Keys { role: Role::Server, group, cipher, epochs };
+        Some(Sealing::new(Arc::new(keys.for_role(role).unwrap()), 0))
+    }
+
+    /// A router by another name for each seed.
+    fn router(now: Time, seed: u64) -> Router {
+        let servers = vec![ServerConfig { addr: address(3), speaks: Speaks::Extension }];
+        let seal = seal(Role::Router);
+        Router::new(now, RouterConfig { servers, seal, seed, ..RouterConfig::default() }).unwrap()
+    }
+
+    impl Pair {
+        fn new() -> Self {
+            let seal = seal(Role::Client(17));
+            let config = Config { secret: [1; 16], seal, ..Config::default() };
+            let client = Endpoint::new(0, config);
+            Self { client, router: router(0, 1), now: 1_000 * MS }
+        }
+
+        /// A client that has been told the router's name, and whose calls are over since.
+        fn knowing() -> Self {
+            let mut pair = Self::new();
+            let first = pair.call();
+            pair.named(first);
+            pair.now += 600 * MS;
+            pair.client.handle_timeout(pair.now);
+            while pair.sent().is_some() {}
+            while pair.client.poll_event().is_some() {}
+            pair
+        }
+
+        /// A call that may run once begins: its packet 0.
+        fn call(&mut self) -> Vec<u8> {
+            let (target, options) = (address(2), CallOptions::default());
+            let (payload, deadline) = (vec![7; 10], self.now + 500 * MS);
+            let call = Call { target, payload, deadline, context: 0, options };
+            self.client.call(self.now, call).unwrap();
+            self.sent().expect("packet 0")
+        }
+
+        fn sent(&mut self) -> Option<Vec<u8>> {
+            let mut buffer = [0; 2_000];
+            let transmit = self.client.poll_transmit(self.now, &mut buffer)?;
+            Some(buffer[..transmit.len].to_vec())
+        }
+
+        /// Packet 0 as it goes again when nothing answers.
+        fn sent_again(&mut self) -> Vec<u8> {
+            loop {
+                self.now = self.now.max(self.client.poll_timeout().expect("it is sent again"));
+                self.client.handle_timeout(self.now);
+                if let Some(bytes) = self.sent() {
+                    return bytes;
+                }
+            }
+        }
+
+        /// Gives packet 0 to the router, and the name that it tells to the client: what follows.
+        fn named(&mut self, mut packet: Vec<u8>) -> Vec<u8> {
+            self.router.handle_datagram(self.now, address(1).into(), &mut packet);
+            let mut buffer = [0; 2_000];
+            while let Some(transmit) = self.router.poll_transmit(self.now, &mut buffer) {
+                if transmit.to == address(1) {
+                    let answer = &mut buffer[..transmit.len];
+                    self.client.handle_datagram(self.now, address(2).into(), answer);
+                }
+            }
+            self.sent().expect("packet 0 by name")
+        }
+    }
+
+    fn flags(packet: &[u8]) -> (bool, bool) {
+        let flags = Flags(RequestHeader::ref_from_prefix(packet).unwrap().0.flags);
+        (flags.has(Flags::RETRANSMIT), flags.has(Flags::MOVED))
+    }
+
+    /// By itself it can be nowhere; what was sent twice may be.
+    #[test]
+    fn a_request_goes_as_new_by_name_only_if_it_went_once_for_nobody() {
+        let mut pair = Pair::new();
+        let first = pair.call();
+        assert_eq!(flags(&pair.named(first)), (false, false));
+        let mut pair = Pair::new();
+        pair.call();
+        let again = pair.sent_again();
+        assert_eq!(flags(&again), (true, false));
+        assert_eq!(flags(&pair.named(again)), (true, false));
+    }
+
+    /// It was long ago that the name was told, so that it is asked for again.
+    #[test]
+    fn a_request_that_goes_again_to_the_same_name_has_not_moved() {
+        let mut pair = Pair::knowing();
+        pair.call();
+        let again = pair.sent_again();
+        assert_eq!(flags(&again), (true, false));
+        assert_eq!(flags(&pair.named(again)), (true, false));
+    }
+
+    /// The first may have placed it.
+    #[test]
+    fn a_request_that_goes_again_to_another_name_has_moved() {
+        let mut pair = Pair::knowing();
+        pair.call();
+        pair.router = router(pair.now, 2);
+        let again = pair.sent_again();
+        assert_eq!(flags(&again), (true, false));
+        assert_eq!(flags(&pair.named(again)), (true, true));
+    }
+
+    #[test]
+    fn a_request_that_went_by_a_name_has_moved_once_another_call_has_learnt_another() {
+        let mut pair = Pair::knowing();
+        pair.call();
+        pair.now += 5 * MS;
+        pair.call();
+        pair.router = router(pair.now, 2);
+        let first_again = pair.sent_again();
+        pair.named(first_again);
+        assert_eq!(flags(&pair.sent_again()), (true, true), "the second");
+    }
+}

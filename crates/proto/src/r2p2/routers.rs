@@ -345,4 +345,29 @@ mod tests {
         assert_eq!(routers.see(0, router(), 1 << 30, FeedbackSource::Client), None);
         assert_eq!(routers.see(0, router(), 6, FeedbackSource::Client), before);
     }
+
+    #[test]
+    fn a_placement_as_far_ahead_as_a_leap_is_of_a_router_that_has_restarted() {
+        for (ahead, is_restart) in [(LEAP - 1, false), (LEAP, true)] {
+            let mut routers = Routers::new(4, None, 77);
+            let before = routers.probe(0, router(), 5).unwrap();
+            let after = routers.see(0, router(), 5 + ahead, FeedbackSource::Router).unwrap();
+            assert_eq!(after.epoch != before.epoch, is_restart, "{ahead}");
+        }
+    }
+
+    /// They would only take turns.
+    #[test]
+    fn a_network_makes_no_room_for_another_that_would_then_have_as_many() {
+        let of = |net, port| Path::from(SocketAddr::from(([10, 9, net, 1], port)));
+        for (has, newcomer_has, is_taken) in [(3, 1, true), (2, 1, false), (2, 2, false)] {
+            let mut routers = Routers::new(has + newcomer_has, None, 77);
+            let probe = |routers: &mut Routers, net, port| {
+                routers.probe(port as Time, of(net, port), 1).is_some()
+            };
+            assert!((0..has as u16).all(|port| probe(&mut routers, 1, port)));
+            assert!((10..10 + newcomer_has as u16).all(|port| probe(&mut routers, 2, port)));
+            assert_eq!(probe(&mut routers, 2, 99), is_taken, "{has} and {newcomer_has}");
+        }
+    }
 }

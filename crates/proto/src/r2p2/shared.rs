@@ -171,7 +171,14 @@ const CREDIT_STEP_MAX: u32 = 44;
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
+    use std::sync::Arc;
+
+    use tailcut_wire::r2p2::sealed::{SEALED_VERSION, VERSION_AT};
+    use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType, RequestRepr, RpcId, SessionId};
+
     use super::*;
+    use crate::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 
     const LENGTHS: (u32, u16) = (100_000, 100);
 
@@ -248,5 +255,44 @@ mod tests {
         let mut incoming = begin(&mut shared, 12);
         take(&mut shared, &mut incoming, 0..12);
         assert!(!shared.is_credit_due(&incoming));
+    }
+
+    /// A client's seal, which knows session 1 alone.
+    fn sealing() -> Shared {
+        let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
+        let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
+        let (role, group, cipher) = (Role::Server, "test".into(), Cipher::Aes128Gcm);
+        let keys = Keys { role, group, cipher, epochs }.for_role(Role::Client(17)).unwrap();
+        let seal = Some(Sealing::new(Arc::new(keys), 0));
+        let mut shared = Shared::new(0, Config { seal, ..Config::default() });
+        shared.seal.as_mut().expect("it has keys").note_session(1, 1);
+        shared
+    }
+
+    /// A batch of ACKs for calls of these sessions, each as long, the last one `shorter` by so
+    /// many bytes: what is left of it.
+    fn seal(sessions: &[u64], shorter: usize) -> Option<(usize, usize)> {
+        let mut shared = sealing();
+        let segment_len = EXTENDED_LEN + 20 + shared.trailer_len();
+        let mut buffer = vec![0; segment_len * sessions.len()];
+        for (datagram, &session) in buffer.chunks_mut(segment_len).zip(sessions) {
+            let id = RpcId::new(SessionId(session), 7);
+            RequestRepr::control(MessageType::ReplyAck, 0, id).emit(datagram);
+        }
+        let len = buffer.len() - shorter;
+        let to = SocketAddr::from(([10, 0, 0, 1], 7));
+        let transmit = Transmit { segment_len, ..Transmit::single(to, len) };
+        let sealed = shared.sealed(2_000, transmit, &mut buffer)?;
+        let left = buffer[..sealed.len].chunks(sealed.segment_len);
+        assert!(left.into_iter().all(|datagram| datagram[VERSION_AT] == SEALED_VERSION));
+        Some((sealed.len, sealed.segment_len))
+    }
+
+    #[test]
+    fn what_cannot_be_sealed_is_taken_out_of_a_batch() {
+        let len = EXTENDED_LEN + 20 + TRAILER_LEN;
+        assert_eq!(seal(&[1, 2, 1, 1], 5), Some((3 * len - 5, len)));
+        assert_eq!(seal(&[2, 1], 5), Some((len - 5, len - 5)), "a batch of one, as long as that");
+        assert_eq!(seal(&[2, 2], 0), None);
     }
 }

@@ -300,6 +300,7 @@ const SERVERS_MAX: usize = 1 << 16;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
 
     fn check(change: impl Fn(&mut RouterConfig), message: &str) {
         let mut config = RouterConfig::default();
@@ -341,5 +342,18 @@ mod tests {
         let config =
             RouterConfig { lifetime_ns_max: 70, transit_ns_max: 9, ..RouterConfig::default() };
         assert_eq!(config.remembered_ns_max(), 79);
+    }
+
+    /// Of either end: what is sealed says when it was sent.
+    #[test]
+    fn an_id_of_a_sealed_request_is_remembered_for_as_long_as_clocks_are_apart_too() {
+        let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
+        let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
+        let (role, group, cipher) = (Role::Router, "test".into(), Cipher::Aes128Gcm);
+        let keys = std::sync::Arc::new(Keys { role, group, cipher, epochs });
+        let sealing = Sealing { clock_tolerance_ms: 3, ..Sealing::new(keys, 0) };
+        let config = RouterConfig { seal: Some(sealing), ..RouterConfig::default() };
+        let open = RouterConfig::default().remembered_ns_max();
+        assert_eq!(config.remembered_ns_max(), open + 6 * MILLISECOND);
     }
 }

@@ -696,6 +696,54 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_changes_neither_what_is_not_placed_nor_what_expires_sooner() {
+        let mut table = Table::new(100, LIFETIME, 1);
+        let refused = PlacementState::Refused(DropReason::Overload);
+        let Entered::New(entry) = table.enter(0, key(1), LIFETIME) else { panic!("new") };
+        table.set(entry, refused);
+        enter_placed(&mut table, 0, 2, 500);
+        table.end_below(key(9), 9, 1_000);
+        assert!(table.find(LIFETIME - 1, key(1)).is_some_and(|(_, state)| state == refused));
+        assert!(table.find(499, key(2)).is_some() && table.find(500, key(2)).is_none());
+    }
+
+    #[test]
+    fn what_expires_as_soon_in_any_case_is_not_forgotten_early() {
+        let mut table = Table::new(2, 60_000_000_000, 1);
+        for id in 0..2 {
+            let Entered::New(entry) = table.enter(0, key(id), CROWDED_NS) else { panic!("new") };
+            table.place(0, entry, ServerKey { slot: 3, serial: 5 });
+        }
+        assert!(!table.may_have_forgotten(CROWDED_NS - 1, CROWDED_NS));
+    }
+
+    /// So that no request pays for all that have expired.
+    #[test]
+    fn a_new_id_reaps_a_few() {
+        let mut table = Table::new(100, LIFETIME, 1);
+        (0..20).for_each(|id| enter_placed(&mut table, 0, id, 1));
+        for count in 1..=5 {
+            enter_placed(&mut table, LIFETIME, 100 + count, 2 * LIFETIME);
+            assert_eq!(table.len() as u64, 20 - 4 * count + count);
+        }
+    }
+
+    /// The cursor is behind, so that an id which lasts as long as any lies past the wheel's end.
+    #[test]
+    fn an_id_past_the_end_of_the_wheel_does_not_stop_it() {
+        let mut table = Table::new(100, LIFETIME, 1);
+        let tick_ns = table.tick_ns;
+        (0..10).for_each(|id| enter_placed(&mut table, 0, id, tick_ns));
+        let now = 4 * tick_ns;
+        enter_placed(&mut table, now, 100, now + LIFETIME);
+        (0..10).for_each(|_| table.reap(now + tick_ns, 2));
+        assert_eq!(table.len(), 1);
+        assert!(table.find(now + LIFETIME - 1, key(100)).is_some());
+        table.reap(now + LIFETIME + 2 * tick_ns, 2);
+        assert_eq!(table.len(), 0);
+    }
+
+    #[test]
     fn a_released_entry_names_nothing() {
         let mut table = Table::new(2, LIFETIME, 1);
         let Entered::New(old) = table.enter(0, key(1), 500) else { panic!("new") };

@@ -200,3 +200,79 @@ impl Router {
 
 /// Most upstreams that are told of the load.
 const RECORDS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::node::Node;
+    use crate::router::{RouterConfig, ServerConfig, ServerState, Speaks};
+    use crate::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
+
+    const MS: Time = 1_000_000;
+
+    fn address(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    fn sealed_router(seed: u64, change: impl FnOnce(&mut RouterConfig)) -> Router {
+        let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
+        let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
+        let (role, group, cipher) = (Role::Router, "test".into(), Cipher::Aes128Gcm);
+        let keys = Arc::new(Keys { role, group, cipher, epochs });
+        let seal = Some(Sealing::new(keys, 0));
+        let mut config = RouterConfig { seal, seed, ..RouterConfig::default() };
+        change(&mut config);
+        Router::new(0, config).unwrap()
+    }
+
+    /// A router at port 1 whose only server is another at port 2, with so much room to send.
+    fn two_routers(outbox_len_max: usize) -> [Router; 2] {
+        let server = ServerConfig { addr: address(2), speaks: Speaks::Extension };
+        let outer = sealed_router(1, |config| config.servers = vec![server]);
+        let inner = sealed_router(2, |config| {
+            (config.upstreams, config.outbox_len_max) = (vec![address(1)], outbox_len_max);
+        });
+        [outer, inner]
+    }
+
+    fn drain(router: &mut Router, now: Time) -> Vec<Vec<u8>> {
+        let mut buffer = [0; 2_000];
+        let mut sent = Vec::new();
+        while let Some(transmit) = router.poll_transmit(now, &mut buffer) {
+            let datagrams = buffer[..transmit.len].chunks(transmit.segment_len);
+            sent.extend(datagrams.map(<[u8]>::to_vec));
+        }
+        sent
+    }
+
+    #[test]
+    fn an_upstream_is_told_the_name_and_then_the_load() {
+        let [mut outer, mut inner] = two_routers(9);
+        for now in (0..10).map(|turn| turn * MS) {
+            outer.handle_timeout(now);
+            for mut probe in drain(&mut outer, now) {
+                inner.handle_datagram(now, address(1).into(), &mut probe);
+            }
+            for mut answer in drain(&mut inner, now) {
+                outer.handle_datagram(now, address(2).into(), &mut answer);
+            }
+        }
+        // It has no server itself.
+        assert_eq!(outer.servers().next().map(|server| server.state), Some(ServerState::Stopping));
+        assert!(inner.metrics().probes_answered > 0 && outer.metrics().feedback_taken > 0);
+    }
+
+    #[test]
+    fn a_name_that_finds_no_room_to_be_told_is_dropped_and_counted() {
+        let [mut outer, mut inner] = two_routers(1);
+        for now in [0, 10 * MS] {
+            outer.handle_timeout(now);
+            for mut probe in drain(&mut outer, now) {
+                inner.handle_datagram(now, address(1).into(), &mut probe);
+            }
+        }
+        assert_eq!((inner.metrics().outbox_full, drain(&mut inner, 10 * MS).len()), (1, 1));
+    }
+}

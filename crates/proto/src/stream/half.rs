@@ -592,4 +592,14 @@ mod tests {
         inc.shrink();
         assert_eq!(inc.ready.capacity(), 0);
     }
+
+    #[test]
+    fn what_comes_early_is_not_early_once_all_before_it_is_there() {
+        let mut inc = Incoming::default();
+        inc.tell(100);
+        inc.take(2, b"cde", false).unwrap();
+        assert_eq!(inc.early_bytes(), 3);
+        inc.take(0, b"ab", false).unwrap();
+        assert_eq!((inc.early_bytes(), inc.buffered()), (0, 5));
+    }
 }

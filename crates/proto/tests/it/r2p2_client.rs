@@ -422,3 +422,14 @@ fn a_call_whose_fate_is_uncertain_ends_no_session_where_packets_are_open() {
     let second = client.called(host(1), 4, ONCE);
     assert_eq!(session(&first), session(&second));
 }
+
+/// It has the request, since it replies.
+#[test]
+fn a_server_that_replies_and_asks_for_its_token_gets_packet_0_alone() {
+    let mut client = client();
+    let first = client.called(host(1), 256, ONCE);
+    assert_eq!(kinds(&client.give(host(1), &first.ack(1, 4))), requests(1..4));
+    client.give(host(1), &first.reply(640, 0));
+    assert_eq!(kinds(&client.give(host(1), &first.ack(0, 0))), requests([0]));
+    assert!(client.give(host(1), &first.ack(1, 4)).is_empty(), "the rest is there");
+}

@@ -156,7 +156,11 @@ fn a_refusal_that_is_not_for_the_end_of_a_target_ends_the_call() {
 
 /// A call that may run once and that its first target has left unanswered until it moved.
 fn moved() -> (Solo, Sent) {
-    let mut client = of_two();
+    move_from(of_two())
+}
+
+/// As [`moved`], by a client that is to make a call.
+fn move_from(mut client: Solo) -> (Solo, Sent) {
     client.call(host(1), 200, ONCE);
     loop {
         if let Some(moved) = client.wait().into_iter().find(|sent| sent.to == host(2)) {
@@ -462,4 +466,31 @@ fn a_copy_does_not_go_to_the_only_server() {
         client.call(host(1), 4, V1_IDEMPOTENT);
         assert_eq!(client.sent().len(), 1, "version 1 knows no copies");
     }
+}
+
+/// It cannot know what becomes of the call where it was before.
+#[test]
+fn a_moved_call_outlives_the_uncertainty_of_its_target() {
+    let (mut client, sent) = moved();
+    client.give(sent.to, &sent.refusal(DropReason::Uncertain));
+    assert_eq!(client.failure(), None);
+}
+
+/// Who finds no room shares a record with others, and would show one the token of another.
+#[test]
+fn a_target_that_its_calls_have_left_makes_room_for_others() {
+    let (mut client, _) = move_from(Solo::new(|config| {
+        (config.alternates, config.servers_max) = (vec![host(1), host(2)], 3);
+    }));
+    client.pass(2_000 * MS);
+    assert!(client.failure().is_some(), "it is over");
+    client.now += 10_000 * MS;
+    for last in 3..=5 {
+        let first = client.called(host(last), 4, ONCE);
+        let repr = ReplyRepr { token: last.into(), ..first.answer(MessageType::Response) };
+        client.give(host(last), &replied(&repr, 4, 0));
+        let kept = client.called(host(last), 4, ONCE);
+        assert_eq!(kept.packet().token(), last.into());
+    }
+    assert_eq!(client.called(host(6), 4, ONCE).packet().token(), 0);
 }

@@ -606,3 +606,37 @@ fn a_claim_is_a_believed_routers_of_a_single_host() {
         assert_eq!(server.metrics().protocol_violation, 1);
     }
 }
+
+/// Of the upper half of the memory an address has at most three times what is left.
+#[test]
+fn long_requests_get_no_credit_beyond_the_share_of_their_client() {
+    let mut server = server_with(|config| {
+        (config.serving.held_bytes_max, config.credit_bytes) = (10_000, 640);
+    });
+    let packets = (0..100).flat_map(|index| (0..3).map(move |sequence| (sequence, index)));
+    let held = packets.map(|(sequence, index)| {
+        server.give(host(1), &flagged(sequence, 0, 6_400, index));
+        server.node.holdings().held_bytes
+    });
+    let most = held.max().unwrap();
+    assert!((8_000..9_500).contains(&most), "{most}");
+}
+
+/// So that a router which waits for reports is not kept waiting by long replies.
+#[test]
+fn reports_go_between_the_batches_of_long_replies() {
+    let mut server = server_with(|config| config.segment_len = 1_000);
+    server.give(host(1), &ask(0, 4));
+    let id = server.request().unwrap();
+    server.node.reply(server.now, id, vec![7; 3_000_000]).unwrap();
+    let credit = told(MessageType::ReplyAck, 0, 0, sack(1, 3_000, &[]).as_bytes());
+    server.node.handle_datagram(server.now, host(1).into(), &mut credit.clone());
+    let mut buffer = vec![0; tailcut_proto::node::GSO_BYTES_MAX];
+    let mut batches = || {
+        let attached = std::iter::from_fn(|| server.attached()).take(20).count();
+        server.node.poll_transmit(server.now, &mut buffer).expect("there is more of it");
+        attached
+    };
+    batches();
+    assert_eq!([batches(), batches()], [7, 7], "and one of the eight that is written");
+}

@@ -261,3 +261,19 @@ fn a_reply_has_as_many_packets_as_version_1_can_count() {
     }
     assert_eq!(client.reply().map(|reply| reply.len()), Some(2 * usize::from(V1_PACKETS_MAX)));
 }
+
+#[test]
+fn a_long_request_without_a_place_among_the_half_received_is_refused() {
+    for (count, expected) in [(1, vec![]), (2, vec![(MessageType::Drop, 0)])] {
+        let mut server = server_with(|config| config.serving.partials_max = 0);
+        assert_eq!(kinds(&server.give(host(1), &ask(7, (0, count), b"ab"))), expected);
+    }
+}
+
+#[test]
+fn a_request_is_as_long_as_its_packets_together() {
+    let piece = [7; 100];
+    let server = server_with(|config| config.message_len_max = 300);
+    let mut server = asked_by(server, host(1), &[&piece, &piece, &piece]);
+    assert_eq!((server.request().is_some(), server.metrics().protocol_violation), (true, 0));
+}

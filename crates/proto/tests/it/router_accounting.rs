@@ -485,3 +485,31 @@ fn a_request_that_may_run_once_is_never_cloned() {
     bench.send(server(1), &servers[1].conclude(1));
     assert_eq!(bench.outstanding(), [0, 0, 0]);
 }
+
+/// A server alone, of whose requests one ends each microsecond while another comes. At first come
+/// as many as given. The bound before, and after so many that a rate follows.
+fn bounds_around_conclusions(first: u64) -> (Option<u32>, Option<u32>) {
+    let mut bench =
+        Bench::new(Speaks::Extension, 1, |config| config.policy = "jbsq:auto".parse().unwrap());
+    let mut fake = FakeServer::new(0);
+    let before = bench.router.bound();
+    for id in 0..first + 40 {
+        let mut sent = bench.send(client(), &Ask::id(id).bytes());
+        if id >= first {
+            sent.iter().for_each(|sent| assert_eq!(fake.take(&sent.bytes), None));
+            bench.now += 1_000;
+            sent = bench.send(server(0), &fake.conclude(1));
+        }
+        sent.iter().for_each(|sent| assert_eq!(fake.take(&sent.bytes), None));
+    }
+    (before, bench.router.bound())
+}
+
+/// While none is held, a server may have had nothing to do between two.
+#[test]
+fn a_rate_is_measured_while_requests_are_held_alone() {
+    let (before, after) = bounds_around_conclusions(100);
+    assert!(after > before, "what it does in 200 us: {after:?}, {before:?}");
+    let (before, after) = bounds_around_conclusions(2);
+    assert_eq!(after, before);
+}

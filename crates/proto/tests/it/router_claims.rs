@@ -309,3 +309,46 @@ fn claims_that_find_no_room_to_be_sent_are_counted() {
     assert_eq!(types(&sent), [MessageType::Request, MessageType::Claim]);
     assert_eq!(bench.metrics().outbox_full, 1);
 }
+
+/// It is the only one left that takes requests, and the others are asked.
+#[test]
+fn a_claim_is_for_the_server_that_takes_requests_wherever_it_stands() {
+    for in_service in 0..3 {
+        let mut bench = bench(3);
+        let others = (0..3).filter(|&index| index != in_service).map(server);
+        let others: Vec<_> = others.collect();
+        for &addr in &others {
+            bench.router.drain_server(bench.now, addr).unwrap();
+        }
+        // They take turns.
+        for id in 7..10 {
+            let asked: Vec<_> =
+                bench.send(client(), &moved(id)).iter().map(|sent| sent.to).collect();
+            assert_eq!(asked, others, "{id}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_wakes_the_router_to_end() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
+        config.probe_interval_ns = 100_000 * MS;
+    });
+    grow_old(&mut bench);
+    bench.send(client(), &moved(7));
+    assert_eq!(bench.router.poll_timeout(), Some(bench.now + 1_000 * MS));
+}
+
+/// What strangers make up cannot take more memory.
+#[test]
+fn so_many_claims_are_under_way_at_most() {
+    let mut bench = bench(2);
+    let claims: Vec<Sent> = (1..=4_096).flat_map(|id| bench.send(client(), &moved(id))).collect();
+    assert_eq!(claims.len(), 4_096);
+    // By the budget there would be more.
+    bench.now += 10 * MS;
+    assert_eq!(bench.send(client(), &moved(5_000)), []);
+    assert_eq!(bench.metrics().claims_dropped, 1);
+    assert_eq!(bench.send(claims[0].to, &claimed(&claims[0], Verdict::Renounced)).len(), 1);
+    assert_eq!(types(&bench.send(client(), &moved(5_001))), [MessageType::Claim]);
+}

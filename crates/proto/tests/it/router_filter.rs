@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tailcut_proto::node::Source;
+use tailcut_proto::node::{Node, Source};
 use tailcut_proto::router::{FilterAt, Forward, RouterConfig, Speaks};
 use tailcut_wire::r2p2::{
     CloneMark, EXTENDED_LEN, Flags, MessageType, Packet, ReplyRepr, RpcId, Segment, SessionId,
@@ -168,4 +168,34 @@ fn replies_of_strangers_and_for_nobody_go_nowhere() {
     assert_eq!(metrics.replies_stranger, 1);
     assert_eq!(metrics.malformed.client_address, 1);
     assert_eq!((metrics.unexpected, metrics.replies_forwarded), (1, 0));
+}
+
+#[test]
+fn a_reply_for_half_an_address_goes_nowhere() {
+    let mut bench = bench();
+    // Of the client's route: address or port.
+    for half in [48..64, 64..66] {
+        let mut bytes = returned(7, CloneMark::Original, 0);
+        bytes[half].fill(0);
+        assert_eq!(bench.send(server(0), &bytes), []);
+    }
+    let metrics = bench.metrics();
+    assert_eq!((metrics.malformed.client_address, metrics.replies_forwarded), (2, 0));
+}
+
+/// It stands for no other: the second, which finds room, is the first to go on.
+#[test]
+fn a_reply_that_finds_no_room_is_dropped_before_it_is_judged() {
+    let mut bench = Bench::new(Speaks::Extension, 2, |config| {
+        filtering(config);
+        config.outbox_len_max = 1;
+    });
+    for id in [6, 7] {
+        let Bench { router, now } = &mut bench;
+        let mut bytes = returned(id, CloneMark::Original, 0);
+        router.handle_datagram(*now, server(0).into(), &mut bytes);
+    }
+    assert_eq!((bench.drain().len(), bench.metrics().outbox_full), (1, 1));
+    let second = bench.send(server(1), &returned(7, CloneMark::Copy, 0));
+    assert_eq!(second, forwarded(7, CloneMark::Copy, 1));
 }

@@ -4,7 +4,9 @@
 use tailcut_proto::node::Node;
 use tailcut_proto::router::{Forward, RouterError, ServerState, Speaks};
 use tailcut_proto::scheduler::Rank;
-use tailcut_wire::r2p2::{CloneMark, DropReason, Flags, MessageType, ReplyRepr, RpcId};
+use tailcut_wire::r2p2::{
+    CloneMark, DropReason, Flags, MessageType, Policy, ReplyRepr, RpcId, SackBody, V1_ACK, V1Repr,
+};
 use zerocopy::IntoBytes;
 
 use crate::router_bench::{
@@ -242,4 +244,92 @@ fn every_feedback_of_version_1_is_taken_once() {
     (1..=2).for_each(|rid| assert_eq!(bench.place(&v1_request(rid)), Some(0)));
     (0..3).for_each(|_| drop(bench.send(server(0), &v1_feedback())));
     assert_eq!((bench.metrics().feedback_taken, bench.metrics().feedback_unmatched), (2, 1));
+}
+
+/// Held requests that all expire after a millisecond, with room for so many datagrams to be sent.
+fn held(count: u64, outbox_len_max: usize) -> Bench {
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| {
+        (config.hold_ns_max, config.outbox_len_max) = (MS, outbox_len_max);
+    });
+    (0..count + 2).for_each(|id| drop(bench.send(client(), &Ask::id(id).bytes())));
+    assert_eq!(bench.router.queue_len() as u64, count);
+    bench
+}
+
+/// So that no timeout costs as much as all that is held.
+#[test]
+fn what_expires_at_once_is_refused_a_burst_at_a_time() {
+    let mut bench = held(300, 999);
+    bench.now = MS;
+    bench.router.handle_timeout(bench.now);
+    assert_eq!(bench.metrics().refused.total(), 256);
+    bench.drain();
+    assert_eq!((bench.metrics().refused.total(), bench.router.queue_len()), (300, 0));
+}
+
+#[test]
+fn what_expires_waits_for_room_to_be_refused() {
+    let mut bench = held(20, 8);
+    bench.now = MS;
+    bench.router.handle_timeout(bench.now);
+    assert!((1..=8).contains(&bench.metrics().refused.total()));
+    let refused = bench.drain().iter().filter(|sent| sent.to == client()).count();
+    assert_eq!((refused, bench.router.queue_len()), (20, 0));
+}
+
+/// Another router may have placed the one, an earlier run the other.
+#[test]
+fn a_full_table_leaves_uncertain_what_may_have_run() {
+    let mut young = Bench::new(Speaks::Extension, 1, |config| config.table_len_max = 1);
+    let mut old = Bench::new(Speaks::Extension, 1, |config| config.table_len_max = 1);
+    old.rest_until(1000 * MS);
+    let refusal = |bench: &mut Bench, flags| {
+        bench.send(client(), &Ask::id(1).bytes());
+        drop_reason(&bench.send(client(), &Ask { flags, ..Ask::id(3) }.bytes()))
+    };
+    assert_eq!(refusal(&mut young, 0), DropReason::Overload);
+    assert_eq!(refusal(&mut young, Flags::RETRANSMIT), DropReason::Uncertain);
+    assert_eq!(refusal(&mut old, Flags::RETRANSMIT), DropReason::Overload);
+    let moved = Flags::RETRANSMIT | Flags::MOVED;
+    assert_eq!(refusal(&mut old, moved), DropReason::Uncertain);
+}
+
+#[test]
+fn answers_that_a_router_asks_nobody_for_are_counted() {
+    let ack = ReplyRepr::control(MessageType::Ack, 0, RpcId(0)).header();
+    let ack = [ack.as_bytes(), &[0; size_of::<SackBody>()]].concat();
+    let v1 = V1Repr::control(MessageType::Ack, Policy::Fixed, 5).header();
+    let v1_ack = [v1.as_bytes(), V1_ACK].concat();
+    let refusal = ReplyRepr::control(MessageType::Drop, 0, RpcId(1)).header();
+    let refusal = [refusal.as_bytes(), &[1]].concat();
+    for (name, from, bytes, count) in [
+        ("a server tells its token", server(0), &ack, 0),
+        ("a stranger does", client(), &ack, 1),
+        ("a server's of version 1", server(0), &v1_ack, 1),
+        ("a refusal", server(0), &refusal, 1),
+    ] {
+        let mut bench = narrow(1, 9);
+        assert_eq!(bench.send(from, bytes), []);
+        let metrics = bench.metrics();
+        assert_eq!((metrics.unexpected, metrics.malformed.total()), (count, 0), "{name}");
+    }
+}
+
+/// So that a router with many servers does not hear of all at once.
+#[test]
+fn probes_are_apart_by_their_interval_less_up_to_an_eighth_at_random() {
+    let mut bench = Bench::new(Speaks::Extension, 8, |config| config.probe_interval_ns = 8 * MS);
+    let mut sent_at = vec![Vec::new(); 8];
+    while let Some(due) = bench.router.poll_timeout().filter(|&due| due < 40 * MS) {
+        bench.now = due;
+        bench.router.handle_timeout(due);
+        for probe in bench.drain() {
+            sent_at[usize::from(probe.to.port() - server(0).port())].push(due);
+        }
+    }
+    let apart: Vec<_> =
+        sent_at.iter().flat_map(|times| times.windows(2)).map(|pair| pair[1] - pair[0]).collect();
+    assert!(apart.len() >= 24 && apart.iter().all(|apart| (7 * MS..=8 * MS).contains(apart)));
+    let (least, most) = (apart.iter().min().unwrap(), apart.iter().max().unwrap());
+    assert!(most - least > MS / 2, "{least} to {most}");
 }

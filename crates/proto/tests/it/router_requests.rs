@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 
 use proptest::prelude::*;
-use tailcut_proto::node::{Path, Source};
+use tailcut_proto::node::{Path, Source, Time};
 use tailcut_proto::router::{Forward, Speaks};
 use tailcut_wire::r2p2::{
     DropReason, Flags, MessageType, Packet, RequestRepr, Route, RpcId, position,
@@ -198,19 +198,17 @@ fn a_request_waits_for_the_target_where_the_queue_stands() {
     assert_eq!(bench.router.queue_len(), 1);
 }
 
-/// Of several routers on the way, which the second cannot see where the first keeps the client as the
-/// source.
-#[test]
-fn the_first_router_alone_tells_unasked_that_it_holds_a_request() {
+fn long_ask(id: u64, routed: u8) -> Vec<u8> {
+    let route = Route { routed, ..Route::default() };
+    Ask { deadline_us: 1_000_000, route, ..Ask::id(id) }.bytes()
+}
+
+/// A router that keeps clients' addresses, where one request leaves in a millisecond and five wait.
+fn with_five_waiting() -> Bench {
     let mut bench = keep(1);
     let mut fake = FakeServer::new(0);
-    let ask = |id, routed| Ask {
-        deadline_us: 1_000_000,
-        route: Route { routed, ..Route::default() },
-        ..Ask::id(id)
-    };
     for id in 1..=10 {
-        let sent = bench.send(client(), &ask(id, 0).bytes());
+        let sent = bench.send(client(), &long_ask(id, 0));
         sent.iter().for_each(|sent| assert_eq!(fake.take(&sent.bytes), None));
     }
     for _ in 0..3 {
@@ -218,15 +216,31 @@ fn the_first_router_alone_tells_unasked_that_it_holds_a_request() {
         let sent = bench.send(server(0), &fake.conclude(1));
         sent.iter().for_each(|sent| assert_eq!(fake.take(&sent.bytes), None));
     }
-    // One leaves in a millisecond, and five wait.
+    assert_eq!(bench.router.queue_len(), 5);
+    bench
+}
+
+/// Of several routers on the way, which the second cannot see where the first keeps the client as the
+/// source.
+#[test]
+fn the_first_router_alone_tells_unasked_that_it_holds_a_request() {
+    let mut bench = with_five_waiting();
     let is_told = |sent: Vec<Sent>| {
         let packets = sent.iter().map(|sent| Packet::parse(&sent.bytes).unwrap());
         packets.filter(|packet| packet.flags().has(Flags::HELD)).count() == 1
     };
-    assert!(is_told(bench.send(client(), &ask(11, 0).bytes())));
-    assert_eq!(bench.send(client(), &ask(12, 1).bytes()), []);
-    assert!(is_told(bench.send(client(), &ask(12, 1).bytes())), "it has come again");
+    assert!(is_told(bench.send(client(), &long_ask(11, 0))));
+    assert_eq!(bench.send(client(), &long_ask(12, 1)), []);
+    assert!(is_told(bench.send(client(), &long_ask(12, 1))), "it has come again");
     assert_eq!(bench.metrics().told_held, 2);
+}
+
+#[test]
+fn a_client_is_told_for_how_long_its_request_is_likely_to_wait() {
+    let told = with_five_waiting().send(client(), &long_ask(11, 0));
+    let packet = Packet::parse(&told[0].bytes).unwrap();
+    let wait_ns = u64::from(packet.reply_header().unwrap().detail.get());
+    assert!((4 * MS..=8 * MS).contains(&wait_ns), "{wait_ns}");
 }
 
 #[test]
@@ -600,6 +614,22 @@ fn a_copy_of_a_refused_request_is_refused_while_one_may_be_under_way() {
     assert_eq!(bench.place(&refused), Some(0), "nobody remembers it for longer");
 }
 
+/// The refusal is under way for that long, and so is a copy sent before the client has it.
+#[test]
+fn a_copy_of_a_refused_request_is_refused_for_twice_the_longest_transit() {
+    for (after, placed) in [(19 * MS, None), (20 * MS, Some(0))] {
+        let mut bench = Bench::new(Speaks::Extension, 1, |config| config.queue_len_max = 0);
+        let mut fake = FakeServer::new(0);
+        bench.live(&mut [&mut fake], 20 * MS);
+        full(&mut bench);
+        let refused = Ask::id(3).bytes();
+        assert_eq!(drop_reason(&bench.send(client(), &refused)), DropReason::Overload);
+        bench.live(&mut [&mut fake], after);
+        assert_eq!(bench.outstanding(), [0], "both have ended there");
+        assert_eq!(bench.place(&refused), placed, "after {after} ns");
+    }
+}
+
 #[test]
 fn an_idempotent_request_that_was_refused_may_be_asked_again() {
     let mut bench = Bench::new(Speaks::Extension, 1, |config| config.queue_len_max = 0);
@@ -635,6 +665,17 @@ fn a_closed_router_refuses_what_is_new_and_ends_what_it_has() {
     assert_eq!(bench.router.hold_times().count(), 3);
 }
 
+/// The flags and the age, ms, that a server is told of a request that has waited in the socket for
+/// so long.
+fn told_after(pause: Time, flags: u8) -> (u8, u16) {
+    let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
+    bench.rest_until(10_000 * MS);
+    bench.now += pause;
+    let sent = bench.send(client(), &Ask { flags, ..Ask::id(7) }.bytes());
+    let header = Packet::parse(&sent[0].bytes).unwrap().request_header().unwrap();
+    (header.flags, header.age_ms.get())
+}
+
 /// What has waited in the socket for as long as servers remember whom they do not hear may be a copy
 /// of what has run through another router: servers are told how old it is.
 #[test]
@@ -645,13 +686,15 @@ fn what_waited_for_as_long_as_servers_remember_tells_its_age() {
         (4_900 * MS, 0, (0, 0)),
         (5_000 * MS, Flags::IDEMPOTENT, (Flags::IDEMPOTENT, 0)),
     ] {
-        let mut bench = Bench::new(Speaks::Extension, 2, |_| {});
-        bench.rest_until(10_000 * MS);
-        bench.now += pause;
-        let sent = bench.send(client(), &Ask { flags, ..Ask::id(7) }.bytes());
-        let header = Packet::parse(&sent[0].bytes).unwrap().request_header().unwrap();
-        assert_eq!((header.flags, header.age_ms.get()), expected, "{pause}, flags {flags}");
+        assert_eq!(told_after(pause, flags), expected, "{pause}, flags {flags}");
     }
+}
+
+/// Before it came here, and the copy that ran before it came there: twice the 10 ms of the network.
+#[test]
+fn what_waited_may_have_been_under_way_for_long_besides() {
+    assert_eq!(told_after(4_980 * MS, 0), (Flags::RETRANSMIT, 4_980));
+    assert_eq!(told_after(4_980 * MS - 1, 0), (0, 0));
 }
 
 /// A copy that waited in the socket of a router that stood still until what the router knows of the
@@ -672,4 +715,16 @@ fn a_copy_that_waited_in_the_socket_finds_what_expired_meanwhile() {
         bench.send(client(), &Ask { flags: Flags::RETRANSMIT, ..first }.bytes());
         assert_eq!(bench.metrics().duplicates_forwarded, u64::from(is_known), "{pause}");
     }
+}
+
+/// Of more than half of what the network may take, which is 10 ms.
+#[test]
+fn a_short_pause_keeps_what_expires_within_it() {
+    let mut bench = annotate(2);
+    let first = Ask { deadline_us: 3_000, ..Ask::id(7) };
+    assert_eq!(bench.place(&first.bytes()), Some(0));
+    (0..12).for_each(|_| drop(bench.advance(MS)));
+    bench.now += 8 * MS;
+    assert_eq!(bench.place(&Ask { flags: Flags::RETRANSMIT, ..first }.bytes()), Some(0));
+    assert_eq!(bench.metrics().duplicates_forwarded, 1);
 }

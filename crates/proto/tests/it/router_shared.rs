@@ -162,6 +162,46 @@ fn held_requests_are_told_and_told_again() {
     assert_eq!(plane.with(|memory| memory.held_until), None);
 }
 
+/// A router that nothing but what it holds wakes, and a data plane that has filled its server:
+/// until when that knows that one is held.
+fn with_one_held() -> (Bench, Plane, Time) {
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| {
+        (config.probe_interval_ns, config.stall_probe_ns) = (10_000 * MS, 10_000 * MS);
+        (config.silent_ns, config.silent_ns_max) = (60_000 * MS, 60_000 * MS);
+    });
+    let plane = Plane::default();
+    bench.router.share_places(bench.now, Box::new(plane.clone()));
+    (0..2).for_each(|_| plane.place(0));
+    assert_eq!(bench.place(&Ask::id(1).bytes()), None);
+    let until = plane.with(|memory| memory.held_until).expect("it is told");
+    (bench, plane, until)
+}
+
+#[test]
+fn it_is_told_again_that_requests_are_held_once_half_of_the_time_is_over() {
+    let (mut bench, plane, until) = with_one_held();
+    let half = (until - bench.now) / 2;
+    for now in [1, half - 1] {
+        bench.now = now;
+        bench.router.handle_timeout(now);
+        assert_eq!(plane.with(|memory| memory.held_until), Some(until), "at {now}");
+    }
+    bench.now = half;
+    bench.router.handle_timeout(half);
+    assert_eq!(plane.with(|memory| memory.held_until), Some(until + half));
+}
+
+/// Else the data plane would place past what is held.
+#[test]
+fn a_router_that_holds_requests_wakes_to_tell_so() {
+    let (mut bench, plane, until) = with_one_held();
+    let half = (until - bench.now) / 2;
+    assert_eq!(bench.router.poll_timeout(), Some(half));
+    bench.advance(10 * half);
+    assert!(plane.with(|memory| memory.held_until).is_some_and(|until| until > bench.now));
+    assert_eq!(bench.router.queue_len(), 1);
+}
+
 #[test]
 fn a_place_that_comes_free_while_it_is_told_is_not_missed() {
     let (mut bench, plane) = bench(1);
@@ -220,6 +260,22 @@ fn a_silent_server_gets_nothing_of_the_data_plane_until_it_is_heard() {
     plane.conclude(0);
     bench.router.handle_timeout(bench.now);
     assert!(plane.counts(0).is_in_service);
+}
+
+#[test]
+fn a_server_that_the_data_plane_hears_returns_once() {
+    let (mut bench, plane) = bench(2);
+    let mut other = FakeServer { received: 1, concluded: 1, ..FakeServer::new(1) };
+    let hear = |bench: &mut Bench, slot| {
+        plane.place(slot);
+        plane.conclude(slot);
+        bench.router.handle_timeout(bench.now);
+        bench.metrics().servers_returned
+    };
+    assert_eq!((0..2).map(|slot| hear(&mut bench, slot)).sum::<u64>(), 0, "they were there");
+    bench.live(&mut [&mut other], 200 * MS);
+    assert_eq!((bench.states()[0], bench.metrics().servers_returned), (ServerState::Silent, 0));
+    assert_eq!([0, 0, 1].map(|slot| hear(&mut bench, slot)), [1, 1, 1]);
 }
 
 #[test]

@@ -117,11 +117,15 @@ fn a_stranger_is_told_nothing() {
 }
 
 fn claim(id: u64) -> Vec<u8> {
+    claim_of_age(id, 5)
+}
+
+fn claim_of_age(id: u64, age_ms: u16) -> Vec<u8> {
     let mut body = ClaimBody { client_ip: [0; 16], client_port: 7.into() };
     (body.client_ip[0], body.client_ip[15]) = (0xfd, 1);
     let repr = RequestRepr {
         flags: Flags::RETRANSMIT,
-        age_ms: 5,
+        age_ms,
         ..RequestRepr::control(MessageType::Claim, 9, RpcId(id))
     };
     [repr.header().as_bytes(), body.as_bytes()].concat()
@@ -159,6 +163,16 @@ fn what_an_earlier_run_may_have_had_is_uncertain() {
     assert_eq!(verdict(&bench.send(upstream(), &claim(1))), Verdict::Uncertain);
     bench.rest_until(1000 * MS);
     assert_eq!(verdict(&bench.send(upstream(), &claim(1))), Verdict::Renounced);
+}
+
+/// By what it says of its age, and 10 ms that it may have been under way.
+#[test]
+fn a_claim_of_what_was_sent_before_this_run_began_is_uncertain() {
+    let mut bench = bench();
+    for (age_ms, expected) in [(989, Verdict::Renounced), (990, Verdict::Uncertain)] {
+        let id = age_ms.into();
+        assert_eq!(verdict(&bench.send(upstream(), &claim_of_age(id, age_ms))), expected, "{id}");
+    }
 }
 
 /// It may have come at any time of a pause: as young as it says when this run had hardly begun.

@@ -952,3 +952,27 @@ fn a_window_that_was_not_written_for_long_becomes_short_again() {
     side.wait(31 * SECOND);
     assert_eq!(writable(&side, id), WINDOW_MIN);
 }
+
+#[test]
+fn streams_that_are_refused_are_counted() {
+    let mut side = Side::new(|config| config.is_listening = false);
+    for count in 1..=2 {
+        let open = message(MessageKind::Open, FROM_OPENER, (THEIRS, 0), (0, 1), b"");
+        assert_eq!(side.hears(peer(1), open).map(|reply| reply.status), Ok(Status::Refused));
+        assert_eq!(side.streams.metrics().refused, count);
+    }
+}
+
+/// To the nanosecond, and at a tick of its timers: sooner it would look without end.
+#[test]
+fn a_peer_is_asked_once_when_nothing_has_been_heard_for_the_keepalive_time() {
+    let tick: Time = 1 << 20;
+    let mut side = Side::new(|config| config.keepalive_ns = 1_000 * tick);
+    side.now = 1_000 * tick;
+    side.open();
+    side.wait(1_000 * tick - 1);
+    side.sends_nothing();
+    side.wait(1);
+    assert_eq!(said(&side.sent()).0, MessageKind::Window);
+    side.sends_nothing();
+}

@@ -198,3 +198,89 @@ fn a_hole_in_what_has_two_priorities_may_be_late_while_better_data_come() {
     };
     assert_eq!((asked_in(29), asked_in(6)), (false, true));
 }
+
+/// What was sent behind it has come, so that nothing can have overtaken it.
+#[test]
+fn a_hole_in_what_has_one_priority_is_asked_for_while_better_data_come() {
+    let mut server = Lone::new();
+    [0, 2792].iter().for_each(|&from| server.give(CLIENT, &part(4, 4188, from, 1396)));
+    for step in 1..=3 {
+        server.give("10.0.0.12:32769", &part(1000 + 2 * step, 100, 0, 100));
+        server.pass(MS / 10);
+    }
+    assert_eq!(asked(&server.take()), [(1396, 1396)]);
+}
+
+/// Its server goes on with what is as good, for 3 ms at most.
+#[test]
+fn a_call_is_not_asked_about_while_a_long_reply_to_another_comes() {
+    let mut client = Lone::new();
+    (0..2).for_each(|_| client.call(10).unwrap());
+    let other = id_of(&client.take()) + 2;
+    let mut asked_in = |steps: std::ops::Range<u32>| {
+        steps.map(|step| step * 100).any(|from| {
+            client.pass(MS / 10);
+            client.give(SERVER, &data_of_reply(other, 500_000, from, &[1; 100]));
+            asked(&client.take()).contains(&(0, RESEND_ALL))
+        })
+    };
+    assert_eq!((asked_in(0..25), asked_in(25..60)), (false, true));
+}
+
+/// And not when the question before would have been repeated.
+#[test]
+fn what_comes_after_a_question_is_waited_for_as_if_none_had_been_put() {
+    let mut server = Lone::new();
+    server.give(CLIENT, &part(2, 9000, 0, 1396));
+    server.pass(MS + MS / 10);
+    assert_eq!(asked(&server.take()).len(), 1);
+    server.give(CLIENT, &part(2, 9000, 1396, 1396));
+    server.pass(MS + MS / 10);
+    assert_eq!(asked(&server.take()), [(2792, 9000 - 2792)]);
+}
+
+/// The driver offered no room when something was last to be sent: what was sent before may wait
+/// there for as long as that took.
+#[test]
+fn what_may_still_wait_for_a_device_that_took_no_more_is_not_sent_again() {
+    for (room, resent) in [(GSO_BYTES_MAX, 1000), (100, 0)] {
+        let mut client = Lone::new();
+        client.call(800_000).unwrap();
+        let id = id_of(&client.take()) ^ 1;
+        client.give(SERVER, &grant(TO_CLIENT, id, 400_000, 3));
+        client.now += 10 * MS;
+        let mut more = grant(TO_CLIENT, id, 401_000, 3);
+        client.node.handle_datagram(client.now, path(SERVER), &mut more);
+        assert_eq!(client.node.poll_transmit(client.now, &mut vec![0; room]).is_some(), room > 100);
+        client.settle();
+        let before = client.node.metrics().resent_bytes;
+        client.now += MS;
+        client.give(SERVER, &resend(TO_CLIENT, id, 400_000, 1000));
+        assert_eq!(client.node.metrics().resent_bytes - before, resent, "room for {room} bytes");
+    }
+}
+
+/// While nothing was asked of it, it was not slow.
+#[test]
+fn a_peer_that_had_nothing_to_answer_is_as_fast_as_before() {
+    let mut client = Lone::new();
+    for _ in 0..2 {
+        (0..60).for_each(|_| client.call(10).unwrap());
+        let ids: Vec<u64> =
+            client.take().iter().map(|sent| sent.packet().common.sender_id.get()).collect();
+        for id in ids {
+            client.now += 1_000;
+            client.give(SERVER, &acks::known_reply(id, b"pong"));
+        }
+        client.pass(SECOND);
+        client.take();
+    }
+    (0..2).for_each(|_| client.call(10).unwrap());
+    let second = id_of(&client.take()) + 2;
+    let questions = (0..20).filter(|_| {
+        client.pass(MS / 10);
+        client.give(SERVER, &plain(PacketType::Busy, TO_CLIENT, second ^ 1));
+        !asked(&client.take()).is_empty()
+    });
+    assert!(questions.count() > 0, "the first call is lost, though its server says something");
+}

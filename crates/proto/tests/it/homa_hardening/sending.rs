@@ -193,3 +193,19 @@ fn places_that_clients_leave_are_for_more_of_their_messages() {
     assert_eq!(step(CLIENT, 6, 200_000, 2792), [], "one place is left, for the next best");
     assert_eq!(step(CLIENT, 10, 150_000, 1396), [(10, 12_792, 0)]);
 }
+
+/// Nothing but the link, which takes more than 100 ms for a packet, brings it on.
+#[test]
+fn a_call_that_the_link_holds_back_wakes_its_client_seldom() {
+    let link = Some(Link { bits_per_second: 100_000, queue_ns_max: 1000, bypass_len: 0 });
+    let mut client = Lone::with(|config| config.link = link);
+    client.call(5000).unwrap();
+    let (until, mut woken) = (client.now + SECOND / 10, 0);
+    while let Some(at) = client.node.poll_timeout().filter(|&at| at <= until) {
+        client.now = at.max(client.now + 1);
+        client.node.handle_timeout(client.now);
+        client.settle();
+        woken += 1;
+    }
+    assert!(woken <= 20, "{woken} times in 100 ms");
+}

@@ -237,3 +237,59 @@ fn what_is_remembered_of_sessions_has_a_size() {
     }
     assert!(grown[0] > 1 && grown[1] > grown[0] && grown[2] > grown[1], "{grown:?}");
 }
+
+/// Neither was asked for.
+#[test]
+fn a_duplicate_that_was_sent_again_and_comes_twice_is_no_answer() {
+    let mut server = served();
+    (0..3).for_each(|_| server.give(CLIENT, &module(2, 1)));
+    assert_eq!((server.requests.len(), server.take_types()), (1, vec![]));
+}
+
+/// It has not said that it knows what a refusal is.
+#[test]
+fn a_request_that_began_without_flags_is_released_without_a_word() {
+    let mut server = begun_at_20_ms();
+    server.now = 30 * MS;
+    server.give(CLIENT, &part(2, 2000, 0, 1000));
+    server.take();
+    let again = |header: &mut DataHeader| {
+        (header.message_length, header.incoming) = (2000.into(), 2000.into());
+        (header.seg_offset, header.retransmit) = (1000.into(), 17 + 8);
+    };
+    server.give(CLIENT, &marked(2, &[1; 1000], again));
+    assert_eq!((server.requests.len(), server.node.holdings().partials), (0, 0));
+    assert_eq!((server.take_types(), server.node.metrics().drops.iter().sum::<u64>()), (vec![], 0));
+}
+
+#[test]
+fn cutoffs_that_follow_from_what_comes_are_counted() {
+    let mut server = Lone::with(|config| {
+        let (messages_min, interval_ns) = (10, SECOND);
+        config.priorities.adaptive =
+            Some(tailcut_proto::homa::Adaptive { messages_min, interval_ns });
+    });
+    (1..=10).for_each(|id| server.give(CLIENT, &request(2 * id, 1000, 0, &[1; 1000])));
+    assert_eq!(server.node.metrics().cutoffs_changed, 1);
+}
+
+/// Others have taken the memory since it began.
+#[test]
+fn what_cannot_be_remembered_does_not_run_unless_it_may_run_twice() {
+    for (flags, runs) in [(0, 0), (DataFlags::IDEMPOTENT, 1)] {
+        let mut server = Lone::with(|config| config.serving.sessions_bytes_max = 2_000);
+        let half = |offset: u32| {
+            marked(2, &[1; 1000], |header| {
+                (header.message_length, header.incoming) = (2000.into(), 2000.into());
+                (header.seg_offset, header.flags) = (offset.into(), DataFlags::KNOWN | flags);
+            })
+        };
+        server.give(CLIENT, &half(0));
+        for session in 1..60 {
+            server.give("10.0.0.9:32769", &marked(session << 24 | 2, b"ping", |_| {}));
+        }
+        let before = server.requests.len();
+        server.give(CLIENT, &half(1000));
+        assert_eq!(server.requests.len() - before, runs, "flags {flags}");
+    }
+}
