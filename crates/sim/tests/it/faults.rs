@@ -2,36 +2,17 @@
 //! found.
 
 use std::sync::LazyLock;
-use std::thread;
 
 use tailcut_sim::faults::plan::{FaultKind, Plan};
 use tailcut_sim::faults::{
     Coverage, Invariant, Options, Sabotage, check, check_plan, minimise, run,
 };
 
+use crate::lanes::cover;
+
 /// What the seeds showed, or what broke.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
-    let lanes = thread::available_parallelism().map_or(1, usize::from) as u64;
-    let lane = |lane: u64| {
-        let mut coverage = Coverage::default();
-        for seed in (lane..SEED_COUNT).step_by(lanes as usize) {
-            let report = check(seed, 8, Options::default());
-            coverage.add(&report.coverage);
-            if let Some(violation) = report.violation {
-                return Err(format!(
-                    "{violation}\nreplay it by `tailcut sim faults --seed {seed}`"
-                ));
-            }
-        }
-        Ok(coverage)
-    };
-    thread::scope(|scope| {
-        let running: Vec<_> = (0..lanes).map(|index| scope.spawn(move || lane(index))).collect();
-        running.into_iter().try_fold(Coverage::default(), |mut sum, lane| {
-            sum.add(&lane.join().map_err(|_| "a lane panicked".to_owned())??);
-            Ok(sum)
-        })
-    })
+    cover(SEED_COUNT, |seed| check(seed, 8, Options::default()), "tailcut sim faults")
 });
 
 #[test]

@@ -2,33 +2,16 @@
 //! are found.
 
 use std::sync::LazyLock;
-use std::thread;
 
 use tailcut_sim::faults::plan::Plan;
 use tailcut_sim::faults::{Coverage, Invariant, Options, Sabotage, check_plan, run};
 
+use crate::lanes::cover;
+
 /// What the seeds showed, or what broke.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
-    let lanes = thread::available_parallelism().map_or(1, usize::from) as u64;
-    let lane = |lane: u64| {
-        let mut coverage = Coverage::default();
-        for seed in (lane..SEED_COUNT).step_by(lanes as usize) {
-            let report = check_plan(&Plan::sealed_of_seed(seed), 16, Options::default());
-            coverage.add(&report.coverage);
-            if let Some(violation) = report.violation {
-                let replay = format!("tailcut sim faults --plan sealed --seed {seed}");
-                return Err(format!("{violation}\nreplay it by `{replay}`"));
-            }
-        }
-        Ok(coverage)
-    };
-    thread::scope(|scope| {
-        let running: Vec<_> = (0..lanes).map(|index| scope.spawn(move || lane(index))).collect();
-        running.into_iter().try_fold(Coverage::default(), |mut sum, lane| {
-            sum.add(&lane.join().map_err(|_| "a lane panicked".to_owned())??);
-            Ok(sum)
-        })
-    })
+    let check = |seed| check_plan(&Plan::sealed_of_seed(seed), 16, Options::default());
+    cover(SEED_COUNT, check, "tailcut sim faults --plan sealed")
 });
 
 #[test]

@@ -18,6 +18,7 @@ mod faults_service;
 mod homa_published;
 mod homa_scale;
 mod instrument;
+mod lanes;
 mod network;
 mod overload;
 mod pair;
