@@ -96,6 +96,8 @@ pub struct Router {
     config: RouterConfig,
     /// When it was made: nothing is known of requests sent before.
     started_at: Time,
+    /// When it last refused for want of room what may run once, and could not remember that.
+    full_at: Option<Time>,
     /// Since when it knows every server that may have a request: it was made then, or a server was
     /// removed, which it can ask nothing any more.
     complete_since: Time,
@@ -172,6 +174,7 @@ impl Router {
         let mut draws = Draws::new(config.seed);
         let mut router = Self {
             started_at: now,
+            full_at: None,
             complete_since: now,
             servers: Vec::new(),
             slots: HashMap::with_hasher(FixedState::with_seed(draws.word())),

@@ -79,7 +79,10 @@ impl Router {
             Entered::Full if self.predates(now, &arrival) => {
                 self.refuse(&arrival, DropReason::Uncertain)
             }
-            Entered::Full => self.refuse(&arrival, DropReason::Overload),
+            Entered::Full => {
+                self.full_at = Some(now);
+                self.refuse(&arrival, DropReason::Overload);
+            }
         }
     }
 
@@ -559,10 +562,13 @@ impl Router {
         arrival.age_ns.is_some_and(|age_ns| self.was_before(now, age_ns))
     }
 
-    /// True if what is so old may have been sent before this router started, or been forgotten since.
+    /// True if what is so old may have been sent before this router started, been refused without being
+    /// remembered, or been forgotten since.
     pub(super) fn was_before(&self, now: Time, age_ns: u64) -> bool {
         let oldest_ns = age_ns.saturating_add(self.config.transit_ns_max);
-        self.may_precede(self.started_at, (now, age_ns))
+        let may_precede = |since| self.may_precede(since, (now, age_ns));
+        may_precede(self.started_at)
+            || self.full_at.is_some_and(may_precede)
             || self.table.may_have_forgotten(now, oldest_ns)
     }
 

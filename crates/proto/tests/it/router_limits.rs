@@ -294,6 +294,20 @@ fn a_full_table_leaves_uncertain_what_may_have_run() {
     assert_eq!(refusal(&mut old, moved), DropReason::Uncertain);
 }
 
+/// It remembers nothing of that, and the client takes its refusal for a promise.
+#[test]
+fn what_a_full_table_has_refused_is_not_placed_when_a_copy_comes_later() {
+    let mut bench = Bench::new(Speaks::Extension, 1, |config| {
+        (config.table_len_max, config.transit_ns_max) = (1, 10 * MS);
+    });
+    bench.rest_until(1_000 * MS);
+    assert_eq!(bench.place(&Ask { deadline_us: 1_000, ..Ask::id(1) }.bytes()), Some(0));
+    assert_eq!(drop_reason(&bench.send(client(), &Ask::id(3).bytes())), DropReason::Overload);
+    bench.rest_until(1_100 * MS);
+    let again = |id, age_ms| Ask { flags: Flags::RETRANSMIT, age_ms, ..Ask::id(id) }.bytes();
+    assert_eq!(drop_reason(&bench.send(client(), &again(3, 101))), DropReason::Uncertain);
+}
+
 #[test]
 fn answers_that_a_router_asks_nobody_for_are_counted() {
     let ack = ReplyRepr::control(MessageType::Ack, 0, RpcId(0)).header();
