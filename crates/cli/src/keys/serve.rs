@@ -41,6 +41,10 @@ pub(crate) struct Args {
     /// The authority that has signed the certificates of those who ask, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
+    /// The certificates of that authority that are revoked: its list, PEM, and those of authorities between. Read
+    /// again when it changes; one that has expired lets nobody in
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    client_crl: Option<PathBuf>,
     /// How long each key is used
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_every)]
     every: Duration,
@@ -50,8 +54,12 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result<()> {
     let certificate = args.cert.clone().zip(args.key.clone()).zip(args.client_ca.clone());
-    let certificate =
-        certificate.map(|((cert, key), client_ca)| Certificate { cert, key, client_ca });
+    let certificate = certificate.map(|((cert, key), client_ca)| Certificate {
+        cert,
+        key,
+        client_ca,
+        client_crl: args.client_crl.clone(),
+    });
     let agent = KeyAgent::open(AgentConfig {
         group: args.seal.clone(),
         clients: args.clients.clone(),

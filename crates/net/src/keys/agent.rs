@@ -55,6 +55,8 @@ pub struct Certificate {
     pub key: PathBuf,
     /// The authority that has signed the certificates of those who ask.
     pub client_ca: PathBuf,
+    /// Those of them that are revoked: that authority's lists, and those of authorities between, if there are any.
+    pub client_crl: Option<PathBuf>,
 }
 
 /// A key agent.
@@ -335,8 +337,8 @@ impl AgentConfig {
             )));
         }
         let pem = self.certificate.as_ref().map(|certificate| {
-            let Certificate { cert, key, client_ca } = certificate;
-            Pem { ca: client_ca, cert, key }
+            let Certificate { cert, key, client_ca, client_crl } = certificate;
+            Pem { ca: client_ca, cert, key, crl: client_crl.as_ref() }
         });
         let tls = tls::agent(pem.as_ref(), &identities)?;
         Ok(Welcome { identities, tls })
@@ -344,8 +346,10 @@ impl AgentConfig {
 
     /// The files of who may have keys, those of listed pre-shared keys among them, as they are now.
     fn fingerprints(&self, welcome: &Welcome) -> Vec<Option<Fingerprint>> {
-        let pem = self.certificate.iter();
-        let pem = pem.flat_map(|Certificate { cert, key, client_ca }| [cert, key, client_ca]);
+        let pem = self.certificate.iter().flat_map(|certificate| {
+            let Certificate { cert, key, client_ca, client_crl } = certificate;
+            [cert, key, client_ca].into_iter().chain(client_crl)
+        });
         let pem = pem.chain([&self.clients]).map(PathBuf::as_path);
         let secrets = welcome.identities.pinned.iter().map(|known| known.file());
         pem.chain(secrets).map(Fingerprint::of).collect()

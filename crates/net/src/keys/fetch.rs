@@ -7,7 +7,8 @@
 //! cert /etc/tailcut/web.pem          what is shown to it
 //! key /etc/tailcut/web.key
 //! name keys.example.org              the agent's name in its certificate; the host's if left out
-//! psk /etc/tailcut/web.psk           in the place of the four
+//! crl /etc/tailcut/crl.pem           certificates of its authority that are revoked; may be left out
+//! psk /etc/tailcut/web.psk           in the place of the five
 //! ```
 
 use std::io::{self, Read as _};
@@ -60,7 +61,7 @@ impl Asking {
 
     /// Reads such a text.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mut found: [Option<&str>; 6] = [None; 6];
+        let mut found: [Option<&str>; WORDS.len()] = [None; WORDS.len()];
         let mut lines = lines(text);
         if lines.next().is_none_or(|(_, line)| line.trim_end() != format!("{TITLE} 1")) {
             return Err(format!("the first line should be `{TITLE} 1`"));
@@ -76,14 +77,15 @@ impl Asking {
                 return Err(format!("line {number}: {word} is there twice"));
             }
         }
-        let [agent, name, ca, cert, key, psk] = found;
+        let [agent, name, ca, cert, key, crl, psk] = found;
         let agent = agent.ok_or("the agent is missing")?.trim_start_matches("tcp://").to_owned();
         let path = PathBuf::from;
         let shown = match (ca, cert, key, psk) {
             (Some(ca), Some(cert), Some(key), None) => {
-                Shown::Certificate(Pem { ca: path(ca), cert: path(cert), key: path(key) })
+                let crl = crl.map(path);
+                Shown::Certificate(Pem { ca: path(ca), cert: path(cert), key: path(key), crl })
             }
-            (None, None, None, Some(psk)) if name.is_none() => Shown::Secret(path(psk)),
+            (None, None, None, Some(psk)) if name.or(crl).is_none() => Shown::Secret(path(psk)),
             _ => return Err("give ca, cert and key, or psk alone".to_owned()),
         };
         Ok(Self { agent, name: name.map(str::to_owned), shown })
@@ -95,11 +97,30 @@ impl Asking {
         let failed = |error: io::Error| {
             io::Error::new(
                 error.kind(),
-                format!("the key agent at {}: {}", self.agent, told(&error)),
+                format!("the key agent at {}: {}", self.agent, self.told(&error)),
             )
         };
         let stream = connect(&self.agent).map_err(failed)?;
         exchange(stream, config, name).map_err(failed)
+    }
+
+    /// What has gone wrong, in words of who asks.
+    fn told(&self, error: &io::Error) -> String {
+        use rustls::{AlertDescription as Alert, Error};
+        match error.get_ref().and_then(|why| why.downcast_ref::<Error>()) {
+            Some(Error::InvalidCertificate(why)) => {
+                format!("its certificate is not the one that was expected: {why}")
+            }
+            Some(Error::AlertReceived(alert)) => match (alert, &self.shown) {
+                (
+                    Alert::HandshakeFailure | Alert::AccessDenied | Alert::UnrecognisedName,
+                    Shown::Secret(_),
+                ) => "it knows nobody by this pre-shared key".to_owned(),
+                _ => format!("it refuses the certificate that it was shown: {alert:?}"),
+            },
+            _ if error.kind() == io::ErrorKind::TimedOut => "no answer in time".to_owned(),
+            _ => error.to_string(),
+        }
     }
 
     fn identity(&self) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
@@ -166,26 +187,8 @@ fn parse(text: &str) -> io::Result<Answer> {
     Ok(Answer { keys, again_in: Duration::from_millis(ms.clamp(AGAIN_MS_MIN, AGAIN_MS_MAX)) })
 }
 
-/// What has gone wrong, in words of who asks.
-fn told(error: &io::Error) -> String {
-    use rustls::{AlertDescription as Alert, Error};
-    match error.get_ref().and_then(|why| why.downcast_ref::<Error>()) {
-        Some(Error::InvalidCertificate(why)) => {
-            format!("its certificate is not the one that was expected: {why}")
-        }
-        Some(Error::AlertReceived(alert)) => match alert {
-            Alert::HandshakeFailure | Alert::AccessDenied | Alert::UnrecognisedName => {
-                "it knows nobody by this pre-shared key".to_owned()
-            }
-            _ => format!("it refuses the certificate that it was shown: {alert:?}"),
-        },
-        _ if error.kind() == io::ErrorKind::TimedOut => "no answer in time".to_owned(),
-        _ => error.to_string(),
-    }
-}
-
 const TITLE: &str = "tailcut-keys-from";
-const WORDS: [&str; 6] = ["agent", "name", "ca", "cert", "key", "psk"];
+const WORDS: [&str; 7] = ["agent", "name", "ca", "cert", "key", "crl", "psk"];
 /// For a connection, and for all that follows.
 const CONNECT_MAX: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -210,14 +213,18 @@ mod tests {
     fn a_text_says_whom_to_ask() {
         let text = "# whom to ask\ntailcut-keys-from 1\nagent tcp://h:1\nca a b\ncert c\nkey k\n";
         let asking = Asking::parse(text).expect("it is sound");
-        let pem = Pem { ca: "a b".into(), cert: "c".into(), key: "k".into() };
+        let pem = Pem { ca: "a b".into(), cert: "c".into(), key: "k".into(), crl: None };
         assert_eq!((asking.agent.as_str(), asking.shown), ("h:1", Shown::Certificate(pem)));
         assert!(!Asking::is_asking("tailcut-keys 1\nrole server\n"));
         check(&["agent h:1", "ca a"], "give ca, cert and key, or psk alone");
         check(&["agent h:1", "psk a", "name n"], "give ca, cert and key, or psk alone");
+        check(&["agent h:1", "psk a", "crl c"], "give ca, cert and key, or psk alone");
         check(&["psk a"], "the agent is missing");
         check(&["agent h:1", "agent h:2"], "line 3: agent is there twice");
-        check(&["agents h:1"], "line 2 is none of agent, name, ca, cert, key, psk with a value");
+        check(
+            &["agents h:1"],
+            "line 2 is none of agent, name, ca, cert, key, crl, psk with a value",
+        );
         check(&["agent"], "line 2 is none of");
         let error = Asking::parse("tailcut-keys-from 2\n").expect_err("another version");
         assert!(error.contains("tailcut-keys-from 1"), "{error}");

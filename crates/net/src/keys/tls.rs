@@ -13,11 +13,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::CryptoProvider;
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -40,29 +41,42 @@ pub(super) struct Pem<P> {
     pub(super) cert: P,
     /// Its private key, which nobody else may read.
     pub(super) key: P,
+    /// The certificates of that authority that are revoked: its lists, where there are any.
+    pub(super) crl: Option<P>,
+}
+
+/// What a [`Pem`] names.
+struct Read {
+    roots: RootCertStore,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    /// Empty: nothing is revoked.
+    crls: Vec<CertificateRevocationListDer<'static>>,
 }
 
 impl<P: AsRef<Path>> Pem<P> {
-    fn read(
-        &self,
-    ) -> io::Result<(RootCertStore, Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    fn read(&self) -> io::Result<Read> {
         let mut roots = RootCertStore::empty();
-        for root in certificates(self.ca.as_ref())? {
+        for root in all(self.ca.as_ref(), "certificate")? {
             roots.add(root).map_err(|error| named(self.ca.as_ref(), &error))?;
         }
         let path = self.key.as_ref();
         let text = read_secret(path)?;
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
-        Ok((roots, certificates(self.cert.as_ref())?, key.map_err(|error| named(path, &error))?))
+        let key = key.map_err(|error| named(path, &error))?;
+        let chain = all(self.cert.as_ref(), "certificate")?;
+        let crls = self.crl.as_ref().map(|path| all(path.as_ref(), "revocation list"));
+        Ok(Read { roots, chain, key, crls: crls.transpose()?.unwrap_or_default() })
     }
 }
 
-fn certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+/// Everything of a kind in a file, of which there must be one.
+fn all<T: PemObject>(path: &Path, kind: &str) -> io::Result<Vec<T>> {
     let text = read_text(path)?;
-    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    let found: Result<Vec<_>, _> = T::pem_slice_iter(text.as_bytes()).collect();
     let found = found.map_err(|error| named(path, &error))?;
     if found.is_empty() {
-        return Err(invalid(format!("there is no certificate in {}", path.display())));
+        return Err(invalid(format!("there is no {kind} in {}", path.display())));
     }
     Ok(found)
 }
@@ -73,13 +87,12 @@ fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
 
 /// A client that shows an X.509 certificate.
 pub(super) fn client_by_certificate(pem: &Pem<impl AsRef<Path>>) -> io::Result<Arc<ClientConfig>> {
-    let (roots, chain, key) = pem.read()?;
-    client(roots, chain, key)
+    client(pem.read()?)
 }
 
 /// A client that shows a pre-shared key, and takes nobody who has not the same.
 pub(super) fn client_by_secret((certificate, key): Identity) -> io::Result<Arc<ClientConfig>> {
-    client(root(&certificate)?, vec![certificate], key)
+    client(Read { roots: root(&certificate)?, chain: vec![certificate], key, crls: Vec::new() })
 }
 
 fn root(certificate: &CertificateDer<'static>) -> io::Result<RootCertStore> {
@@ -88,15 +101,17 @@ fn root(certificate: &CertificateDer<'static>) -> io::Result<RootCertStore> {
     Ok(roots)
 }
 
-fn client(
-    roots: RootCertStore,
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> io::Result<Arc<ClientConfig>> {
-    let built =
-        ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).and_then(
-            |builder| builder.with_root_certificates(roots).with_client_auth_cert(chain, key),
-        );
+fn client(read: Read) -> io::Result<Arc<ClientConfig>> {
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(read.roots), provider())
+        .with_crls(read.crls)
+        .enforce_revocation_expiration()
+        .build()
+        .map_err(|error| invalid(format!("the authority, or its revocation list: {error}")))?;
+    let built = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .and_then(|builder| {
+            builder.with_webpki_verifier(verifier).with_client_auth_cert(read.chain, read.key)
+        });
     let mut config = built.map_err(|error| invalid(format!("the certificate: {error}")))?;
     config.alpn_protocols = vec![ALPN.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
@@ -109,15 +124,19 @@ pub(super) fn agent(
     identities: &Identities,
 ) -> io::Result<Arc<ServerConfig>> {
     let provider = provider();
-    let verifier = |roots| {
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build()
+    let verifier = |roots, crls| {
+        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .with_crls(crls)
+            .enforce_revocation_expiration()
+            .build()
     };
     let (mut own, mut by_authority) = (None, None);
     if let Some(pem) = pem {
-        let (roots, chain, key) = pem.read()?;
+        let Read { roots, chain, key, crls } = pem.read()?;
         let certified = CertifiedKey::from_der(chain, key, &provider);
         own = Some(Arc::new(certified.map_err(|error| named(pem.cert.as_ref(), &error))?));
-        by_authority = Some(verifier(roots).map_err(|error| named(pem.ca.as_ref(), &error))?);
+        let at = pem.crl.as_ref().unwrap_or(&pem.ca);
+        by_authority = Some(verifier(roots, crls).map_err(|error| named(at.as_ref(), &error))?);
     }
     let mut shown = Vec::new();
     let mut pinned = Vec::new();
@@ -126,7 +145,7 @@ pub(super) fn agent(
         let certified =
             CertifiedKey::from_der(vec![certificate.clone()], key.clone_key(), &provider);
         shown.push((known.name.clone(), Arc::new(certified.map_err(io::Error::other)?)));
-        let verifier = verifier(root(certificate)?).map_err(io::Error::other)?;
+        let verifier = verifier(root(certificate)?, Vec::new()).map_err(io::Error::other)?;
         pinned.push((certificate.clone(), verifier));
     }
     let hints = by_authority.iter().flat_map(|known| known.root_hint_subjects().to_vec()).collect();

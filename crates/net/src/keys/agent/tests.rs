@@ -4,7 +4,10 @@ use std::fs::{self, Permissions};
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+    KeyIdMethod, KeyPair, RevokedCertParams, SanType, SerialNumber, date_time_ymd,
+};
 use tailcut_proto::sealed::Cipher;
 
 use super::super::{LiveKeys, Source};
@@ -58,11 +61,37 @@ impl Authority {
     fn sign(&self, files: &Files, name: &str, names: Vec<SanType>) {
         let mut params = CertificateParams::new(Vec::new()).expect("no name");
         params.subject_alt_names = names;
+        params.serial_number = Some(serial(name));
         let pair = KeyPair::generate().expect("a key");
         let signed = params.signed_by(&pair, &self.issuer).expect("a certificate");
         files.write(&format!("{name}.pem"), &signed.pem());
         files.write(&format!("{name}.key"), &pair.serialize_pem());
     }
+
+    /// Writes the list of those whose certificates are revoked, which holds until a year begins.
+    fn revoke(&self, files: &Files, file: &str, names: &[&str], until: i32) {
+        let revoked = |name: &&str| RevokedCertParams {
+            serial_number: serial(name),
+            revocation_time: date_time_ymd(2020, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: date_time_ymd(2020, 1, 1),
+            next_update: date_time_ymd(until, 1, 1),
+            crl_number: 1_u64.into(),
+            issuing_distribution_point: None,
+            revoked_certs: names.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let signed = list.signed_by(&self.issuer).expect("a list");
+        files.write(file, &signed.pem().expect("PEM"));
+    }
+}
+
+/// The number of a certificate in its authority's lists.
+fn serial(name: &str) -> SerialNumber {
+    SerialNumber::from_slice(name.as_bytes())
 }
 
 fn uri(text: &str) -> Vec<SanType> {
@@ -123,7 +152,7 @@ impl Served {
         AgentConfig {
             group: files.path("servers.keys"),
             clients: files.path("clients"),
-            certificate: Some(Certificate { cert, key, client_ca }),
+            certificate: Some(Certificate { cert, key, client_ca, client_crl: None }),
             every,
         }
     }
@@ -200,6 +229,57 @@ fn who_cannot_show_what_counts_is_refused_by_either_side() {
     served.files.write("signed.key", &own.serialize_pem());
     served.check_refused(served.ask("signed"), "it refuses the certificate that it was shown");
     assert_eq!(served.agent.counts().handed_out.load(Ordering::Relaxed), 0);
+}
+
+/// A list of revoked certificates is read again when it changes, and one that says nothing of who asks lets nobody in.
+#[test]
+fn whose_certificate_is_revoked_gets_no_keys() {
+    let served = Served::new("agent-revokes");
+    let (files, authority) = (&served.files, &served.authority);
+    authority.revoke(files, "crl.pem", &["other"], 4_096);
+    let mut config = Served::config(files, Duration::from_secs(60));
+    config.certificate.as_mut().expect("it has one").client_crl = Some(files.path("crl.pem"));
+    let agent = KeyAgent::open(config.clone()).expect("it opens");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let door = agent.clone();
+    thread::spawn(move || door.serve(&listener));
+    let served = Served { agent: agent.clone(), address, ..served };
+    let refused = "it refuses the certificate that it was shown: ";
+    let ask = |name| served.ask(name);
+    ask("web").expect("keys");
+    served.check_refused(ask("other"), &format!("{refused}CertificateRevoked"));
+    served.authority.revoke(&served.files, "crl.pem", &["web", "other"], 4_096);
+    agent.look();
+    served.check_refused(ask("web"), &format!("{refused}CertificateRevoked"));
+    ask("router").expect("keys");
+    served.ask_by_secret("batch.psk").expect("its authority is itself");
+    // A file that is none changes nothing.
+    served.files.write("crl.pem", &served.authority.pem);
+    agent.look();
+    let problem = lock(&agent.book).problem.clone().expect("it is told");
+    assert!(problem.contains("there is no revocation list in"), "{problem}");
+    served.check_refused(ask("web"), &format!("{refused}CertificateRevoked"));
+    ask("router").expect("keys");
+    // Of an authority with the same name and another key, or no longer true.
+    let stranger = Authority::new();
+    for (signer, until) in [(&stranger, 4_096), (&served.authority, 2_021)] {
+        signer.revoke(&served.files, "crl.pem", &[], until);
+        agent.look();
+        assert_eq!(lock(&agent.book).problem, None);
+        served.check_refused(ask("router"), refused);
+    }
+    served.authority.revoke(&served.files, "crl.pem", &[], 4_096);
+    agent.look();
+    ask("web").expect("keys");
+    // Whoever asks may have a list, too.
+    let path = |file: &str| served.files.path(file).display().to_string();
+    let [ca, cert, key, crl] = ["ca.pem", "web.pem", "web.key", "agents.pem"].map(path);
+    let lines = format!("name agent.example\nca {ca}\ncert {cert}\nkey {key}\ncrl {crl}");
+    served.authority.revoke(&served.files, "agents.pem", &["other"], 4_096);
+    served.ask_with("web", &lines).expect("keys");
+    served.authority.revoke(&served.files, "agents.pem", &["agent"], 4_096);
+    served.check_refused(served.ask_with("web", &lines), "is not the one that was expected");
 }
 
 /// More connections than the agent has places, which say nothing, or what is no TLS, and stay.
