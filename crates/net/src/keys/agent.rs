@@ -12,7 +12,7 @@
 //! Invariant: nobody is answered before TLS has verified a certificate and its private key; who cannot show one
 //! holds one of a few threads for some seconds, and nothing else.
 
-use std::io::{self, Write as _};
+use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -275,12 +275,22 @@ impl KeyAgent {
     }
 
     fn answer(&self, stream: &mut Hurried, from: SocketAddr) -> io::Result<()> {
+        let answered = self.converse(stream, from);
+        stream.finish();
+        answered
+    }
+
+    /// The handshake, and the answer if it succeeds.
+    pub(super) fn converse(
+        &self,
+        stream: &mut (impl Read + Write),
+        from: SocketAddr,
+    ) -> io::Result<()> {
         let welcome = lock(&self.book).welcome.clone();
         let mut tls = ServerConnection::new(welcome.tls.clone()).map_err(io::Error::other)?;
         if let Err(error) = tls.complete_io(stream) {
             // It may hear why.
             let _ = tls.write_tls(stream);
-            stream.finish();
             return Err(error);
         }
         let shown = tls.peer_certificates().and_then(|chain| chain.first());
@@ -304,7 +314,6 @@ impl KeyAgent {
         while tls.wants_write() {
             tls.write_tls(stream)?;
         }
-        stream.finish();
         Ok(())
     }
 

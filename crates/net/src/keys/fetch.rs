@@ -123,7 +123,8 @@ impl Asking {
         }
     }
 
-    fn identity(&self) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
+    /// The client's end of TLS, and the name that the agent must show.
+    pub(super) fn identity(&self) -> io::Result<(Arc<ClientConfig>, ServerName<'static>)> {
         let (config, name) = match &self.shown {
             Shown::Certificate(pem) => {
                 let host = self.agent.rsplit_once(':').map_or(&*self.agent, |(host, _)| host);
@@ -175,7 +176,8 @@ fn exchange(
     parse(&text)
 }
 
-fn parse(text: &str) -> io::Result<Answer> {
+/// Reads an answer.
+pub(super) fn parse(text: &str) -> io::Result<Answer> {
     if let Some(why) = text.strip_prefix(REFUSED) {
         let why: String = why.trim_end().chars().filter(|letter| !letter.is_control()).collect();
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("refused: {why}")));
@@ -195,8 +197,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Addresses of a name that are tried.
 const ADDRESSES_MAX: usize = 4;
 /// Whatever an agent says: neither in a loop, nor never.
-const AGAIN_MS_MIN: u64 = 100;
-const AGAIN_MS_MAX: u64 = 86_400_000;
+pub(super) const AGAIN_MS_MIN: u64 = 100;
+pub(super) const AGAIN_MS_MAX: u64 = 86_400_000;
 
 #[cfg(test)]
 mod tests {

@@ -76,7 +76,8 @@ impl Identities {
         Ok(list)
     }
 
-    fn add(&mut self, line: &str) -> Result<(), String> {
+    /// Adds what a line says.
+    pub(super) fn add(&mut self, line: &str) -> Result<(), String> {
         let (identity, role) = line.split_once(char::is_whitespace).ok_or(FORM)?;
         let role: Role = role.trim().parse().map_err(str::to_owned)?;
         let mut listed = self.named.iter().map(|(known, _)| known);

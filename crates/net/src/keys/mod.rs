@@ -24,6 +24,8 @@ pub mod agent;
 #[cfg(feature = "key-agent")]
 mod fetch;
 pub mod file;
+#[cfg(all(feature = "key-agent", any(test, feature = "fuzz")))]
+pub mod fuzzed;
 #[cfg(feature = "key-agent")]
 mod hurried;
 #[cfg(feature = "key-agent")]

@@ -47,10 +47,13 @@ pub(super) struct Pem<P> {
 
 /// What a [`Pem`] names.
 struct Read {
+    /// The authority.
     roots: RootCertStore,
+    /// This side's certificate, and those between it and its authority.
     chain: Vec<CertificateDer<'static>>,
+    /// Its private key.
     key: PrivateKeyDer<'static>,
-    /// Empty: nothing is revoked.
+    /// The authority's lists. Without one nothing is revoked.
     crls: Vec<CertificateRevocationListDer<'static>>,
 }
 
