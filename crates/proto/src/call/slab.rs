@@ -138,7 +138,7 @@ impl<T> IndexMut<SlotId> for Slab<T> {
 
 /// More than are under way at once but under attack or overload: some 3 MB of addresses for the largest
 /// slots.
-const ROOM_MAX: usize = 4096;
+pub(crate) const ROOM_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {

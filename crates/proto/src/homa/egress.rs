@@ -9,7 +9,7 @@ use super::config::Link;
 use super::link::{Device, NicQueue};
 use super::slot::{Slot, rank};
 use super::transmit::Control;
-use crate::call::slab::{Slab, SlotId, room};
+use crate::call::slab::{Slab, SlotId};
 use crate::node::Time;
 use crate::order::heap::{Heap, Places};
 use crate::peer::table::PeerId;
@@ -35,10 +35,10 @@ pub(super) struct Egress {
 }
 
 impl Egress {
-    pub(super) fn new(link: Option<Link>, rpcs_max: usize, control_len_max: usize) -> Self {
+    pub(super) fn new(link: Option<Link>, rpcs_max: usize, control_room: usize) -> Self {
         let (sendable, places) = Heap::of_at_most(rpcs_max);
         Self {
-            control: VecDeque::with_capacity(room(control_len_max)),
+            control: VecDeque::with_capacity(control_room),
             acks_due: VecDeque::new(),
             acks_called: VecDeque::new(),
             nic: NicQueue::new(link),

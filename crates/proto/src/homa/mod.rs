@@ -55,7 +55,7 @@ use self::peers::HomaPeer;
 use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
-use crate::call::slab::{Slab, SlotId, SlotKey, room};
+use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::node::{Attached, Node, Path, Time, Transmit, is_unanswerable};
@@ -139,14 +139,17 @@ impl Endpoint {
         let rpcs_max = config.calls_max.saturating_add(config.serving.requests_max);
         Self {
             slots: Slab::of_at_most(rpcs_max),
-            live: HashMap::with_capacity_and_hasher(room(rpcs_max), KeyedState::with_seed(seed)),
+            live: HashMap::with_capacity_and_hasher(
+                config.serving.room(rpcs_max),
+                KeyedState::with_seed(seed),
+            ),
             parts: HashMap::with_hasher(KeyedState::with_seed(seed)),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36), 0),
             sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
-            egress: Egress::new(config.link, rpcs_max, config.control_len_max),
+            egress: Egress::new(config.link, rpcs_max, config.serving.room(config.control_len_max)),
             wheel: Wheel::new(TICK_BITS).of_at_most(rpcs_max),
             births: 0,
             buffers: Buffers::new(config.pool_bytes_max),

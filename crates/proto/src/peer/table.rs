@@ -24,7 +24,6 @@ use super::crowd::{Crowd, ShareCounts};
 use super::limits::Serving;
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::{AddressKey, share_of};
-use crate::call::slab::room;
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::work;
@@ -110,8 +109,8 @@ impl<T> Table<T> {
     /// A table of at most `peers_max` peers.
     pub(crate) fn new(now: Time, peers_max: usize, serving: &Serving, seed: u64) -> Self {
         Self {
-            index: Addresses::new(seed, peers_max),
-            peers: Vec::with_capacity(room(peers_max)),
+            index: Addresses::new(seed, serving.room(peers_max)),
+            peers: Vec::with_capacity(serving.room(peers_max)),
             peers_max,
             last: PeerId::default(),
             hand: 0,
@@ -373,9 +372,9 @@ impl<T> IndexMut<SessionPlace> for Table<T> {
 }
 
 impl Addresses {
-    fn new(seed: u64, peers_max: usize) -> Self {
+    fn new(seed: u64, room: usize) -> Self {
         let state = || KeyedState::with_seed(seed);
-        let v4 = HashMap::with_capacity_and_hasher(room(peers_max), state());
+        let v4 = HashMap::with_capacity_and_hasher(room, state());
         Self { v4, others: HashMap::with_hasher(state()) }
     }
 

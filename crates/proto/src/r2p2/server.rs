@@ -29,7 +29,7 @@ use super::renounced::Renounced;
 use super::routers::{Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;
-use crate::call::slab::{Slab, SlotId, SlotKey, room};
+use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
@@ -240,7 +240,7 @@ impl Server {
         let requests_max = config.serving.requests_max;
         Self {
             slots: Slab::of_at_most(requests_max),
-            live: HashMap::with_capacity_and_hasher(room(requests_max), hash()),
+            live: HashMap::with_capacity_and_hasher(config.serving.room(requests_max), hash()),
             live_v1: HashMap::with_hasher(hash()),
             clients: Table::new(now, config.clients_max, &config.serving, seeds.0),
             tokens: Tokens::new(&key, config.pool.clock_ns),
