@@ -41,8 +41,8 @@ pub(crate) struct Args {
     /// The authority that has signed the certificates of those who ask, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
-    /// The certificates of that authority that are revoked: its list, PEM, and those of authorities between. Read
-    /// again when it changes; one that has expired lets nobody in
+    /// The certificates of that authority that are revoked: its list, PEM, and one of each authority between. Read
+    /// again when it changes; one that has expired lets nobody in by certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_crl: Option<PathBuf>,
     /// How long each key is used

@@ -138,8 +138,9 @@ impl KeyAgent {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
+        // It names some of its files; how they are is seen before what counts is read, so that no change is missed.
+        let welcome_seen = config.fingerprints(&config.welcome()?);
         let welcome = Arc::new(config.welcome()?);
-        let welcome_seen = config.fingerprints(&welcome);
         let book = Book { keys, keys_seen, welcome, welcome_seen, problem: None };
         let agent = Arc::new(Self {
             config,
@@ -195,9 +196,11 @@ impl KeyAgent {
     }
 
     fn reread_list(&self, book: &mut Book) -> io::Result<()> {
-        if self.config.fingerprints(&book.welcome) != book.welcome_seen {
+        // Taken before it is read, so that what changes meanwhile is read by the next look.
+        let seen = self.config.fingerprints(&book.welcome);
+        if seen != book.welcome_seen {
             book.welcome = Arc::new(self.config.welcome()?);
-            book.welcome_seen = self.config.fingerprints(&book.welcome);
+            book.welcome_seen = seen;
             tracing::info!("the list of those who may have keys is read again");
         }
         Ok(())

@@ -106,12 +106,20 @@ impl Asking {
 
     /// What has gone wrong, in words of who asks.
     fn told(&self, error: &io::Error) -> String {
-        use rustls::{AlertDescription as Alert, Error};
+        use rustls::{AlertDescription as Alert, CertificateError as Invalid, Error};
         match error.get_ref().and_then(|why| why.downcast_ref::<Error>()) {
+            Some(Error::InvalidCertificate(
+                why @ (Invalid::UnknownRevocationStatus
+                | Invalid::ExpiredRevocationList
+                | Invalid::ExpiredRevocationListContext { .. }),
+            )) => format!("the revocation lists that are to tell of its certificate do not: {why}"),
             Some(Error::InvalidCertificate(why)) => {
                 format!("its certificate is not the one that was expected: {why}")
             }
             Some(Error::AlertReceived(alert)) => match (alert, &self.shown) {
+                (Alert::AccessDenied, Shown::Certificate(_)) => {
+                    "it has no certificate: pre-shared keys alone count there".to_owned()
+                }
                 (
                     Alert::HandshakeFailure | Alert::AccessDenied | Alert::UnrecognisedName,
                     Shown::Secret(_),

@@ -163,9 +163,9 @@ pub(crate) fn invalid(text: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// Certificates of an authority, or a list of some 10,000 identities.
+/// A list of some 100,000 identities, or of a million certificates that are revoked.
 #[cfg(feature = "key-agent")]
-const TEXT_BYTES_MAX: u64 = 1 << 20;
+const TEXT_BYTES_MAX: u64 = 1 << 26;
 
 /// A file of 64 keys has 8 kB.
 const BYTES_MAX: u64 = 1 << 16;

@@ -28,6 +28,8 @@ use rustls::{
     SignatureScheme,
 };
 
+use webpki::{BorrowedCertRevocationList, CertRevocationList};
+
 use super::file::{invalid, read_secret, read_text};
 use super::identities::Identities;
 use super::pinned::Identity;
@@ -68,9 +70,29 @@ impl<P: AsRef<Path>> Pem<P> {
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
         let key = key.map_err(|error| named(path, &error))?;
         let chain = all(self.cert.as_ref(), "certificate")?;
-        let crls = self.crl.as_ref().map(|path| all(path.as_ref(), "revocation list"));
+        let crls = self.crl.as_ref().map(|path| revocations(path.as_ref()));
         Ok(Read { roots, chain, key, crls: crls.transpose()?.unwrap_or_default() })
     }
+}
+
+/// The revocation lists in a file, one of each authority: of several the first would count, which may be the oldest.
+fn revocations(path: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
+    let lists: Vec<CertificateRevocationListDer<'_>> = all(path, "revocation list")?;
+    let mut issuers = Vec::new();
+    for list in &lists {
+        let list: CertRevocationList<'_> =
+            BorrowedCertRevocationList::from_der(list).map_err(|error| named(path, &error))?.into();
+        let part = list.issuing_distribution_point().map(<[u8]>::to_vec);
+        let issuer = (list.issuer().to_vec(), part);
+        if issuers.contains(&issuer) {
+            let shown = path.display();
+            return Err(invalid(format!(
+                "{shown} has two lists of one authority: replace the old one"
+            )));
+        }
+        issuers.push(issuer);
+    }
+    Ok(lists)
 }
 
 /// Everything of a kind in a file, of which there must be one.

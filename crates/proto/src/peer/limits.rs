@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::address::Prefix;
-use crate::call::slab::ROOM_MAX;
+use crate::call::slab::{ROOM_MAX, room};
 
 /// Configuration of the server half of an endpoint.
 #[derive(Clone, Debug)]
@@ -55,16 +55,16 @@ pub struct Serving {
     /// and may have been sent first before this server started, or before the session expired, is
     /// refused, since it may have run. Default 10 ms: more than a datacenter's queues hold.
     pub transit_ns_max: u64,
-    /// Entries for which tables by address and by id, and the queue of control packets, have room from the
-    /// beginning, at most. Default 4096: to grow is to hash or to copy all of a table within one packet. Less
-    /// where one process has hundreds of endpoints, whose tables then share its caches.
+    /// Entries for which the tables of peers and of ids and Homa's queue of control packets have room from the
+    /// beginning, at most. Default 4096, and no more: to grow is to hash or to copy all of a table within one
+    /// packet. Less where one process has hundreds of endpoints, whose tables then share its caches.
     pub table_room: usize,
 }
 
 impl Serving {
     /// Entries for which a table that may have `most` has room from the beginning.
     pub(crate) fn room(&self, most: usize) -> usize {
-        most.min(self.table_room)
+        room(most).min(self.table_room)
     }
 }
 

@@ -261,6 +261,15 @@ fn whose_certificate_is_revoked_gets_no_keys() {
     assert!(problem.contains("there is no revocation list in"), "{problem}");
     served.check_refused(ask("web"), &format!("{refused}CertificateRevoked"));
     ask("router").expect("keys");
+    // Of two lists the first would count.
+    let list = |names: &[&str]| {
+        served.authority.revoke(&served.files, "crl.pem", names, 4_096);
+        fs::read_to_string(served.files.path("crl.pem")).expect("it is there")
+    };
+    served.files.write("crl.pem", &(list(&[]) + &list(&["web"])));
+    agent.look();
+    let problem = lock(&agent.book).problem.clone().expect("it is told");
+    assert!(problem.contains("has two lists of one authority"), "{problem}");
     // Of an authority with the same name and another key, or no longer true.
     let stranger = Authority::new();
     for (signer, until) in [(&stranger, 4_096), (&served.authority, 2_021)] {
@@ -280,6 +289,8 @@ fn whose_certificate_is_revoked_gets_no_keys() {
     served.ask_with("web", &lines).expect("keys");
     served.authority.revoke(&served.files, "agents.pem", &["agent"], 4_096);
     served.check_refused(served.ask_with("web", &lines), "is not the one that was expected");
+    served.authority.revoke(&served.files, "agents.pem", &[], 2_021);
+    served.check_refused(served.ask_with("web", &lines), "the revocation lists that are to tell");
 }
 
 /// More connections than the agent has places, which say nothing, or what is no TLS, and stay.
