@@ -110,6 +110,15 @@ struct Served {
     address: SocketAddr,
 }
 
+/// Answers at a port of its own; tells where.
+fn listen(agent: &Arc<KeyAgent>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let door = agent.clone();
+    thread::spawn(move || door.serve(&listener));
+    address
+}
+
 const LIST: &str = "\
 tailcut-key-clients 1
 # who                  what
@@ -140,11 +149,17 @@ impl Served {
         let psk = files.path("batch.psk");
         files.write("clients", &format!("{LIST}psk:{} client 6\n", psk.display()));
         let agent = KeyAgent::open(Self::config(&files, every)).expect("it opens");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("it is bound");
-        let door = agent.clone();
-        thread::spawn(move || door.serve(&listener));
+        let address = listen(&agent);
         Self { files, authority, agent, address }
+    }
+
+    /// Another agent with the same files, but for what `change` makes of its configuration.
+    fn reconfigured(mut self, change: impl FnOnce(&Files, &mut AgentConfig)) -> Self {
+        let mut config = Self::config(&self.files, Duration::from_secs(60));
+        change(&self.files, &mut config);
+        self.agent = KeyAgent::open(config).expect("it opens");
+        self.address = listen(&self.agent);
+        self
     }
 
     fn config(files: &Files, every: Duration) -> AgentConfig {
@@ -231,20 +246,22 @@ fn who_cannot_show_what_counts_is_refused_by_either_side() {
     assert_eq!(served.agent.counts().handed_out.load(Ordering::Relaxed), 0);
 }
 
+#[test]
+fn an_agent_without_a_certificate_says_so() {
+    let served = Served::new("agent-bare").reconfigured(|_, config| config.certificate = None);
+    served.ask_by_secret("batch.psk").expect("keys");
+    served.check_refused(served.ask("web"), "it has no certificate: pre-shared keys alone count");
+}
+
 /// A list of revoked certificates is read again when it changes, and one that says nothing of who asks lets nobody in.
 #[test]
 fn whose_certificate_is_revoked_gets_no_keys() {
     let served = Served::new("agent-revokes");
-    let (files, authority) = (&served.files, &served.authority);
-    authority.revoke(files, "crl.pem", &["other"], 4_096);
-    let mut config = Served::config(files, Duration::from_secs(60));
-    config.certificate.as_mut().expect("it has one").client_crl = Some(files.path("crl.pem"));
-    let agent = KeyAgent::open(config.clone()).expect("it opens");
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = listener.local_addr().expect("it is bound");
-    let door = agent.clone();
-    thread::spawn(move || door.serve(&listener));
-    let served = Served { agent: agent.clone(), address, ..served };
+    served.authority.revoke(&served.files, "crl.pem", &["other"], 4_096);
+    let served = served.reconfigured(|files, config| {
+        config.certificate.as_mut().expect("it has one").client_crl = Some(files.path("crl.pem"));
+    });
+    let agent = &served.agent;
     let refused = "it refuses the certificate that it was shown: ";
     let ask = |name| served.ask(name);
     ask("web").expect("keys");
