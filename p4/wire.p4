@@ -75,6 +75,7 @@ header r2p2_route_t {
 #define R2P2_POLICY_FIXED 1
 
 #define R2P2_FLAGS_CLONE 12
+#define R2P2_FLAGS_COOKIE 64
 #define R2P2_FLAGS_HELD 128
 #define R2P2_FLAGS_IDEMPOTENT 1
 #define R2P2_FLAGS_MOVED 128

@@ -114,6 +114,17 @@ def check_hop(packet, hop_key, receiver=NOBODY, sender=NOBODY):
     return number(siphash24(hop_key, covered), 8) == packet[-8:]
 
 
+def check_cookie():
+    """The vectors of tailcut-proto's tests, by the page of R2P2 alone."""
+    period = 0
+    told = siphash24(bytes(16 * [7]), b"cookie" + number(period, 8) + bytes([10, 0, 0, 1]) + number(33_000, 2))
+    cookie = told & ~7 | (period % 4) * 2 + 1
+    header = bytes.fromhex("cc4800c0000400010102030405060708000000050101000000000005000003e8") + bytes(8)
+    packet = header + bytes.fromhex("0000000305640000") + bytes(24) + b"words"
+    tag = siphash24(2 * number(cookie, 8), blanked(packet[:72]) + packet[72:]) & ~7 | cookie & 7
+    assert (cookie, tag) == (0x2388E24C26CAC801, 0x52C86FDD3137C8F1)
+
+
 class Nodes:
     """What a reader of the packets has learned of who sends them."""
 
@@ -191,6 +202,7 @@ def check(keys, nodes, source, to, packet):
 def main():
     # The paper's own vector, Appendix A.
     assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
+    check_cookie()
     path = pathlib.Path(__file__).with_name("packets.txt")
     keys, nodes, count = None, Nodes(), 0
     for at, line in enumerate(path.read_text().splitlines(), 1):

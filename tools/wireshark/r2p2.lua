@@ -40,8 +40,8 @@ local wire = {
         Unrestricted = 0, Fixed = 1,
     },
     Flags = {
-        CLONE = 12, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32, RETRANSMIT = 2,
-        STOPPING = 64, UNSCHEDULED = 16,
+        CLONE = 12, COOKIE = 64, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32,
+        RETRANSMIT = 2, STOPPING = 64, UNSCHEDULED = 16,
     },
     RpcId = {
         SEQUENCE_BITS = 24,
@@ -141,6 +141,7 @@ local f = {
     resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, bits.RESEND_TAIL),
     stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
     moved = ProtoField.bool("r2p2.ext.flags.moved", "Moved", 8, nil, bits.MOVED),
+    cookie = ProtoField.bool("r2p2.ext.flags.cookie", "Cookie", 8, nil, bits.COOKIE),
     held = ProtoField.bool("r2p2.ext.flags.held", "Held", 8, nil, bits.HELD),
     version = ProtoField.uint8("r2p2.ext.version", "Extension version", base.DEC),
     server_load = ProtoField.uint16("r2p2.ext.server_load", "Server load", base.DEC),
@@ -354,7 +355,9 @@ local function add_extension(tvb, tree)
     local range = at(tvb, request.flags)
     local flags = ext:add(f.ext_flags, range)
     for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, range) end
-    if flag(range:uint(), bits.STOPPING) then flags:add(f.stopping, range) end
+    if flag(range:uint(), bits.STOPPING) then
+        flags:add(type_of(tvb) == FEEDBACK and f.stopping or f.cookie, range)
+    end
     local is_ack = type_of(tvb) == ACK
     if flag(range:uint(), bits.MOVED) then flags:add(is_ack and f.held or f.moved, range) end
     if from_server[type_of(tvb)] then
@@ -421,7 +424,8 @@ end
 local function flags_text(flags, kind)
     local text, last = "", kind == ACK and "HELD" or "MOVED"
     local fourth = kind == REQUEST and "UNSCHEDULED" or "RESEND"
-    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", fourth, "RESEND_TAIL", "STOPPING", last }) do
+    local sixth = kind == FEEDBACK and "STOPPING" or "COOKIE"
+    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", fourth, "RESEND_TAIL", sixth, last }) do
         if flag(flags, bits[name]) then text = text .. " " .. name:lower():gsub("_", "-") end
     end
     local clone = math.floor(flags / 4) % 4

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use tailcut_bridge::MESSAGE_LEN_MAX;
 use tailcut_net::keys::{AccessSource, Source};
 use tailcut_net::open::Opening;
-use tailcut_proto::r2p2::Prefix;
+use tailcut_proto::r2p2::{AskCookies, Prefix};
 
 /// What the module is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub(crate) struct Config {
     pub(crate) router: Option<SocketAddr>,
     /// What servers behind one router share, so that clients prove their address once. Default none.
     pub(crate) pool_key: Option<[u8; 16]>,
+    /// When clients must show a cookie. Default never.
+    pub(crate) cookies: AskCookies,
     /// The file of the servers' keys, by which packets are sealed. Default none: the service is open.
     pub(crate) seal: Option<String>,
     /// The file of a policy that says which clients may call, by the numbers of their keys. Default none: all may.
@@ -42,6 +44,7 @@ impl Default for Config {
             server_id: 0,
             router: None,
             pool_key: None,
+            cookies: AskCookies::Never,
             seal: None,
             access: None,
         }
@@ -86,6 +89,7 @@ impl Config {
             }
             "router" => self.router = Some(resolve(value)?),
             "pool-key-file" => self.pool_key = Some(read_key(value)?),
+            "cookies" => self.cookies = value.parse()?,
             "seal" => self.seal = Some(value.to_owned()),
             "access" => self.access = Some(value.to_owned()),
             _ => return Err(format!("there is no such word; {USAGE}")),
@@ -106,6 +110,7 @@ impl Config {
         opening.r2p2.pool.server_id = self.server_id;
         opening.r2p2.pool.router = self.router;
         opening.r2p2.pool.key = self.pool_key;
+        opening.r2p2.pool.cookies = self.cookies;
         if let Some(file) = &self.seal {
             let keys = Source::open(file).map_err(|error| format!("seal {file}: {error}"))?;
             opening.keys = Some(keys.into());
@@ -135,7 +140,8 @@ fn read_key(path: &str) -> Result<[u8; 16], String> {
 
 /// All words.
 const USAGE: &str = "write `listen HOST:PORT`, `user NAME`, `polling yes|no`, `trust PREFIX`, `server-id N`, \
-    `router HOST:PORT`, `pool-key-file PATH`, `seal PATH`, `access PATH`";
+    `router HOST:PORT`, `pool-key-file PATH`, `cookies never|under-load|always`, \
+    `seal PATH`, `access PATH`";
 
 #[cfg(test)]
 mod tests {
@@ -157,6 +163,8 @@ mod tests {
         assert!(read("lissen 127.0.0.1:1").unwrap_err().contains("no such word"));
         assert!(read("polling maybe").unwrap_err().contains("yes or no"));
         assert!(read("listen 127.0.0.1").unwrap_err().contains("HOST:PORT"));
+        assert_eq!(read("cookies always").unwrap().cookies, AskCookies::Always);
+        assert!(read("cookies perhaps").unwrap_err().contains("none of never"));
         assert!(read("pool-key-file /dev/null").unwrap_err().contains("32 hex digits"));
     }
 

@@ -41,6 +41,9 @@ pub struct ServerOptions {
     /// The file of a policy that says which clients may call what, by the numbers of their keys, likewise; null:
     /// all may call everything.
     pub access_file: *const c_char,
+    /// When clients of an open service must show by a cookie that they receive at their addresses: `never`,
+    /// `under-load` or `always`; null: never.
+    pub cookies: *const c_char,
 }
 
 /// Answers a request, in microseconds, or keeps it by `tailcut_request_keep`. One that it does neither
@@ -63,20 +66,26 @@ pub unsafe extern "C" fn tailcut_server_open(
         let (address, options) =
             unsafe { (pointer::text(address, "the address")?, options.as_ref()) };
         let mut builder = ServerBuilder::new();
-        if let Some(&ServerOptions { busy_poll, seal_file, access_file }) = options {
+        if let Some(&ServerOptions { busy_poll, seal_file, access_file, cookies }) = options {
             if busy_poll {
                 builder = builder.busy_poll();
             }
             // SAFETY: as the header asks.
-            let (seal, access) = unsafe {
+            let (seal, access, cookies) = unsafe {
                 let seal = pointer::file(seal_file, "the file of keys")?;
-                (seal, pointer::file(access_file, "the file of the policy")?)
+                let access = pointer::file(access_file, "the file of the policy")?;
+                let is_said = !cookies.is_null();
+                (seal, access, is_said.then(|| pointer::text(cookies, "cookies")).transpose()?)
             };
             if let Some(file) = seal {
                 builder = builder.seal(KeySource::open(file).map_err(Failed::file)?);
             }
             if let Some(file) = access {
                 builder = builder.access(AccessSource::open(file).map_err(Failed::file)?);
+            }
+            if let Some(when) = cookies {
+                builder =
+                    builder.cookies(when.parse().map_err(|error: String| Failed::argument(error))?);
             }
         }
         let opened = builder.bind(address)?;

@@ -141,7 +141,7 @@ impl PortSnapshot {
 pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     #[rustfmt::skip]
     let mut counters = listed!(*metrics, RouterMetrics {
-        received, forwarded, held, told_held, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
+        received, forwarded, held, told_held, validations, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
         duplicates_moved, untracked, feedback_taken, feedback_stale, feedback_unmatched, feedback_mismatched,
         feedback_stranger, server_restarts, leases_expired, trials, server_looks, probes, stall_probes, probes_answered, probes_stranger, reports, servers_silenced, servers_returned, servers_ejected, servers_readmitted,
         claims, claims_placed, claims_expired, claims_dropped, claimed_unmatched, cancelled_held, cancelled_forwarded, cancels_unknown, cloned, clones_unplaced, clones_won,
@@ -150,7 +150,16 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     counters.extend(of_seal(&metrics.seal));
     let refused = listed!(
         metrics.refused,
-        Refused { overload, too_large, expired, no_server, uncertain, v1_annotate, stopping }
+        Refused {
+            overload,
+            too_large,
+            expired,
+            no_server,
+            uncertain,
+            v1_annotate,
+            v1_cookies,
+            stopping
+        }
     );
     #[rustfmt::skip]
     let malformed = listed!(metrics.malformed, MalformedCounts {

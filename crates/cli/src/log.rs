@@ -185,6 +185,7 @@ fn troubles(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
         ("refused_uncertain", "requests refused: they may have run before", refused.uncertain),
         ("refused_stopping", "requests refused: the router is about to end", refused.stopping),
         ("refused_v1_annotate", "version 1 requests cannot be annotated", refused.v1_annotate),
+        ("refused_v1_cookies", "version 1 requests show no cookies", refused.v1_cookies),
         ("feedback_stranger", "feedback from an address of no server", metrics.feedback_stranger),
         (
             "feedback_mismatched",

@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::r2p2::AskCookies;
 use tailcut_proto::sealed::{Role, Sealing};
 use tailcut_proto::{homa, r2p2};
 
@@ -285,6 +286,7 @@ impl Opening {
 
     fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
         self.check_access()?;
+        self.check_cookies()?;
         datapath.set_stamps(self.stamps)?;
         let (now, secret) = (driver.clock().now(), entropy::secret()?);
         let mut live = None;
@@ -345,6 +347,19 @@ impl Opening {
                 "an access policy is a server's: leave it out where calls are made"
             }
             (Some(_), Some(_)) => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+    }
+
+    /// Refuses to ask for cookies where nobody could show one, or need not.
+    fn check_cookies(&self) -> io::Result<()> {
+        let problem = match self.protocol {
+            _ if self.r2p2.pool.cookies == AskCookies::Never => return Ok(()),
+            Protocol::Homa => "Homa has no cookies: take R2P2, or ask for none",
+            Protocol::R2p2 if self.sealing().is_some() => {
+                "sealed requests need no cookies: leave the keys or the cookies out"
+            }
+            Protocol::R2p2 => return Ok(()),
         };
         Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
     }

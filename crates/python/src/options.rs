@@ -1,12 +1,14 @@
 //! How things are opened and calls are made.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use tailcut::{AccessSource, CallOptions, ClientBuilder, KeySource, Protocol, ServerBuilder};
+use tailcut::{
+    AccessSource, AskCookies, CallOptions, ClientBuilder, KeySource, Protocol, ServerBuilder,
+};
 
 use crate::error::Failed;
 
@@ -26,6 +28,21 @@ pub(crate) struct ClientOptions {
     transport: String,
     /// The file of the client's keys. Default none: the service is open.
     seal: Option<PathBuf>,
+}
+
+/// The keyword arguments of a server.
+#[derive(Debug, Default)]
+pub(crate) struct ServerOptions {
+    /// It polls instead of sleeping. Default no.
+    is_polling: bool,
+    /// `r2p2`, the default, or `homa`.
+    transport: Option<String>,
+    /// The file of the servers' keys. Default none: the service is open.
+    seal: Option<PathBuf>,
+    /// The file of the policy. Default none: all may call.
+    access: Option<PathBuf>,
+    /// When it asks for cookies. Default never.
+    cookies: AskCookies,
 }
 
 /// How a call is made.
@@ -93,6 +110,51 @@ impl ClientOptions {
     }
 }
 
+impl ServerOptions {
+    /// Reads keyword arguments.
+    ///
+    /// # Errors
+    ///
+    /// As [`ClientOptions::read`], and a `ValueError` for cookies at no such time.
+    pub(crate) fn read(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let mut options = Self::default();
+        for (name, value) in keywords.into_iter().flatten() {
+            let name = name.cast_into::<PyString>()?.to_string();
+            match &*name {
+                "busy_poll" => options.is_polling = argument(&name, &value)?,
+                "transport" => options.transport = Some(argument(&name, &value)?),
+                "seal" => options.seal = argument(&name, &value)?,
+                "access" => options.access = argument(&name, &value)?,
+                "cookies" => {
+                    let when: String = argument(&name, &value)?;
+                    options.cookies = when.parse().map_err(PyValueError::new_err::<String>)?;
+                }
+                _ => {
+                    let text = format!("a server has no keyword argument '{name}'");
+                    return Err(PyTypeError::new_err(text));
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    /// What opens the server.
+    pub(crate) fn builder(&self) -> PyResult<ServerBuilder> {
+        let transport = self.transport.as_deref().unwrap_or("r2p2");
+        let mut builder = ServerBuilder::new().protocol(protocol(transport)?).cookies(self.cookies);
+        if self.is_polling {
+            builder = builder.busy_poll();
+        }
+        if let Some(file) = &self.seal {
+            builder = builder.seal(KeySource::open(file).map_err(Failed::File)?);
+        }
+        if let Some(file) = &self.access {
+            builder = builder.access(AccessSource::open(file).map_err(Failed::File)?);
+        }
+        Ok(builder)
+    }
+}
+
 impl Settings {
     /// These, but for what a call says otherwise.
     pub(crate) fn or(self, timeout: Option<f64>, is_idempotent: Option<bool>) -> PyResult<Self> {
@@ -100,26 +162,6 @@ impl Settings {
         let idempotent = is_idempotent.unwrap_or(self.options.idempotent);
         Ok(Self { timeout, options: CallOptions { idempotent, ..self.options } })
     }
-}
-
-/// What opens a server: `seal` is the file of its keys, and `access` that of a policy.
-pub(crate) fn server_builder(
-    is_polling: bool,
-    transport: &str,
-    seal: Option<&Path>,
-    access: Option<&Path>,
-) -> PyResult<ServerBuilder> {
-    let mut builder = ServerBuilder::new().protocol(protocol(transport)?);
-    if is_polling {
-        builder = builder.busy_poll();
-    }
-    if let Some(file) = seal {
-        builder = builder.seal(KeySource::open(file).map_err(Failed::File)?);
-    }
-    if let Some(file) = access {
-        builder = builder.access(AccessSource::open(file).map_err(Failed::File)?);
-    }
-    Ok(builder)
 }
 
 /// Seconds as Python writes them.

@@ -1,17 +1,17 @@
 //! The requests of an asyncio server: a thread of the library receives them, the loop takes all
 //! that have come at one wake.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use tailcut::{Responder, ServerHandle};
 
 use crate::bell::Bell;
 use crate::error::Failed;
 use crate::fork::Owned;
 use crate::lock;
-use crate::options::{duration, server_builder};
+use crate::options::{ServerOptions, duration};
 use crate::request::Request;
 
 /// The requests of one server of an asyncio loop.
@@ -49,15 +49,9 @@ struct Arrivals {
 impl Requests {
     /// Opens a server at HOST:PORT; port 0 takes a free one.
     #[new]
-    #[pyo3(signature = (address, *, busy_poll, transport, seal, access))]
-    fn new(
-        address: &str,
-        busy_poll: bool,
-        transport: &str,
-        seal: Option<PathBuf>,
-        access: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let builder = server_builder(busy_poll, transport, seal.as_deref(), access.as_deref())?;
+    #[pyo3(signature = (address, **options))]
+    fn new(address: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let builder = ServerOptions::read(options)?.builder()?;
         let server = builder.bind(address).map_err(Failed::from)?;
         let (handle, address) = (server.stop_handle(), server.local_address().to_string());
         let inbox = Arc::new(Inbox { arrivals: Mutex::default(), bell: Bell::new()? });

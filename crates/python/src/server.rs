@@ -1,19 +1,18 @@
 //! The blocking server: a handler on the thread that serves.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use slab::Slab;
 use tailcut::ServerHandle;
 
 use crate::error::Failed;
 use crate::fork::Owned;
 use crate::lock;
-use crate::options::{LOOK_EVERY, duration, server_builder};
+use crate::options::{LOOK_EVERY, ServerOptions, duration};
 use crate::payload::Payload;
 use crate::request::{Request, fail};
 
@@ -30,19 +29,15 @@ pub(crate) struct Server {
 #[pymethods]
 impl Server {
     /// Opens a server at HOST:PORT; port 0 takes a free one. `seal` is the file of the servers' keys, and
-    /// `access` that of a policy.
+    /// `access` that of a policy. `cookies` says when clients must show one: never, under-load or always.
     #[new]
-    #[pyo3(signature = (
-        address, *, busy_poll=false, transport="r2p2", seal=None, access=None
-    ))]
-    fn new(
-        address: &str,
-        busy_poll: bool,
-        transport: &str,
-        seal: Option<PathBuf>,
-        access: Option<PathBuf>,
-    ) -> PyResult<Self> {
-        let builder = server_builder(busy_poll, transport, seal.as_deref(), access.as_deref())?;
+    #[pyo3(
+        signature = (address, **options),
+        text_signature = "(address, *, busy_poll=False, transport='r2p2', seal=None, access=None, \
+            cookies='never')"
+    )]
+    fn new(address: &str, options: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
+        let builder = ServerOptions::read(options)?.builder()?;
         let opened = builder.bind(address).map_err(Failed::from)?;
         let (handle, address) = (opened.stop_handle(), opened.local_address().to_string());
         Ok(Self { server: Owned::new(Mutex::new(opened)), handle: Owned::new(handle), address })

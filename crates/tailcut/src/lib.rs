@@ -102,7 +102,7 @@ pub use tailcut_net::open::{DatapathKind, Protocol};
 pub use tailcut_net::udp::SegmentedSend;
 pub use tailcut_net::xdp::{InterfaceName, XdpConfig};
 pub use tailcut_proto::endpoint::Metrics;
-pub use tailcut_proto::r2p2::{Config, Pool, Prefix, Serving};
+pub use tailcut_proto::r2p2::{AskCookies, Config, Pool, Prefix, Serving};
 pub use tailcut_proto::rpc::{AnswerError, CallError, CallOptions, DropReason, Failure};
 pub use tailcut_proto::{homa, r2p2, sealed};
 

@@ -9,7 +9,7 @@ use tailcut_net::open::{DatapathKind, Opening, Protocol};
 use tailcut_net::udp::SegmentedSend;
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::homa;
-use tailcut_proto::r2p2::{Config, Prefix};
+use tailcut_proto::r2p2::{AskCookies, Config, Prefix};
 use tailcut_proto::rpc::CallOptions;
 
 use crate::error::Error;
@@ -185,6 +185,15 @@ impl ServerBuilder {
     pub fn trust(mut self, network: Prefix) -> Self {
         self.setup.opening.r2p2.serving.trusted.push(network);
         self.setup.opening.homa.serving.trusted.push(network);
+        self
+    }
+
+    /// When clients must show by a cookie that they receive at their addresses before anything is done for them,
+    /// R2P2 only; `docs/sealed.md` tells against whom that helps. Clients need no option for it. Servers behind one router
+    /// share [`Pool::key`](tailcut_proto::r2p2::Pool::key) then. By default never.
+    #[must_use]
+    pub fn cookies(mut self, ask: AskCookies) -> Self {
+        self.setup.opening.r2p2.pool.cookies = ask;
         self
     }
 

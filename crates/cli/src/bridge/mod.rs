@@ -5,6 +5,7 @@ mod target;
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -13,7 +14,7 @@ use tailcut_instrument::text_file::{self, CONFIG_BYTES_MAX};
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::open::{Opening, Protocol};
-use tailcut_proto::r2p2::Prefix;
+use tailcut_proto::r2p2::{AskCookies, Prefix};
 
 use self::service::{Limits, Service};
 use self::target::Target;
@@ -78,6 +79,11 @@ pub(crate) struct Args {
     /// once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
+    /// When clients must show by a cookie that they receive at their addresses before anything is done for
+    /// them: never, under-load (and always for requests of several packets) or always; those of trusted networks
+    /// never (R2P2 only, and not with --seal)
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
+    cookies: AskCookies,
     /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read again when
     /// it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
@@ -160,6 +166,7 @@ fn opening(args: &Args) -> Result<Opening> {
     opening.r2p2.serving.trusted.extend(trusted);
     opening.r2p2.pool.server_id = args.server_id;
     opening.r2p2.pool.router = args.router.as_deref().map(network::resolve).transpose()?;
+    opening.r2p2.pool.cookies = args.cookies;
     opening.r2p2.pool.key = args.pool_key_file.as_deref().map(pool_key::read).transpose()?;
     Ok(opening)
 }

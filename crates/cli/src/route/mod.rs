@@ -14,6 +14,7 @@ pub(crate) mod service;
 use std::iter;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -29,7 +30,10 @@ use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::trace::Trace;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
-use tailcut_proto::router::{FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError};
+use tailcut_proto::r2p2::{AskCookies, Prefix};
+use tailcut_proto::router::{
+    CookieConfig, FilterAt, Forward, OutlierConfig, Router, RouterConfig, RouterError,
+};
 use tailcut_proto::scheduler::Rank;
 use tailcut_proto::sealed::Sealing;
 
@@ -48,7 +52,7 @@ use crate::life::Life;
 use crate::log::RouterLog;
 use crate::place::{self, Place};
 use crate::serving::ServingFlags;
-use crate::{keys, network, orders, output};
+use crate::{keys, network, orders, output, pool_key};
 
 /// Route requests to servers, so that none waits behind another while a server is free
 ///
@@ -120,6 +124,17 @@ pub(crate) struct Args {
     /// which is read again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
+    /// When clients must show by a cookie that they receive at their addresses before anything is done for
+    /// them: never, under-load (while requests are held, and always for those of several packets) or always;
+    /// those of trusted networks never
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
+    cookies: AskCookies,
+    /// Network whose addresses cannot be forged, besides loopback: its clients need no cookies. May be repeated
+    #[arg(long, value_name = "PREFIX")]
+    trust: Vec<Prefix>,
+    /// File with 32 hex digits, that of the servers: a client then needs one cookie for all of them
+    #[arg(long, value_name = "FILE")]
+    pool_key_file: Option<PathBuf>,
     #[command(flatten)]
     dataplane: DataPlaneFlags,
     #[command(flatten)]
@@ -206,6 +221,9 @@ impl Args {
         if self.seal.is_some() && self.dataplane.dataplane == DataPlane::Xdp {
             bail!("the XDP program places open packets alone: leave --dataplane or --seal out");
         }
+        if self.cookies != AskCookies::Never && self.dataplane.dataplane == DataPlane::Xdp {
+            bail!("the XDP program knows no cookies: leave --dataplane or --cookies out");
+        }
         let servers = self.servers.resolve(listen)?;
         let is_told = self.control.is_some() || !self.discover.discover.is_empty();
         if servers.is_empty() && !is_told {
@@ -220,7 +238,8 @@ impl Args {
         }
         let keys = self.seal.as_deref().map(keys::look).transpose()?.flatten();
         let seal = keys.map(|keys| Sealing::new(Arc::new(keys), 0));
-        Router::new(0, router_config(self, &servers, seal)?).map_err(name_option)?;
+        let config = router_config(self, &servers, (seal, cookie_config(self)?))?;
+        Router::new(0, config).map_err(name_option)?;
         Ok(servers)
     }
 }
@@ -340,6 +359,7 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
     let setup = Setup { listen, policy: policy(args), forward, started_at };
     let (mut services, mut orderers) = (Vec::new(), Vec::new());
     let name = entropy::seed().context("cannot draw a name")?;
+    let cookies = cookie_config(args)?;
     for (index, Door { front, port }) in doors.into_iter().enumerate() {
         let raw = match forward {
             Forward::Keep => Some(
@@ -350,7 +370,7 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
         };
         let wait = args.serving.polling.wait();
         let mut driver = Driver::new(wait).context("cannot set up polling")?;
-        let mut config = router_config(args, &named, keys.map(sealing))?;
+        let mut config = router_config(args, &named, (keys.map(sealing), cookies.clone()))?;
         if let Some(seal) = &mut config.seal {
             // Clients know the threads by one address.
             let member = u8::try_from(index).context("a sealed router has at most 256 threads")?;
@@ -465,7 +485,7 @@ fn check_threads(args: &Args) -> Result<()> {
 fn router_config(
     args: &Args,
     servers: &[ServerSpec],
-    seal: Option<Sealing>,
+    (seal, cookies): (Option<Sealing>, CookieConfig),
 ) -> Result<RouterConfig> {
     let mut upstreams = Vec::new();
     for name in &args.upstream {
@@ -495,8 +515,24 @@ fn router_config(
         },
         seed: entropy::seed().context("cannot draw a seed")?,
         seal,
+        cookies,
         ..RouterConfig::default()
     })
+}
+
+/// The cookies of a router's threads, which clients know by one address.
+fn cookie_config(args: &Args) -> Result<CookieConfig> {
+    let (now, unix_ns) = Clock.both();
+    let own_key = || entropy::secret().context("cannot draw a secret");
+    let key = args.pool_key_file.as_deref().map_or_else(own_key, pool_key::read)?;
+    let mut cookies = CookieConfig {
+        ask: args.cookies,
+        key: Some(key),
+        clock_ns: unix_ns.saturating_sub(now),
+        ..CookieConfig::default()
+    };
+    cookies.trusted.extend_from_slice(&args.trust);
+    Ok(cookies)
 }
 
 /// The seal of a router, by this host's clock.

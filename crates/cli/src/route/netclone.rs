@@ -12,6 +12,7 @@ use tailcut_net::entropy;
 use tailcut_net::log::DriverLog;
 use tailcut_proto::netclone::{Fallback, Switch, SwitchConfig, SwitchMetrics, SwitchServer};
 use tailcut_proto::node::Time;
+use tailcut_proto::r2p2::AskCookies;
 use tailcut_proto::router::{RouterConfig, Speaks};
 use tailcut_proto::scheduler::Rank;
 
@@ -119,6 +120,9 @@ fn check_flags(args: &Args) -> Result<()> {
         bail!(
             "--threads, --trace and --forward are R2P2's; leave them out, or take --transport r2p2"
         );
+    }
+    if args.cookies != AskCookies::Never {
+        bail!("NetClone's format has no cookies: leave --cookies out, or take --transport r2p2");
     }
     if args.seal.is_some() {
         bail!("NetClone's format has no sealed form: leave --seal out, or take --transport r2p2");

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use tailcut_net::clock::Clock;
-use tailcut_proto::router::RouterError;
+use tailcut_proto::router::{CookieConfig, RouterError};
 
 use super::config::{CommandLine, Configured, can_reload};
 use super::discover::News;
@@ -221,7 +221,7 @@ impl Shared {
 
 /// What the loops are ordered; more servers than they take are refused here already.
 fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
-    let limits = super::router_config(&configured.args, &[], None)?;
+    let limits = super::router_config(&configured.args, &[], (None, CookieConfig::default()))?;
     if servers.len() > limits.servers_max {
         return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
     }

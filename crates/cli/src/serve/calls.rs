@@ -186,6 +186,7 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     let mut config = r2p2::Config::default();
     config.pool.router = args.router.as_deref().map(network::resolve).transpose()?;
     config.serving.trusted.extend_from_slice(&args.trust);
+    config.pool.cookies = args.cookies;
     // The ports are one pool even where nobody else shares their key.
     let own_key = || entropy::secret().context("cannot draw a secret");
     config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, pool_key::read)?);

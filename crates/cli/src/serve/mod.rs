@@ -18,6 +18,7 @@ mod times;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::sync::mpsc::SyncSender;
 
 use anyhow::{Result, bail};
@@ -27,7 +28,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::dispatch::{BOUND_MAX, Bound, Config, Delivery, WORKERS_MAX};
 use tailcut_net::driver::{Wait, Waker};
 use tailcut_proto::node::Time;
-use tailcut_proto::r2p2::Prefix;
+use tailcut_proto::r2p2::{AskCookies, Prefix};
 
 use self::app::{App, HandlerConfig};
 use self::calls::Endpoints;
@@ -111,6 +112,11 @@ pub(crate) struct Args {
     /// validates its address once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
+    /// When clients must show by a cookie that they receive at their addresses before anything is done for
+    /// them: never, under-load (and always for requests of several packets) or always; those of trusted networks
+    /// never (R2P2 only, and not with --seal)
+    #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
+    cookies: AskCookies,
     /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read
     /// again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
@@ -415,6 +421,9 @@ fn check(args: &Args) -> Result<()> {
     }
     if !is_r2p2 && args.seal.is_some() {
         bail!("--seal is R2P2's; take --transport r2p2, or leave it out");
+    }
+    if args.cookies != AskCookies::Never && (!is_r2p2 || args.seal.is_some()) {
+        bail!("--cookies is of R2P2 without --seal, whose keys show more; leave one out");
     }
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");

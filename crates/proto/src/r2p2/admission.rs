@@ -69,20 +69,15 @@ impl Server {
         if let Some((_, reason)) = unfit.into_iter().find(|(is_so, _)| *is_so) {
             return Err(Refusal::Drop(reason));
         }
-        let (token, rpc_id) = (header.token.get(), RpcId(header.rpc_id.get()));
+        let rpc_id = RpcId(header.rpc_id.get());
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
         let overload = self.overload(now, header, shared);
-        if shared.is_unnamed()
-            || packet.count > 1
-                && packet.is_routed()
-                && !self.is_shown(path.peer, (token, sender), serving)
-        {
-            // What is for nobody may run elsewhere too. And nothing of a long request is kept of an
-            // address that may be forged: its rest would never come.
+        // What is for nobody may run elsewhere too.
+        if shared.is_unnamed() || self.lacks_proof(now, newcomer, serving) {
             return Err(Refusal::Validate);
         }
-        let client = self.admit_client(now, path.peer, token, serving)?.ok_or(overload)?;
-        self.validate_client(client, token, sender, serving);
+        let client = self.admit_client(now, path.peer, packet, serving)?.ok_or(overload)?;
+        self.validate_client(client, packet, sender, serving);
         self.check_session(now, path.peer, (client, rpc_id), &mut shared.seal)?;
         let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
             Ok(place) => place,
@@ -179,15 +174,13 @@ impl Server {
         &mut self,
         now: Time,
         address: SocketAddr,
-        token: u64,
+        packet: &Packet,
         serving: &Serving,
     ) -> Result<Option<PeerId>, Refusal> {
         if let Some(client) = self.clients.find(address) {
             return Ok(Some(client));
         }
-        if !self.clients.has_room_for_unvalidated(now, serving)
-            && !self.tokens.is_valid(address, token)
-        {
+        if !self.clients.has_room_for_unvalidated(now, serving) && !self.is_proof(address, packet) {
             return Err(Refusal::Validate);
         }
         Ok(self.add_client(now, address, serving))
@@ -203,38 +196,78 @@ impl Server {
         self.clients.add(now, (address, false), state, serving)
     }
 
-    /// The token that validates `address`.
+    /// It is `now`, by which tokens and cookies expire.
+    #[inline]
+    pub(super) fn turn(&mut self, now: Time) {
+        self.tokens.turn(now);
+        self.cookies.turn(now);
+    }
+
+    /// What a client at `address` is told, by which it validates that.
     pub(super) fn token(&self, address: SocketAddr) -> u64 {
-        self.tokens.token(address)
+        match self.cookies.are_given() {
+            true => self.cookies.cookie(address),
+            false => self.tokens.token(address),
+        }
+    }
+
+    /// True if a packet shows that its sender receives at `address`.
+    fn is_proof(&self, address: SocketAddr, packet: &Packet) -> bool {
+        match self.cookies.are_given() {
+            true => self.cookies.is_tagged(address, packet),
+            false => self.tokens.is_valid(address, packet.token()),
+        }
+    }
+
+    /// True if a request is to show its client's address first. Nothing of a long one through a router is kept of an
+    /// address that may be forged: its rest would never come.
+    fn lacks_proof(&mut self, now: Time, newcomer: &Newcomer, serving: &Serving) -> bool {
+        let Newcomer { sender, path, packet, .. } = *newcomer;
+        if packet.count > 1
+            && packet.is_routed()
+            && !self.is_shown(path.peer, (packet, sender), serving)
+        {
+            return true;
+        }
+        let is_loaded = self.waiting_len() > 0;
+        self.cookies.are_asked(now, is_loaded, packet)
+            && !(serving.is_trusted(path.peer.ip()) && serving.is_trusted(sender.ip()))
+            && !self.cookies.is_tagged(path.peer, packet)
     }
 
     /// True if the client at `address` is known to receive there, or shows it by a token.
     fn is_shown(
         &mut self,
         address: SocketAddr,
-        (token, sender): (u64, SocketAddr),
+        (packet, sender): (&Packet, SocketAddr),
         serving: &Serving,
     ) -> bool {
         let known = self.clients.find(address);
         known.is_some_and(|client| self.clients[client].is_validated)
             || serving.is_trusted(address.ip()) && serving.is_trusted(sender.ip())
-            || self.tokens.is_valid(address, token)
+            || self.is_proof(address, packet)
     }
 
-    /// Looks at what validates a client's address: the token, or that the address and whoever sent
+    /// Looks at what validates a client's address: the token or the tag, or that the address and whoever sent
     /// the packet, which may be a router that names the address, are both trusted.
     pub(super) fn validate_client(
         &mut self,
         client: PeerId,
-        token: u64,
+        packet: &Packet,
         sender: SocketAddr,
         serving: &Serving,
     ) {
-        let client = &mut self.clients[client];
-        if !client.is_validated {
-            client.is_validated = token == client.state.token
-                || serving.is_trusted(client.address.ip()) && serving.is_trusted(sender.ip())
-                || self.tokens.is_valid(client.address, token);
+        let known = &self.clients[client];
+        if !known.is_validated {
+            let is_echoed = packet.token() == known.state.token && !self.cookies.are_given();
+            let is_validated = is_echoed
+                || serving.is_trusted(known.address.ip()) && serving.is_trusted(sender.ip())
+                || self.is_proof(known.address, packet);
+            self.clients[client].is_validated = is_validated;
+        }
+        if self.cookies.are_given() {
+            // It is another in each period.
+            self.clients[client].state.token = self.token(self.clients[client].address);
         }
     }
 

@@ -29,7 +29,7 @@ use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::pace::Start;
 use super::queue::SendQueue;
-use super::servers::Servers;
+use super::servers::{Proof, Servers};
 use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
 use crate::call::slab::{Slab, SlotId, SlotKey};
@@ -137,7 +137,7 @@ pub(super) struct Recovery {
     /// When holes were last asked for or sent again.
     mended_at: Time,
     /// The clock when a server was last sent the token that it has asked for; 0 before.
-    validated_us: u32,
+    pub(super) validated_us: u32,
 }
 
 /// An address that a call speaks to.
@@ -147,6 +147,16 @@ pub(super) struct Party {
     pub(super) address: SocketAddr,
     /// Its record among the servers.
     pub(super) record: PeerId,
+}
+
+/// An ACK that asks for a token or a cookie.
+pub(super) struct Demand<'a> {
+    /// Who asks.
+    pub(super) server: Party,
+    /// Its header, which tells it.
+    pub(super) header: &'a ReplyHeader,
+    /// It is what the call's target has been shown so far.
+    pub(super) is_known: bool,
 }
 
 /// The last word on a call that has ended.
@@ -384,13 +394,14 @@ impl Client {
             }
             return;
         }
+        let shown = self.servers[self.slots[index].target.record].state.proof;
+        let is_known = shown.is_given(header);
         let record = self.learn(now, index, path, header, shared);
         let server = Party { address: path.peer, record };
-        let slot = &mut self.slots[index];
-        slot.server = Some(server);
         if sack.granted.get() == 0 {
-            return self.validate(now, index, header, shared);
+            return self.validate(now, index, Demand { server, header, is_known }, shared);
         }
+        self.slots[index].server = Some(server);
         let was_early = self.learn_direct(index, path.peer);
         if let Some(sample) = round_trip_ns(now, header) {
             self.servers[server.record].state.ack.sample(sample);
@@ -423,28 +434,6 @@ impl Client {
             slot.request.hold_rest();
         }
         was_early && is_direct
-    }
-
-    /// The server asks for its token before it keeps or sends anything.
-    fn validate(&mut self, now: Time, index: SlotId, header: &ReplyHeader, shared: &mut Shared) {
-        let slot = &mut self.slots[index];
-        // Each packet that was under way when the server lost the request is answered so. What was sent
-        // before the first of these answers came is sent again already: to begin anew by each would
-        // send the whole request as often as it has packets.
-        let (asked_us, answered_us) = (header.clock_echo_us.get(), slot.recovery.validated_us);
-        let is_late = asked_us != 0 && answered_us != 0 && is_before_us(asked_us, answered_us);
-        if is_late {
-            shared.metrics.duplicates += 1;
-            return;
-        }
-        slot.recovery.validated_us = clock_us(now);
-        if slot.request.is_under_way() && !slot.reply.is_begun() {
-            // It has released what it had, or never had it.
-            slot.request.restart();
-        } else {
-            slot.request.resend_first();
-        }
-        self.queue_data(index);
     }
 
     /// A refusal.
@@ -589,7 +578,8 @@ impl Client {
             let is_server = slot.server.is_some_and(|server| server.address == peer);
             let is_target = slot.target.address == peer;
             let known = &self.servers[slot.target.record].state;
-            let is_stranger = slot.server.is_none() && known.token == 0 && !known.reply.is_known();
+            let is_stranger =
+                slot.server.is_none() && known.proof == Proof::None && !known.reply.is_known();
             if slot.reply.is_begun() || !(slot.options.idempotent || is_stranger) {
                 continue;
             }
@@ -683,10 +673,9 @@ impl Client {
             true => target,
             false => self.servers.find_or_add(now, path.peer, &shared.config.serving),
         };
-        let token = header.token.get();
-        if token != 0 {
-            self.servers[record].state.token = token;
-            self.servers[target].state.token = token;
+        if let Some(proof) = Proof::given(header) {
+            self.servers[record].state.proof = proof;
+            self.servers[target].state.proof = proof;
         }
         record
     }
@@ -878,7 +867,7 @@ impl Client {
 
     pub(super) fn say(&mut self, index: SlotId, to: SocketAddr, end: End) {
         let record = self.servers.find(to).unwrap_or_default();
-        let token = self.servers[record].state.token;
+        let token = self.servers[record].state.proof.token();
         let slot = &self.slots[index];
         let (to, rid, rpc_id) = (slot.path(to), slot.rid, slot.rpc_id);
         self.queue.push_control(Farewell { to, token, rid, rpc_id, end });
@@ -962,7 +951,7 @@ fn is_of_application(reason: DropReason) -> bool {
 }
 
 /// True if one clock of requests is before another; they wrap.
-fn is_before_us(one: u32, other: u32) -> bool {
+pub(super) fn is_before_us(one: u32, other: u32) -> bool {
     other.wrapping_sub(one).wrapping_sub(1) < u32::MAX / 2
 }
 

@@ -92,13 +92,13 @@ impl Client {
         let slot = &mut self.slots[index];
         let CopyState::Wanted(to) = slot.copy else { return true };
         let floor = self.numbering.floor_of(slot.rpc_id.session().0);
-        let token = self.servers[to.record].state.token;
+        let proof = self.servers[to.record].state.proof;
         let mark = match shared.config.cloning.copies {
             // No server discards it.
             Copies::Always => CloneMark::Original,
             Copies::Never | Copies::Hedge(_) => CloneMark::Copy,
         };
-        let mut repr = slot.first_packet(now, (token, floor));
+        let mut repr = slot.first_packet(now, (proof.token(), floor));
         repr.flags = Flags(repr.flags).with_clone_mark(mark).0;
         let payload = slot.request.segment(0);
         let Some(room) = batch.room(&slot.path(to.address), repr.header_len() + payload.len())
@@ -106,6 +106,7 @@ impl Client {
             return false;
         };
         repr.emit(room).copy_from_slice(payload);
+        proof.tag(room);
         slot.copy = CopyState::Sent(to);
         slot.recovery.is_again = true;
         shared.metrics.clones_sent += 1;

@@ -7,6 +7,7 @@ use super::client::{Client, End, Farewell, Slot};
 use super::copies::CopyState;
 use super::pace::Start;
 use super::queue::{Item, Written};
+use super::servers::Proof;
 use super::shared::Shared;
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
@@ -63,7 +64,8 @@ impl Client {
             return None;
         }
         let floor = self.numbering.floor_of(slot.rpc_id.session().0);
-        let first = slot.first_packet(now, (self.servers[to.record].state.token, floor));
+        let token = self.servers[to.record].state.proof.token();
+        let first = slot.first_packet(now, (token, floor));
         for (packet, room) in
             (run.0..).zip(buffer.chunks_exact_mut(EXTENDED_LEN)).take(run.1.into())
         {
@@ -121,12 +123,12 @@ impl Client {
             } else {
                 let floor = self.numbering.floor_of(slot.rpc_id.session().0);
                 let to = slot.server.unwrap_or(slot.target);
-                let token = self.servers[to.record].state.token;
+                let proof = self.servers[to.record].state.proof;
                 if let (0, Some(seal)) = (packet, &shared.seal) {
                     let is_again = slot.recovery.first_sent_at != 0;
                     slot.note_name(to.address, seal.name(now, to.address, is_again));
                 }
-                slot.write_packet(now, packet, (token, floor), batch)
+                slot.write_packet(now, packet, (proof, floor), batch)
             };
             if !is_written {
                 return Written::Full;
@@ -159,7 +161,7 @@ impl Client {
         };
         let repr = RequestRepr {
             flags: std::mem::take(&mut slot.sack_flags),
-            token: self.servers[to.record].state.token,
+            token: self.servers[to.record].state.proof.token(),
             ..RequestRepr::control(MessageType::ReplyAck, slot.rid, slot.rpc_id)
         };
         repr.emit(room).copy_from_slice(slot.reply.sack().as_bytes());
@@ -205,12 +207,13 @@ impl Slot {
         }
     }
 
-    /// Writes packet `packet` of the request with a token and a floor; `false` when it did not fit.
+    /// Writes packet `packet` of the request, with what shows the client's address and a floor; `false` when
+    /// it did not fit.
     fn write_packet(
         &self,
         now: Time,
         packet: u16,
-        (token, floor): (u64, u32),
+        (proof, floor): (Proof, u32),
         batch: &mut GsoBatch,
     ) -> bool {
         if packet > 0 && self.server.is_none() && !self.is_unscheduled {
@@ -218,7 +221,7 @@ impl Slot {
             return true;
         }
         let payload = self.request.segment(packet);
-        let first = self.first_packet(now, (token, floor));
+        let first = self.first_packet(now, (proof.token(), floor));
         let mut repr = RequestRepr { segment: self.request.place(packet), ..first };
         let first_sent_at = self.recovery.first_sent_at;
         if packet == 0 && first_sent_at != 0 {
@@ -236,6 +239,9 @@ impl Slot {
             return false;
         };
         repr.emit(room).copy_from_slice(payload);
+        if packet == 0 {
+            proof.tag(room);
+        }
         true
     }
 }

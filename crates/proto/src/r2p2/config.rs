@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::cookies::AskCookies;
 pub use crate::address::Prefix;
 use crate::peer::limits::Serving;
 use crate::rtt::Bounds;
@@ -132,6 +133,11 @@ pub struct Pool {
     /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a
     /// pool behind one router share one, so that a client validates its address once for all.
     pub key: Option<[u8; 16]>,
+    /// When clients must show by a cookie that they receive at their addresses before anything is done for
+    /// them, besides those of `serving.trusted`, whose addresses cannot be forged. Version 1 clients, who cannot, are refused
+    /// then. Default never: a request of one packet runs, and its reply is at most three times as long until
+    /// the address is validated. Sealed packets need none.
+    pub cookies: AskCookies,
     /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router
     /// that writes the client's address into the packet needs no entry: it is believed once it has
     /// echoed its token in a PROBE.
@@ -169,7 +175,8 @@ impl Default for Config {
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { server_id: 0, clock_ns: 0, key: None, router: None, routers_max: 16 }
+        let cookies = AskCookies::Never;
+        Self { server_id: 0, clock_ns: 0, key: None, cookies, router: None, routers_max: 16 }
     }
 }
 

@@ -22,6 +22,7 @@ use tailcut_wire::r2p2::{
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
+use super::cookies::{AskCookies, Cookies};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::SendQueue;
@@ -57,6 +58,8 @@ pub(super) struct Server {
     pub(super) clients: Table<ClientState>,
     /// Makes the tokens that validate addresses.
     pub(super) tokens: Tokens,
+    /// Makes the cookies that clients show instead, where they must.
+    pub(super) cookies: Cookies,
     /// Routers, and what they are told.
     pub(super) routers: Routers,
     /// When a request expires, by its slot.
@@ -192,6 +195,8 @@ pub(super) struct Asked {
     /// The packet has named nobody: the answer tells this server's name, which is of use to who has sent it
     /// here, and to nobody else.
     pub(super) is_unnamed: bool,
+    /// A router has sent it, which is told a token that it echoes, not a cookie.
+    pub(super) is_routers: bool,
 }
 
 impl Asked {
@@ -199,7 +204,12 @@ impl Asked {
     fn by(packet: &Packet, header: &RequestHeader, shared: &Shared) -> Self {
         let (rpc_id, addressee) = (RpcId(header.rpc_id.get()), shared.addressee());
         let (clock_us, is_unnamed) = (header.client_clock_us.get(), shared.is_unnamed());
-        Self { rid: packet.rid, rpc_id, clock_us, addressee, is_unnamed }
+        Self { clock_us, is_unnamed, ..Self::of(packet.rid, rpc_id, addressee) }
+    }
+
+    /// Of a client's request, whichever packet of it.
+    fn of(rid: u16, rpc_id: RpcId, addressee: u64) -> Self {
+        Self { rid, rpc_id, clock_us: 0, addressee, is_unnamed: false, is_routers: false }
     }
 }
 
@@ -236,6 +246,9 @@ pub(super) struct Admission {
 impl Server {
     pub(super) fn new(now: Time, config: &Config, seeds: (u64, u32)) -> Self {
         let key = config.pool.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
+        // Who seals packets is known by that.
+        let is_open = config.seal.is_none();
+        let ask_cookies = if is_open { config.pool.cookies } else { AskCookies::Never };
         let hash = || KeyedState::with_seed(seeds.0);
         let requests_max = config.serving.requests_max;
         Self {
@@ -244,6 +257,7 @@ impl Server {
             live_v1: HashMap::with_hasher(hash()),
             clients: Table::new(now, config.clients_max, &config.serving, seeds.0),
             tokens: Tokens::new(&key, config.pool.clock_ns),
+            cookies: Cookies::new(ask_cookies, &key, config.pool.clock_ns),
             routers: Routers::new(config.pool.routers_max, config.pool.router, seeds.1),
             wheel: Wheel::new(TICK_BITS).of_at_most(requests_max),
             queue: SendQueue::new(),
@@ -271,10 +285,10 @@ impl Server {
         };
         let asked = Asked::by(packet, header, shared);
         let rpc_id = asked.rpc_id;
-        self.tokens.turn(now);
+        self.turn(now);
         let Some((address, via)) = self.resolve(now, path, route, &shared.config.pool) else {
             // It is the router that is asked for its token.
-            let asked = Asked { addressee: 0, ..asked };
+            let asked = Asked { addressee: 0, is_routers: true, ..asked };
             return self.refuse_packet(path, asked, Refusal::Validate, shared);
         };
         // Also where a router stands between: the client hears from the address that was asked.
@@ -410,11 +424,10 @@ impl Server {
         if !shared.config.serving.is_enabled {
             return;
         }
-        self.tokens.turn(now);
+        self.turn(now);
         let is_believed = self.routers.believes(path.peer);
         if shared.is_unnamed() || !is_believed && !self.tokens.is_valid(path.peer, packet.token()) {
-            let (rid, rpc_id) = (packet.rid, RpcId(0));
-            let asked = Asked { rid, rpc_id, clock_us: 0, addressee: 0, is_unnamed: false };
+            let asked = Asked { is_routers: true, ..Asked::of(packet.rid, RpcId(0), 0) };
             return self.refuse_packet(path, asked, Refusal::Validate, shared);
         }
         if let Some(via) = self.routers.probe(now, path, u32::from_be_bytes(placed)) {
@@ -666,7 +679,7 @@ impl Server {
                 let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
                 if let Err(refusal) = note_taken(taken, is_idempotent, shared) {
                     shared.buffers.give(payload);
-                    let asked = Asked { rid, rpc_id, clock_us, addressee, is_unnamed: false };
+                    let asked = Asked { clock_us, ..Asked::of(rid, rpc_id, addressee) };
                     self.refuse_packet(to, asked, refusal, shared);
                     self.conclude(index);
                     return self.release(index, shared);
@@ -744,13 +757,12 @@ impl Server {
         let slot = &mut self.slots[index];
         slot.allowance.received += paid as u64;
         slot.allowance.sent += held_ack_len(packet);
-        let token = packet.token();
         let is_request = packet.message_type == MessageType::Request;
         if let Some(header) = packet.request_header().filter(|_| is_request) {
             slot.latest_clock_us = header.client_clock_us.get();
         }
         let client = slot.client;
-        self.validate_client(client, token, sender, serving);
+        self.validate_client(client, packet, sender, serving);
     }
 
     /// Counts `bytes` more against the limits.
@@ -900,8 +912,8 @@ impl Slot {
 
     /// What an answer names of it; `None` in version 1.
     fn asked(&self, shared: &Shared) -> Option<Asked> {
-        let (rid, addressee) = (self.rid, shared.addressed(self.sender));
-        self.rpc_id.map(|rpc_id| Asked { rid, rpc_id, clock_us: 0, addressee, is_unnamed: false })
+        let addressee = shared.addressed(self.sender);
+        self.rpc_id.map(|rpc_id| Asked::of(self.rid, rpc_id, addressee))
     }
 
     /// True if a packet from `address`, sealed by `sender`, is of its client.

@@ -91,7 +91,6 @@ impl Server {
             }
             Control::Validate { to, asked } => {
                 let repr = ReplyRepr {
-                    flags: if asked.is_unnamed { Flags::HELD } else { 0 },
                     clock_echo_us: asked.clock_us,
                     ..self.refusal(MessageType::Ack, asked, to.peer, pool)
                 };
@@ -124,7 +123,7 @@ impl Server {
         let run = slot.reply.run(Attached::datagrams_max(segment_len, buffer))?;
         self.batches_since_report += 1;
         let first = ReplyRepr {
-            flags: slot.mark.bits(),
+            flags: slot.mark.bits() | self.cookies.flag(),
             server_load,
             server_waiting,
             server_id: shared.config.pool.server_id,
@@ -185,7 +184,7 @@ impl Server {
             };
             let repr = ReplyRepr {
                 segment: slot.reply.place(packet),
-                flags: slot.mark.bits(),
+                flags: slot.mark.bits() | self.cookies.flag(),
                 server_load,
                 server_waiting,
                 server_id: shared.config.pool.server_id,
@@ -233,6 +232,7 @@ impl Server {
             };
             slot.is_acked = true;
             let repr = ReplyRepr {
+                flags: self.cookies.flag(),
                 server_load,
                 server_waiting,
                 clock_echo_us: slot.latest_clock_us,
@@ -275,11 +275,16 @@ impl Server {
     /// A packet to a client of which the server may keep nothing.
     fn refusal(&self, kind: MessageType, asked: Asked, to: SocketAddr, pool: &Pool) -> ReplyRepr {
         let (server_load, server_waiting) = self.load();
+        let (token, flag) = match asked.is_routers {
+            true => (self.tokens.token(to), 0),
+            false => (self.token(to), self.cookies.flag()),
+        };
         ReplyRepr {
+            flags: flag | if asked.is_unnamed { Flags::HELD } else { 0 },
             server_load,
             server_waiting,
             server_id: pool.server_id,
-            token: self.token(to),
+            token,
             ..ReplyRepr::control(kind, asked.rid, asked.rpc_id)
         }
     }

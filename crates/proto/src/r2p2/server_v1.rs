@@ -82,6 +82,12 @@ impl Server {
         if self.stopping_since.is_some() {
             return self.drop_v1(path, packet.rid, DropReason::Stopping, shared);
         }
+        self.turn(now);
+        let is_loaded = self.waiting_len() > 0;
+        if self.cookies.are_asked(now, is_loaded, packet) && !serving.is_trusted(peer.ip()) {
+            // It knows no cookies.
+            return self.drop_v1(path, packet.rid, DropReason::Unvalidated, shared);
+        }
         let client = match self.clients.find(peer) {
             None if self.clients.has_room_for_unvalidated(now, serving) => {
                 self.add_client(now, peer, serving)
@@ -93,7 +99,7 @@ impl Server {
         }) else {
             return self.drop_v1(path, packet.rid, DropReason::Overload, shared);
         };
-        self.validate_client(client, 0, peer, serving);
+        self.validate_client(client, packet, peer, serving);
         let deadline = now + shared.config.lifetime_ns_max;
         let bytes_in = BASE_LEN + packet.payload.len();
         let (rid, rpc_id, clock_us, via) = (packet.rid, None, 0, None);

@@ -3,7 +3,10 @@
 
 use std::net::SocketAddr;
 
+use tailcut_wire::r2p2::{Flags, ReplyHeader};
+
 use super::config::Config;
+use super::cookies::write_tag;
 use super::copies::Quantile;
 use super::pace::Pace;
 use crate::node::Time;
@@ -18,8 +21,8 @@ pub(super) type Servers = Table<ServerState>;
 /// State of one besides that of every protocol.
 #[derive(Debug, Default)]
 pub(super) struct ServerState {
-    /// Validates this host's address there; 0 before the server has given one.
-    pub(super) token: u64,
+    /// Validates this host's address there.
+    pub(super) proof: Proof,
     /// It has taken requests of several packets at the address that was called: no router stands
     /// before it.
     pub(super) is_direct: bool,
@@ -34,6 +37,44 @@ pub(super) struct ServerState {
     pub(super) waiting: u16,
     /// When the next call may go, where it refuses.
     pub(super) pace: Pace,
+}
+
+/// What a client shows to a server of its address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Proof {
+    /// Nothing: the server has given nothing.
+    #[default]
+    None,
+    /// A token, which packets echo.
+    Token(u64),
+    /// A cookie, by which the first packets of requests bear tags.
+    Cookie(u64),
+}
+
+impl Proof {
+    /// What a header gives, if anything.
+    #[inline]
+    pub(super) fn given(header: &ReplyHeader) -> Option<Self> {
+        match (header.token.get(), Flags(header.flags).has(Flags::COOKIE)) {
+            (0, _) => None,
+            (cookie, true) => Some(Self::Cookie(cookie)),
+            (token, false) => Some(Self::Token(token)),
+        }
+    }
+
+    /// What headers echo.
+    #[inline]
+    pub(super) fn token(self) -> u64 {
+        if let Self::Token(token) = self { token } else { 0 }
+    }
+
+    /// Writes the tag of the first packet of a request, if it is to bear one.
+    #[inline]
+    pub(super) fn tag(self, packet: &mut [u8]) {
+        if let Self::Cookie(cookie) = self {
+            write_tag(packet, cookie);
+        }
+    }
 }
 
 impl Servers {

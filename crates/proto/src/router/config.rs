@@ -15,8 +15,12 @@
 use std::net::SocketAddr;
 
 use super::pace::OutlierConfig;
+use crate::address::Prefix;
 use crate::node::Time;
-use crate::policy::{Jbsq, PolicySpec};
+use crate::peer::limits::Serving;
+use crate::policy::{Draws, Jbsq, PolicySpec};
+use crate::r2p2::AskCookies;
+use crate::r2p2::cookies::Cookies;
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::overload::OverloadConfig;
 use crate::sealed::Sealing;
@@ -154,6 +158,44 @@ pub struct RouterConfig {
     /// Keys, where packets are sealed: a router's. Then nothing open is taken, and version 1 is not
     /// spoken. Default none.
     pub seal: Option<Sealing>,
+    /// When clients must show by a cookie that they receive at their addresses. Default never.
+    pub cookies: CookieConfig,
+}
+
+/// When a router asks clients for cookies, and by what it makes them.
+#[derive(Clone, Debug)]
+pub struct CookieConfig {
+    /// When it asks. Default never: then servers may. Version 1 clients, who know none, are refused then. Sealed packets
+    /// need none.
+    pub ask: AskCookies,
+    /// Key of the cookies, the servers' [`Pool::key`](crate::r2p2::Pool::key), so that one cookie serves for all. `None`
+    /// derives one from the seed: fit where the servers ask for none.
+    pub key: Option<[u8; 16]>,
+    /// Wall-clock time at the router's time 0, nanoseconds, by which cookies expire: who shares the key must agree on it to
+    /// a minute.
+    pub clock_ns: u64,
+    /// Networks whose addresses cannot be forged, whose clients show none. Default the loopback networks.
+    pub trusted: Vec<Prefix>,
+}
+
+impl Default for CookieConfig {
+    fn default() -> Self {
+        let trusted = Serving::default().trusted;
+        Self { ask: AskCookies::Never, key: None, clock_ns: 0, trusted }
+    }
+}
+
+impl CookieConfig {
+    /// What makes them.
+    pub(super) fn make(&self, draws: &mut Draws) -> Cookies {
+        let key = match (self.key, self.ask) {
+            (Some(key), _) => key,
+            // There are none to be made.
+            (None, AskCookies::Never) => [0; 16],
+            (None, _) => (u128::from(draws.word()) << 64 | u128::from(draws.word())).to_be_bytes(),
+        };
+        Cookies::new(self.ask, &key, self.clock_ns)
+    }
 }
 
 impl Default for RouterConfig {
@@ -185,6 +227,7 @@ impl Default for RouterConfig {
             servers_max: 1_024,
             seed: 0,
             seal: None,
+            cookies: CookieConfig::default(),
         }
     }
 }
@@ -224,6 +267,9 @@ impl RouterConfig {
         }
         if self.filter == FilterAt::Router && self.seal.is_some() {
             return Err(RouterError::FilterSealed);
+        }
+        if self.cookies.ask != AskCookies::Never && self.seal.is_some() {
+            return Err(RouterError::CookiesSealed);
         }
         if self.seal.as_ref().is_some_and(Sealing::is_client) {
             return Err(RouterError::KeysOfClient);
@@ -268,6 +314,9 @@ pub enum RouterError {
     /// Sealed replies are to come back through a router, which has no key of them.
     #[error("a router does not filter sealed replies: leave that to the clients")]
     FilterSealed,
+    /// Cookies are asked for of those whom their keys prove.
+    #[error("sealed requests need no cookies: leave the keys or the cookies out")]
+    CookiesSealed,
     /// The keys are a client's.
     #[error("these are a client's keys, by which no other's requests are known: take a router's")]
     KeysOfClient,
@@ -344,16 +393,26 @@ mod tests {
         assert_eq!(config.remembered_ns_max(), 79);
     }
 
-    /// Of either end: what is sealed says when it was sent.
-    #[test]
-    fn an_id_of_a_sealed_request_is_remembered_for_as_long_as_clocks_are_apart_too() {
+    fn sealed() -> RouterConfig {
         let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
         let (role, group, cipher) = (Role::Router, "test".into(), Cipher::Aes128Gcm);
         let keys = std::sync::Arc::new(Keys { role, group, cipher, epochs });
         let sealing = Sealing { clock_tolerance_ms: 3, ..Sealing::new(keys, 0) };
-        let config = RouterConfig { seal: Some(sealing), ..RouterConfig::default() };
+        RouterConfig { seal: Some(sealing), ..RouterConfig::default() }
+    }
+
+    #[test]
+    fn sealed_requests_need_no_cookies() {
+        let cookies = CookieConfig { ask: AskCookies::Always, ..CookieConfig::default() };
+        let config = RouterConfig { cookies, ..sealed() };
+        assert_eq!((sealed().check(), config.check()), (Ok(()), Err(RouterError::CookiesSealed)));
+    }
+
+    /// Of either end: what is sealed says when it was sent.
+    #[test]
+    fn an_id_of_a_sealed_request_is_remembered_for_as_long_as_clocks_are_apart_too() {
         let open = RouterConfig::default().remembered_ns_max();
-        assert_eq!(config.remembered_ns_max(), open + 6 * MILLISECOND);
+        assert_eq!(sealed().remembered_ns_max(), open + 6 * MILLISECOND);
     }
 }

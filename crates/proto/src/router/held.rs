@@ -35,20 +35,37 @@ impl Router {
         let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
         let detail = u32::try_from(wait_ns).unwrap_or(u32::MAX);
         self.metrics.told_held += 1;
-        self.send_held(arrival, (rpc_id, detail), &HELD_SACK);
+        let control = ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id);
+        let repr = ReplyRepr { flags: Flags::HELD, detail, ..control };
+        self.send_ack(arrival, &repr, &HELD_SACK);
     }
 
     /// Tells a client that its request names nobody, and by its seal whom it has reached: packet 0 is to
     /// come again.
     pub(super) fn tell_name(&mut self, arrival: &Arrival) {
         if let Some(rpc_id) = arrival.rpc_id.filter(|_| !self.outbox.is_full()) {
-            self.send_held(arrival, (rpc_id, 0), &NAME_SACK);
+            let control = ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id);
+            let repr = ReplyRepr { flags: Flags::HELD, ..control };
+            self.send_ack(arrival, &repr, &AGAIN_SACK);
         }
     }
 
-    fn send_held(&mut self, arrival: &Arrival, (id, detail): (RpcId, u32), sack: &SackBody) {
-        let control = ReplyRepr::control(MessageType::Ack, arrival.rid, id);
-        let repr = ReplyRepr { flags: Flags::HELD, detail, ..control };
+    /// Tells a client its cookie, by which packet 0 is to come again; echoes its clock.
+    pub(super) fn tell_cookie(&mut self, arrival: &Arrival, rpc_id: RpcId, clock_echo_us: u32) {
+        if self.outbox.is_full() {
+            return;
+        }
+        self.metrics.validations += 1;
+        let repr = ReplyRepr {
+            flags: Flags::COOKIE,
+            token: self.cookies.cookie(arrival.client),
+            clock_echo_us,
+            ..ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id)
+        };
+        self.send_ack(arrival, &repr, &AGAIN_SACK);
+    }
+
+    fn send_ack(&mut self, arrival: &Arrival, repr: &ReplyRepr, sack: &SackBody) {
         let mut bytes = self.outbox.buffer(repr.header().as_bytes());
         bytes.extend_from_slice(sack.as_bytes());
         let from = arrival.path.local.into();
@@ -71,7 +88,7 @@ impl Router {
 const TOLD_NS_MIN: u64 = 250_000;
 
 /// Nothing has arrived anywhere, and packet 0 is to be sent again.
-const NAME_SACK: SackBody = SackBody { granted: U16::ZERO, ..HELD_SACK };
+const AGAIN_SACK: SackBody = SackBody { granted: U16::ZERO, ..HELD_SACK };
 
 /// Nothing has arrived at a server; packet 0 may be sent.
 const HELD_SACK: SackBody =

@@ -5,7 +5,7 @@
 //! | any | `received` |
 //! | no packet, or none that a router can use | one of `malformed` |
 //! | a packet for somebody else | `not_first`, `unexpected` |
-//! | a request | `forwarded`, `clones_unplaced`, `duplicates_held`, one of `refused`, `outbox_full`; before that perhaps `held` |
+//! | a request | `validations`, `forwarded`, `clones_unplaced`, `duplicates_held`, one of `refused`, `outbox_full`; before that perhaps `held` |
 //! | feedback | `feedback_taken`, `feedback_stale`, `feedback_unmatched`, `feedback_mismatched`, `feedback_stranger` |
 //! | a request that another router may have placed | `claims`, `claims_dropped`; later `claims_placed`, `claims_expired` |
 //! | an answer to a claim | `claimed_unmatched`, where it is of none |
@@ -34,6 +34,8 @@ pub struct RouterMetrics {
     pub held: u64,
     /// Clients told that their request is held.
     pub told_held: u64,
+    /// Clients that had to show a cookie first.
+    pub validations: u64,
     /// Requests refused, by reason.
     pub refused: Refused,
     /// Datagrams that are not packets, by reason.
@@ -150,6 +152,8 @@ pub struct Refused {
     pub uncertain: u64,
     /// Version 1 requests at a router that annotates.
     pub v1_annotate: u64,
+    /// Version 1 requests, which know no cookies, where those are asked for.
+    pub v1_cookies: u64,
     /// It is about to end.
     pub stopping: u64,
 }
@@ -163,6 +167,7 @@ impl Refused {
             + self.no_server
             + self.uncertain
             + self.v1_annotate
+            + self.v1_cookies
             + self.stopping
     }
 
@@ -173,6 +178,7 @@ impl Refused {
             DropReason::NoServer => self.no_server += 1,
             DropReason::Uncertain => self.uncertain += 1,
             DropReason::Unspecified => self.v1_annotate += 1,
+            DropReason::Unvalidated => self.v1_cookies += 1,
             DropReason::Stopping => self.stopping += 1,
             _ => self.overload += 1,
         }
@@ -308,16 +314,18 @@ mod tests {
             DropReason::NoServer,
             DropReason::Uncertain,
             DropReason::Unspecified,
+            DropReason::Unvalidated,
             DropReason::Stopping,
         ];
         // As often as its place in the list says, so that no two are alike.
         for (count, reason) in (1..).zip(reasons) {
             (0..count).for_each(|_| refused.count(reason));
         }
-        let Refused { overload, too_large, expired, no_server, uncertain, v1_annotate, stopping } =
-            refused;
-        let counts = [overload, too_large, expired, no_server, uncertain, v1_annotate, stopping];
-        assert_eq!((counts, refused.total()), ([1, 2, 3, 4, 5, 6, 7], 28));
+        let Refused { overload, too_large, expired, no_server, uncertain, .. } = refused;
+        let Refused { v1_annotate, v1_cookies, stopping, .. } = refused;
+        let of_both = [overload, too_large, expired, no_server, uncertain];
+        let counts = (of_both, [v1_annotate, v1_cookies, stopping]);
+        assert_eq!((counts, refused.total()), (([1, 2, 3, 4, 5], [6, 7, 8]), 36));
     }
 
     #[test]

@@ -55,7 +55,9 @@ mod tuning;
 mod upstream;
 mod workers;
 
-pub use config::{FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Speaks};
+pub use config::{
+    CookieConfig, FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Speaks,
+};
 pub use metrics::{
     MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
 };
@@ -83,6 +85,7 @@ use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::heap::{Heap, Places};
 use crate::policy::{BoundEstimator, Draws, HeldBounds, QueueModel};
+use crate::r2p2::cookies::Cookies;
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
@@ -123,6 +126,8 @@ pub struct Router {
     shared: Shared,
     /// Datagrams to send.
     outbox: Outbox,
+    /// The cookies that clients show, where they must.
+    cookies: Cookies,
     /// The seal, where packets are sealed.
     seal: Option<Box<RouterSeal>>,
     /// Every random choice.
@@ -172,6 +177,7 @@ impl Router {
         let scheduler =
             || Scheduler::new(config.policy.build(), config.queue_len_max).with_overload(overload);
         let mut draws = Draws::new(config.seed);
+        let cookies = config.cookies.make(&mut draws);
         let mut router = Self {
             started_at: now,
             full_at: None,
@@ -195,6 +201,7 @@ impl Router {
                 };
                 Box::new(RouterSeal::new(sealing, draws.word(), limits))
             }),
+            cookies,
             draws,
             estimator: (config.policy.model() == QueueModel::Bounded(None))
                 .then(BoundEstimator::new),

@@ -35,7 +35,7 @@ impl Router {
         let Some(mut arrival) = self.read_arrival(now, path, packet) else {
             return;
         };
-        if !self.is_fit(now, &arrival) {
+        if !self.is_fit(now, &arrival) || self.lacks_cookie(now, packet, &arrival) {
             return;
         }
         self.note_received(now, path, packet);
@@ -105,6 +105,30 @@ impl Router {
                 false
             }
         }
+    }
+
+    /// True if the client of a request is to show a cookie first; tells it then. One that is here already goes on.
+    fn lacks_cookie(&mut self, now: Time, packet: &Packet, arrival: &Arrival) -> bool {
+        self.cookies.turn(now);
+        let is_loaded = self.queue_len() > 0;
+        if !self.cookies.are_asked(now, is_loaded, packet)
+            || self.believes(arrival.path.peer)
+            || self.config.cookies.trusted.iter().any(|known| known.contains(arrival.client.ip()))
+            || self.cookies.is_tagged(arrival.client, packet)
+        {
+            return false;
+        }
+        let Some(rpc_id) = arrival.rpc_id else {
+            self.refuse(arrival, DropReason::Unvalidated);
+            return true;
+        };
+        let key = self.table.key(rpc_id, arrival.client);
+        let is_here = self.table.find(self.came_at(now), key).is_some();
+        if !is_here {
+            let clock_us = packet.request_header().map_or(0, |header| header.client_clock_us.get());
+            self.tell_cookie(arrival, rpc_id, clock_us);
+        }
+        !is_here
     }
 
     /// Until when packets of a request are taken: by its deadline, or where packets are sealed as long as

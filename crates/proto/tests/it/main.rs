@@ -5,6 +5,7 @@ mod attached;
 mod client_pacing;
 mod client_recovery;
 mod conformance;
+mod cookies;
 mod endpoints;
 mod hardening;
 mod homa_hardening;

@@ -115,11 +115,18 @@ class AsyncServer:
         transport: str = "r2p2",
         seal: str | os.PathLike[str] | None = None,
         access: str | os.PathLike[str] | None = None,
+        cookies: str = "never",
     ) -> None:
         """Opens a server at HOST:PORT; port 0 takes a free one. `seal` is the file of the servers'
-        keys, and `access` that of a policy."""
+        keys, and `access` that of a policy. `cookies` says when clients must show one: never,
+        under-load or always."""
         self._requests = Requests(
-            address, busy_poll=busy_poll, transport=transport, seal=seal, access=access
+            address,
+            busy_poll=busy_poll,
+            transport=transport,
+            seal=seal,
+            access=access,
+            cookies=cookies,
         )
 
     @property

@@ -64,6 +64,7 @@ class Server:
         transport: _Transport = "r2p2",
         seal: _Path | None = None,
         access: _Path | None = None,
+        cookies: str = "never",
     ) -> Server: ...
     @property
     def address(self) -> str: ...
@@ -123,6 +124,7 @@ class Requests:
         transport: str,
         seal: _Path | None,
         access: _Path | None,
+        cookies: str,
     ) -> Requests: ...
     @property
     def address(self) -> str: ...

@@ -19,7 +19,7 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 use super::host::{Sabotage, Station};
-use super::plan::{CallPlan, Host, Plan, ServerPlan};
+use super::plan::{Attack, CallPlan, Host, Plan, ServerPlan};
 use super::watch::Watch;
 use super::{Coverage, Ending, Invariant};
 use crate::network::Turn;
@@ -396,6 +396,11 @@ impl<'a> Applications<'a> {
         let mut expected = Vec::new();
         if let Some(call) = self.plan.calls.get(number as usize) {
             write_request(number, call, &mut expected);
+        }
+        if expected.is_empty() && self.plan.has_attack(Attack::Unproven) {
+            let detail =
+                || format!("a request of {} B runs that no client has made", payload.len());
+            self.watch.borrow_mut().violate(Invariant::Proven, detail);
         }
         if self.is_strict() && expected != payload {
             let detail = || {

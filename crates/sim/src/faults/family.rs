@@ -22,6 +22,8 @@ pub enum Family {
     Detection,
     /// Strangers attack: every call is answered.
     Hostile,
+    /// Servers and routers ask for cookies: every call is answered, and nothing else runs.
+    Cookies,
     /// Reports of servers are forged and replayed: every call is answered.
     Feedback,
     /// Datagrams take longer than the protocol is told.
@@ -52,6 +54,7 @@ impl Family {
             Self::Failover => Plan::failover_of_seed(seed),
             Self::Detection => Plan::detection_of_seed(seed),
             Self::Hostile => Plan::hostile_of_seed(seed),
+            Self::Cookies => Plan::cookies_of_seed(seed),
             Self::Feedback => Plan::feedback_of_seed(seed),
             Self::Late => Plan::late_of_seed(seed),
             Self::Overflow => Plan::overflow_of_seed(seed),
@@ -69,7 +72,8 @@ impl Family {
             Self::Late | Self::Overflow | Self::Flood | Self::Streams => {
                 Some(self.of_r2p2(seed).over_homa())
             }
-            Self::Life | Self::Failover | Self::Detection | Self::Feedback | Self::Sealed => None,
+            Self::Life | Self::Failover | Self::Detection => None,
+            Self::Cookies | Self::Feedback | Self::Sealed => None,
         }
     }
 }

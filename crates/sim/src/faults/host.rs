@@ -90,6 +90,8 @@ pub enum Sabotage {
     RunsDiffer,
     /// Routers place all requests that they hold and may place within the packet that frees the slots.
     HeldArePlacedAtOnce,
+    /// Servers ask nobody for a cookie.
+    CookiesAreNotAsked,
     /// Servers have no seal.
     SealIsLeftOut,
     /// Servers and routers send back what their seal drops.

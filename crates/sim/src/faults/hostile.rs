@@ -8,6 +8,7 @@
 //! | `EchoingPorts` | half requests from thousands of ports of one address, which echo their tokens |
 //! | `StrayCancels` | CANCELs, from elsewhere, of requests that are under way |
 //! | `ForgedFeedback` | reports of what a server has to the router, from anywhere and from other ports of servers |
+//! | `Unproven` | whole requests without a cookie, or by what was heard of another: from anywhere, and from clients' own addresses |
 //! | `StaleFeedback` | reports that servers have sent before, once more and from their own addresses |
 //!
 //! Over Homa all of them are half requests, from addresses of a private network that no server
@@ -25,10 +26,12 @@ use tailcut_measure::distribution::Distribution;
 use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::Grants;
+use tailcut_proto::r2p2::AskCookies;
 use tailcut_proto::router::RouterConfig;
 use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{
-    FeedbackBody, MessageType, ReplyRepr, RequestRepr, Route, RpcId, Segment, SessionId,
+    EXTENDED_LEN, FeedbackBody, MessageType, ReplyRepr, RequestRepr, Route, RpcId, Segment,
+    SessionId,
 };
 use zerocopy::IntoBytes;
 
@@ -102,6 +105,33 @@ impl Plan {
         let lasts_ns = plan.quiet_at();
         for attack in [Attack::ForgedFeedback, Attack::StaleFeedback] {
             plan.faults.push(fault(dice, attack, (0, lasts_ns)));
+        }
+        plan
+    }
+
+    /// A plan in which servers and routers ask for cookies: of each request strangers' go on as well, and nothing runs
+    /// but what clients have called.
+    pub fn cookies_of_seed(seed: u64) -> Self {
+        let mut plan = Self::hostile_of_seed(seed);
+        let dice = &mut generator(seed, STREAM ^ 2);
+        let asks = |dice: &mut Generator| match dice.random_range(0..3) {
+            0 => AskCookies::UnderLoad,
+            _ => AskCookies::Always,
+        };
+        plan.cookies = asks(dice);
+        if let Some(router) = &mut plan.router {
+            router.config.cookies.ask = match dice.random_range(0..3) {
+                0 => AskCookies::Never,
+                _ => asks(dice),
+            };
+        }
+        for server in &mut plan.servers {
+            server.is_pooled = true;
+            server.workers = dice.random_range(1..=4);
+        }
+        if plan.cookies == AskCookies::Always {
+            let lasts_ns = plan.quiet_at();
+            plan.faults.push(fault(dice, Attack::Unproven, (0, lasts_ns)));
         }
         plan
     }
@@ -186,20 +216,50 @@ pub(super) fn forge(plan: &Plan, attack: Attack, count: u64, watch: &Watch) -> O
             let from = if count.is_multiple_of(2) { anywhere } else { other_port };
             plan.router.as_ref()?;
             // Half of them are as the first server's last one, and say that it has nothing left.
-            let known = watch.last_report().filter(|_| word.is_multiple_of(2));
+            let known = watch.heard.last_report().filter(|_| word.is_multiple_of(2));
             (Host::Router, from, known.map_or_else(|| report(word), emptied))
         }
+        Attack::Unproven => return unproven(plan, word, watch),
         // Of nodes with seals.
         Attack::Forged | Attack::Replayed => return None,
         Attack::StaleFeedback => {
-            let (router, server, bytes) = watch.report_before(word)?;
+            let (router, server, bytes) = watch.heard.report_before(word)?;
             (router, server.address(), bytes)
         }
         Attack::StrayCancels => {
-            let (to, id) = watch.last_request()?;
+            let (to, id) = watch.heard.last_request?;
             let control = RequestRepr::control(MessageType::Cancel, 0, RpcId(id));
             (to, anywhere, control.header().as_bytes().to_vec())
         }
+    };
+    Some(Forged { to, from, bytes })
+}
+
+/// A whole request that none of the plan's clients makes, or one of theirs from elsewhere.
+fn unproven(plan: &Plan, word: u64, watch: &Watch) -> Option<Forged> {
+    let server = Host::Server(word as usize % plan.servers.len());
+    let to = if plan.router.is_some() && word & 1 << 20 == 0 { Host::Router } else { server };
+    let anywhere = SocketAddr::from(([10, 9, word as u8, (word >> 8) as u8], 9));
+    let client = Host::Client((word >> 16) as usize % plan.clients.len()).address();
+    let made_up = |token| {
+        let repr = RequestRepr {
+            segment: Segment { message_len: 64, segment_len: 64, index: 0, count: 1 },
+            deadline_us: 1_000_000,
+            token,
+            ..RequestRepr::control(MessageType::Request, 1, RpcId::new(SessionId(word >> 24), 0))
+        };
+        [repr.header().as_bytes(), Route::default().as_bytes(), &[0xff; 64]].concat()
+    };
+    let (from, bytes) = match (word >> 32 & 3, watch.heard.first()) {
+        (0, _) => (anywhere, made_up(word)),
+        (1, _) | (_, None) => (client, made_up(0)),
+        // The tag of what was heard, on something else and from the same address.
+        (2, Some((client, mut heard))) => {
+            heard.iter_mut().skip(EXTENDED_LEN + size_of::<Route>()).for_each(|byte| *byte = 0xff);
+            heard[ID_AT] ^= 1 << (word >> 40 & 7);
+            (Host::Client(client).address(), heard)
+        }
+        (_, Some((_, heard))) => (anywhere, heard),
     };
     Some(Forged { to, from, bytes })
 }
@@ -254,6 +314,9 @@ const PEERS: [Attack; 5] = [
     Attack::EchoingPorts,
     Attack::StrayCancels,
 ];
+
+/// Place of a byte of a request's session.
+const ID_AT: usize = 9;
 
 /// When the first call is made: servers and routers know then what they have had.
 const START_NS: u64 = 20 * MS;

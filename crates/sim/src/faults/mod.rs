@@ -19,6 +19,7 @@
 //! | `run` | carries a plan out |
 //! | `sealed`, `seals` | plans whose packets are sealed; keys and wall clocks of their hosts |
 //! | `intruder`, `recorder`, `sealed_books` | what strangers forge and replay there; what the watch knows of seals |
+//! | `heard` | what strangers have heard |
 //! | `minimise` | takes away from a failing plan what it does not need |
 //!
 //! What is checked, and when:
@@ -46,6 +47,7 @@
 //! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
 //! | `Fairness` | there too: every call of the other clients is answered, and 99 of 100 wait 10 services at most for each call that their client has | at the end |
 //! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, where they are counted: with debug assertions | at each packet |
+//! | `Proven` | in plans of [`Plan::cookies_of_seed`] whose servers always ask for cookies: no request runs but what a client has made | when one is handed over |
 //! | `NothingForged` | where packets are sealed: a datagram that no holder of keys has written changes nothing at a node but counters of its seal, and is answered by nothing | at each |
 //! | `NothingReplayed` | there too: one that was recorded and sent again does nothing at a node that it is not for, and where times must rise | at each |
 //! | `LostKeys` | there too: a server without its group's keys runs nothing | when a request is handed over |
@@ -61,6 +63,7 @@ mod directed;
 mod draw;
 pub mod family;
 mod flood;
+mod heard;
 mod host;
 mod hosted;
 pub mod hostile;
@@ -120,6 +123,7 @@ pub enum Invariant {
     Fairness,
     Work,
     NoPanic,
+    Proven,
     NothingForged,
     NothingReplayed,
     LostKeys,

@@ -10,7 +10,7 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::GrantPolicy;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::PolicySpec;
-use tailcut_proto::r2p2::{Config, Copies, Hedge, Loser};
+use tailcut_proto::r2p2::{AskCookies, Config, Copies, Hedge, Loser};
 use tailcut_proto::router::{FilterAt, Forward, RouterConfig};
 use tailcut_proto::sealed::Cipher;
 
@@ -25,6 +25,8 @@ pub struct Plan {
     pub seed: u64,
     /// Nothing is wrong but what strangers send: every call is to be answered.
     pub is_to_be_served: bool,
+    /// When servers ask for cookies.
+    pub cookies: AskCookies,
     /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two
     /// hosts.
     pub topology: Option<Topology>,
@@ -353,6 +355,7 @@ pub enum Attack {
     StrayCancels,
     ForgedFeedback,
     StaleFeedback,
+    Unproven,
     Forged,
     Replayed,
 }
@@ -405,6 +408,7 @@ impl Default for Plan {
         Self {
             seed: 0,
             is_to_be_served: false,
+            cookies: AskCookies::Never,
             topology: None,
             damage: Damage::Noticed,
             transport: Transport::R2p2,
@@ -681,6 +685,10 @@ impl fmt::Display for Plan {
         }
         if self.copies != Copies::Never || self.loser != Loser::Runs {
             writeln!(f, "clients: copies {:?}, the slower {:?}", self.copies, self.loser)?;
+        }
+        if self.cookies != AskCookies::Never {
+            let router = self.router.as_ref().map(|router| router.config.cookies.ask);
+            writeln!(f, "cookies: servers ask {:?}, the router {router:?}", self.cookies)?;
         }
         for (index, server) in self.servers.iter().enumerate() {
             let pooled = if server.is_pooled { ", in the pool" } else { "" };

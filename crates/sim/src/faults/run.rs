@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{Node, Time};
-use tailcut_proto::r2p2::{Cloning, Config};
+use tailcut_proto::r2p2::{AskCookies, Cloning, Config};
 use tailcut_proto::router::{Forward, Router, RouterConfig, ServerConfig, ServerStatus, Speaks};
 use tailcut_proto::stream::Streams;
 use tailcut_proto::{homa, r2p2};
@@ -530,7 +530,12 @@ impl<'a> Run<'a> {
                 config.serving.requests_max = server.requests_max;
                 config.serving.partials_max = server.partials_max;
                 config.clients_max = server.clients_max;
-                config.pool.key = server.is_pooled.then_some([7; 16]);
+                config.pool.key = server.is_pooled.then_some(POOL_KEY);
+                config.pool.clock_ns = POOL_CLOCK_NS;
+                config.pool.cookies = match self.options.sabotage {
+                    Some(Sabotage::CookiesAreNotAsked) => AskCookies::Never,
+                    _ => self.plan.cookies,
+                };
                 if server.is_trusting {
                     config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
                 }
@@ -622,6 +627,8 @@ impl<'a> Run<'a> {
         let plan = self.plan.router.clone().unwrap_or_default();
         let seal = self.sealing(host, local);
         let mut config = RouterConfig { servers: addresses.collect(), seed, seal, ..plan.config };
+        config.cookies.key = Some(POOL_KEY);
+        config.cookies.clock_ns = POOL_CLOCK_NS;
         if self.options.sabotage == Some(Sabotage::RouterIsPatient) {
             config.silent_ns = config.silent_ns_max;
         }
@@ -630,6 +637,12 @@ impl<'a> Run<'a> {
         Station::new(host, Hosted::Member(Member::Router(Box::new(router))), &self.watch, sabotage)
     }
 }
+
+/// Key of tokens and cookies of a pool.
+const POOL_KEY: [u8; 16] = [7; 16];
+
+/// What a pool's clocks show at the beginning: 50 ms later cookies are others.
+const POOL_CLOCK_NS: u64 = 119_950_000_000;
 
 /// The steps of a plan, latest last; at equal times ends before beginnings, and calls last.
 fn script(plan: &Plan) -> Vec<(Time, Step)> {

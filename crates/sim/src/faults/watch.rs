@@ -35,9 +35,10 @@ use tailcut_proto::r2p2::Copies;
 use tailcut_wire::homa;
 use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
+use super::heard::Heard;
 use super::openers::Openers;
 use super::paid::{AMPLIFICATION_MAX, Paid};
-use super::plan::{Attack, CallPlan, Host, Moment, Plan, TRANSIT_NS_MAX, Transport};
+use super::plan::{CallPlan, Host, Moment, Plan, TRANSIT_NS_MAX, Transport};
 use super::recorder::Expected;
 use super::replies::{Judged, ReplyBook};
 use super::sealed_books::{SealedBooks, names_on, shown};
@@ -88,10 +89,8 @@ pub(super) struct Watch {
     openers: Openers,
     /// Addresses that no host has.
     strangers: BTreeMap<SocketAddr, StrangerBook>,
-    /// The server and the id of the request that arrived last.
-    last_request: Option<(Host, u64)>,
-    /// Reports that routers have had, oldest first, where a plan sends them again.
-    reports: Option<VecDeque<(Host, Host, Vec<u8>)>>,
+    /// What they have heard.
+    pub(super) heard: Heard,
     /// Bytes in and out of each client at the second router, where there is one.
     standby: BTreeMap<usize, (u64, u64)>,
     /// A bound is one router's alone.
@@ -216,8 +215,7 @@ impl Watch {
             paid: Paid::default(),
             openers: Openers::default(),
             strangers: BTreeMap::new(),
-            last_request: None,
-            reports: plan.has_attack(Attack::StaleFeedback).then(VecDeque::new),
+            heard: Heard::new(plan),
             standby: BTreeMap::new(),
             // What was for a server before its restart arrives, and is dropped by its seal.
             has_standby: plan.has_standby() || plan.seal.is_some() && plan.has_restarts(),
@@ -310,7 +308,7 @@ impl Watch {
         let bytes = &*shown(self.sealed.is_some(), datagram);
         let parsed = AnyPacket::parse(self.transport, bytes);
         if let (Ok(AnyPacket::R2p2(packet)), None) = (&parsed, intruding) {
-            self.keep_report((host, from), packet, datagram);
+            self.heard.keep_report((host, from), packet, datagram);
         }
         let is_taken = match (&parsed, intruding) {
             (Ok(packet), None) if self.is_strict => {
@@ -400,7 +398,10 @@ impl Watch {
             (Host::Router, Host::Server(server), AnyPacket::R2p2(packet)) => {
                 self.note_placement(server, &packet)
             }
-            (Host::Client(client), _, AnyPacket::R2p2(packet)) => self.note_call(client, &packet),
+            (Host::Client(client), _, AnyPacket::R2p2(packet)) => {
+                self.heard.keep_first(client, &packet, datagram);
+                self.note_call(client, &packet);
+            }
             _ => {}
         }
     }
@@ -421,39 +422,6 @@ impl Watch {
     /// The token that a stranger was told last, or 0.
     pub(super) fn token_told(&self, stranger: SocketAddr) -> u64 {
         self.strangers.get(&stranger).map_or(0, |book| book.token)
-    }
-
-    /// The server and the id of the request that arrived last.
-    pub(super) fn last_request(&self) -> Option<(Host, u64)> {
-        self.last_request
-    }
-
-    /// Keeps a server's report to a router, where they are sent again.
-    fn keep_report(&mut self, (router, from): (Host, SocketAddr), packet: &Packet, bytes: &[u8]) {
-        let Some(reports) = &mut self.reports else { return };
-        let Some(server @ Host::Server(_)) = Host::at(from) else { return };
-        if packet.message_type == MessageType::Feedback {
-            if reports.len() == REPORTS_LEN_MAX {
-                reports.pop_front();
-            }
-            reports.push_back((router, server, bytes.to_vec()));
-        }
-    }
-
-    /// A report that a router has had before: the router, the server and the datagram.
-    pub(super) fn report_before(&self, word: u64) -> Option<(Host, Host, Vec<u8>)> {
-        let reports = self.reports.as_ref()?;
-        let index = (word >> 8) as usize % reports.len().max(1);
-        reports.get(index).cloned()
-    }
-
-    /// The last report that the router has had of the first server.
-    pub(super) fn last_report(&self) -> Option<Vec<u8>> {
-        let mut reports = self.reports.as_ref()?.iter().rev();
-        let of_first = |(router, server, _): &&(Host, Host, Vec<u8>)| {
-            (*router, *server) == (Host::Router, Host::Server(0))
-        };
-        reports.find(of_first).map(|(_, _, bytes)| bytes.clone())
     }
 
     /// A server's application was handed call `number`.
@@ -565,7 +533,7 @@ impl Watch {
         match (host, packet) {
             (Host::Server(server), packet) => {
                 if packet.is_request() {
-                    self.last_request = Some((host, packet.id()));
+                    self.heard.last_request = Some((host, packet.id()));
                 }
                 if let AnyPacket::R2p2(packet) = packet {
                     self.note_arrival((server, from), packet, self.number(packet));
@@ -602,7 +570,8 @@ impl Watch {
                 };
                 let book = self.strangers.entry(from).or_default();
                 let token = packet.echoed_token();
-                book.is_validated |= token != 0 && token == book.token;
+                // No stranger makes tags.
+                book.is_validated |= token != 0 && token == book.token && !self.heard.are_tagged();
                 book.ledger.0 += if is_sent_on { 0 } else { len };
             }
             (Host::Server(server), _) => {
@@ -708,7 +677,8 @@ impl Watch {
         }
         let book = &mut self.servers[server];
         let token = packet.echoed_token();
-        book.validated[client] |= token != 0 && token == book.tokens[client];
+        let is_shown = token == book.tokens[client] || self.heard.has_tagged(client, token);
+        book.validated[client] |= token != 0 && is_shown;
         if !book.validated[client] {
             book.ledger.entry((client, packet.id())).or_default().0 += len;
         }
@@ -990,9 +960,6 @@ fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
         Kind::V1 | Kind::Reply { .. } => None,
     }
 }
-
-/// Reports that are kept to be sent again.
-const REPORTS_LEN_MAX: usize = 1024;
 
 /// A placement this far from the last is another router's, or of the same one restarted
 /// (docs/protocol/r2p2.md).

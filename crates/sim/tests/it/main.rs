@@ -9,6 +9,7 @@ mod cloning_theory;
 mod failing;
 mod faults;
 mod faults_cloning;
+mod faults_cookies;
 mod faults_directed;
 mod faults_homa;
 mod faults_hostile;

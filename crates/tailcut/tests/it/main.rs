@@ -1,6 +1,7 @@
 //! The library over real sockets on loopback.
 
 mod allocations;
+mod cookies;
 #[cfg(feature = "tokio")]
 mod endings;
 mod failover;

@@ -72,7 +72,10 @@ fn write_flags(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
             _ => (Flags::RESEND, " resend"),
         },
         (Flags::RESEND_TAIL, " resend-tail"),
-        (Flags::STOPPING, " stopping"),
+        match packet.message_type {
+            MessageType::Feedback => (Flags::STOPPING, " stopping"),
+            _ => (Flags::COOKIE, " cookie"),
+        },
         match packet.message_type {
             MessageType::Ack => (Flags::HELD, " held"),
             _ => (Flags::MOVED, " moved"),
