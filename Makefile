@@ -9,7 +9,7 @@ export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
-BENCHES := $(addprefix --bench ,ratios long streams queue engine coverage stamps instrument overload typed c python)
+BENCHES := $(addprefix --bench ,ratios long many streams queue engine coverage stamps instrument overload sealed typed c python)
 
 help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'

@@ -135,6 +135,7 @@ fn packets_per_us(policy: Option<&str>, request_len: usize, calls: u64) -> f64 {
         },
         delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
         impairment: Impairment::NONE,
+        seal: None,
         seed: 1,
     };
     let started = Instant::now();

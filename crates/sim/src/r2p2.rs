@@ -15,6 +15,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use tailcut_measure::arrivals::{Arrivals, ArrivalsError, Process};
@@ -31,6 +32,7 @@ use tailcut_proto::router::{
 use tailcut_proto::rpc::{Call, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
 use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
+use tailcut_proto::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 
 use crate::WARMUP_SHARE;
 use crate::fabric::port::PortCounters;
@@ -79,8 +81,17 @@ pub struct Experiment {
     pub delays: HostDelays,
     /// Impairments of every datagram besides.
     pub impairment: Impairment,
+    /// Keys, where packets are sealed. Default none.
+    pub seal: Option<Rotation>,
     /// Everything random.
     pub seed: u64,
+}
+
+/// Keys of a group, whose hosts have them ahead of time and agree on the time; each client has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rotation {
+    /// When the second key is used from, after the first call, ns; [`Time::MAX`] for never.
+    pub at_ns: u64,
 }
 
 /// The findings of an [`Experiment`].
@@ -379,7 +390,13 @@ impl<'a> Hosts<'a> {
             network.set_delays(place, self.experiment.delays);
         };
         for client in 0..clients {
-            join(host(client), self.endpoint(client, |config| config.serving.is_enabled = false));
+            join(
+                host(client),
+                self.endpoint(client, |config| {
+                    config.serving.is_enabled = false;
+                    config.seal = self.seal(Role::Client(client));
+                }),
+            );
         }
         match self.experiment.policy {
             Some(policy) => join(host(clients), self.router(policy)?),
@@ -392,8 +409,10 @@ impl<'a> Hosts<'a> {
         }
         for server in 0..servers {
             let router = self.experiment.policy.map(|_| host(clients));
-            let mut member =
-                self.endpoint(clients + 1 + server, |config| config.pool.router = router);
+            let mut member = self.endpoint(clients + 1 + server, |config| {
+                config.pool.router = router;
+                config.seal = self.seal(Role::Server);
+            });
             if let Some(endpoint) = member.endpoint_mut() {
                 endpoint.set_workers(self.experiment.workers as usize);
             }
@@ -406,9 +425,30 @@ impl<'a> Hosts<'a> {
         let secret = (u128::from(self.experiment.seed) << 64 | u128::from(index)).to_be_bytes();
         let is_paced = self.experiment.is_paced;
         let mut config = Config { secret, is_paced, ..Config::default() };
+        // Many hosts share the caches of one machine.
+        config.serving.table_room = TABLE_ROOM;
         config.pool.key = Some(u128::from(self.experiment.seed).to_be_bytes());
         adjust(&mut config);
         Member::Endpoint(Box::new(Endpoint::new(0, config)))
+    }
+
+    /// The seal of a host, if packets are sealed.
+    fn seal(&self, role: Role) -> Option<Sealing> {
+        let rotation = self.experiment.seal?;
+        let key = |epoch: u8, from_ms| {
+            let (secret, hop) = (Secret::new([epoch; 32]), HopKey::default());
+            EpochKey { epoch, from_ms, secret, hop }
+        };
+        let first_ms = WALL_NS / 1_000_000;
+        let next_ms = WALL_NS.saturating_add(START).saturating_add(rotation.at_ns) / 1_000_000;
+        let epochs = vec![key(1, first_ms), key(2, next_ms)];
+        let (group, cipher) = ("sim".to_owned(), Cipher::Aes128Gcm);
+        let group = Keys { role: Role::Server, group, cipher, epochs };
+        let keys = match role {
+            Role::Server => group,
+            role => group.for_role(role).expect("a server's keys are all others'"),
+        };
+        Some(Sealing::new(Arc::new(keys), WALL_NS))
     }
 
     fn router(&self, policy: PolicySpec) -> Result<Member<Endpoint>, RouterError> {
@@ -422,6 +462,7 @@ impl<'a> Hosts<'a> {
             forward: Forward::Keep,
             servers,
             seed,
+            seal: self.seal(Role::Router),
             ..RouterConfig::default()
         };
         Ok(Member::Router(Box::new(Router::new(0, config)?)))
@@ -698,6 +739,8 @@ pub const GOODPUT_SLICES: usize = 40;
 /// Nodes have been up for so long when the first call comes: a router that has just started refuses
 /// what may have run before.
 const START: Time = 1_000_000_000;
+/// [`tailcut_proto::r2p2::Serving::table_room`] of hosts, which changes nothing but where memory lies.
+const TABLE_ROOM: usize = 64;
 /// Context of a call that is not counted; no call is intended at time 0.
 const WARMUP: u64 = 0;
 /// Requests that a server's host holds: as many as an endpoint does.
@@ -706,6 +749,8 @@ const PORT: u16 = 9000;
 /// Load of an experiment.
 const LOAD_MAX: f64 = 1000.0;
 /// Hosts of one experiment.
+/// What wall clocks show at time 0: the first key's time.
+const WALL_NS: u64 = 1_764_086_400_000_000_000;
 const HOSTS_MAX: u64 = 1 << 20;
 const DELAY_MAX_NS: u64 = 1_000_000_000;
 /// Virtual time of one experiment.

@@ -52,7 +52,7 @@ pub(crate) struct Args {
     /// and reloads; `failover`, a router that dies; `detection`, servers that die and come back;
     /// `hostile`, strangers that attack; `feedback`, reports that are forged and replayed; `late`,
     /// datagrams that take longer than the protocol is told; `overflow`, buffers that are full; `flood`,
-    /// a client that calls far more than its share; `streams`, byte streams under faults; `sealed`, packets
+    /// a client that calls far more than its share; `cookies`, strangers where those are asked for; `streams`, byte streams under faults; `sealed`, packets
     /// that are sealed, which strangers forge and replay.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
     plan: Option<Family>,

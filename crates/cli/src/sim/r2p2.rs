@@ -242,6 +242,7 @@ impl Args {
                 transmit_ns: self.fabric.software,
                 receive_ns: self.fabric.software,
             },
+            seal: None,
             impairment: Impairment {
                 loss: faults.loss,
                 duplicate: faults.duplicate,

@@ -24,6 +24,7 @@ use super::crowd::{Crowd, ShareCounts};
 use super::limits::Serving;
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::{AddressKey, share_of};
+use crate::call::slab::ROOM_MAX;
 use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::work;
@@ -109,7 +110,7 @@ impl<T> Table<T> {
     /// A table of at most `peers_max` peers.
     pub(crate) fn new(now: Time, peers_max: usize, serving: &Serving, seed: u64) -> Self {
         Self {
-            index: Addresses::new(seed, serving.room(peers_max)),
+            index: Addresses::new(seed, index_room(peers_max, serving)),
             peers: Vec::with_capacity(serving.room(peers_max)),
             peers_max,
             last: PeerId::default(),
@@ -210,7 +211,7 @@ impl<T> Table<T> {
     /// True if a peer at an address that is not validated would still be added. May evict an idle
     /// one to make room.
     pub(crate) fn has_room_for_unvalidated(&mut self, now: Time, serving: &Serving) -> bool {
-        let limit = self.peers_max / 2;
+        let limit = (self.peers_max / 2).min(UNVALIDATED_MAX);
         if self.index.len() >= limit {
             self.evict_idle(now, serving.session_idle_ns);
         }
@@ -414,6 +415,15 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
 /// Sessions looked at for what is idle, each time memory is needed; those of one peer at least.
 const SESSIONS_LOOKED_AT_MAX: usize = 64;
 
+/// Peers for whose addresses there is room from the beginning: an index that grows hashes all of them within one packet. What
+/// is not used of it takes address space alone.
+fn index_room(peers_max: usize, serving: &Serving) -> usize {
+    if serving.table_room < ROOM_MAX { serving.room(peers_max) } else { peers_max }
+}
+
+/// Most peers that are not validated, and those that are known beside them.
+const UNVALIDATED_MAX: usize = 4096;
+
 /// Peers looked at for one to evict, each time room is needed.
 const STEPS_MAX: usize = 32;
 
@@ -446,6 +456,19 @@ mod tests {
         }
         assert!(!table.has_room_for_unvalidated(0, &serving));
         assert!(table.has_room_for_unvalidated(6 * SECOND, &serving), "they are idle");
+    }
+
+    #[test]
+    fn those_beyond_the_first_4096_must_be_validated_however_many_fit() {
+        let (mut table, serving) = table(100_000, |_| {});
+        for number in 0..UNVALIDATED_MAX as u32 {
+            assert!(table.has_room_for_unvalidated(0, &serving), "{number}");
+            let [_, high, middle, low] = number.to_be_bytes();
+            let address = ([192, high, middle, low], 1).into();
+            table.add(0, (address, false), (), &serving).unwrap();
+        }
+        assert!(!table.has_room_for_unvalidated(0, &serving));
+        assert!(table.add(0, (address(1), true), (), &serving).is_some());
     }
 
     #[test]

@@ -76,7 +76,8 @@ impl Server {
         if shared.is_unnamed() || self.lacks_proof(now, newcomer, serving) {
             return Err(Refusal::Validate);
         }
-        let client = self.admit_client(now, path.peer, packet, serving)?.ok_or(overload)?;
+        let client =
+            self.admit_client(now, path.peer, (packet, sender), serving)?.ok_or(overload)?;
         self.validate_client(client, packet, sender, serving);
         self.check_session(now, path.peer, (client, rpc_id), &mut shared.seal)?;
         let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
@@ -174,13 +175,15 @@ impl Server {
         &mut self,
         now: Time,
         address: SocketAddr,
-        packet: &Packet,
+        shown: (&Packet, SocketAddr),
         serving: &Serving,
     ) -> Result<Option<PeerId>, Refusal> {
         if let Some(client) = self.clients.find(address) {
             return Ok(Some(client));
         }
-        if !self.clients.has_room_for_unvalidated(now, serving) && !self.is_proof(address, packet) {
+        if !self.clients.has_room_for_unvalidated(now, serving)
+            && !self.is_shown(address, shown, serving)
+        {
             return Err(Refusal::Validate);
         }
         Ok(self.add_client(now, address, serving))

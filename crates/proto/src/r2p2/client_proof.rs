@@ -8,7 +8,7 @@
 
 use tailcut_wire::r2p2::{Flags, ReplyHeader};
 
-use super::client::{Client, Demand, Recovery, is_before_us};
+use super::client::{Client, Demand, is_before_us};
 use super::servers::Proof;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
@@ -25,26 +25,26 @@ impl Client {
     ) {
         let Demand { server, header, is_known } = demand;
         let slot = &mut self.slots[index];
+        let is_cookie = Flags(header.flags).has(Flags::COOKIE);
+        // A router may have asked for a cookie: who takes the call is still to be seen.
+        let may_be_routers = is_cookie && slot.target.address == server.address;
+        if !may_be_routers {
+            slot.server = Some(server);
+        }
         // Each packet that was under way when the server lost the request is answered so. What was sent
         // before the first of these answers came is sent again already: to begin anew by each would
         // send the whole request as often as it has packets.
         let (asked_us, answered_us) = (header.clock_echo_us.get(), slot.recovery.validated_us);
         let is_late = asked_us != 0 && answered_us != 0 && is_before_us(asked_us, answered_us);
-        let is_cookie = Flags(header.flags).has(Flags::COOKIE);
         if is_late || is_cookie && is_known && answered_us != 0 {
             shared.metrics.duplicates += 1;
             return;
         }
         slot.recovery.validated_us = clock_us(now);
-        if is_cookie && slot.target.address == server.address {
-            // A router may have asked: who takes the call is still to be seen. And it is nowhere, if this is
-            // all that has gone out of it.
-            let Recovery { is_again, first_sent_at, .. } = &mut slot.recovery;
-            if !std::mem::replace(is_again, true) && !slot.is_moved {
-                *first_sent_at = 0;
-            }
-        } else {
-            slot.server = Some(server);
+        if may_be_routers && !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.is_moved
+        {
+            // That was all that has gone out of it: it is nowhere.
+            slot.recovery.first_sent_at = 0;
         }
         if slot.request.is_under_way() && !slot.reply.is_begun() {
             // It has released what it had, or never had it.

@@ -131,10 +131,12 @@ impl Server {
     pub(super) fn new(start: &Start, numbers: &mut Numbers) -> Self {
         let Start { sealing, at: (started_at, started_ms), clients_max, keeper } = *start;
         let seed = numbers.seed();
+        // Others' keys are derived again.
+        let keys_max = clients_max.saturating_mul(2).min(KEYS_MAX);
         Self {
             masters: masters_of(&sealing.keys),
-            clients: ByClient::new(clients_max.saturating_mul(2), seed),
-            sessions: Known::new(clients_max.saturating_mul(2), 0, seed),
+            clients: ByClient::new(keys_max, seed),
+            sessions: Known::new(keys_max, 0, seed),
             replay: Replay {
                 started_at,
                 started_ms,
@@ -419,6 +421,8 @@ impl Replay {
 
 /// Sessions that are remembered as known. What is forgotten is refused.
 const BOUND_MAX: usize = 1 << 17;
+/// Most clients, and most sessions, whose keys are kept: some 10 MiB.
+const KEYS_MAX: usize = 1 << 14;
 
 /// Packets that a server seals before it must be started again: what the trailer has room for besides the
 /// number of the member.

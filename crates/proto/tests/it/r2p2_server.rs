@@ -460,6 +460,24 @@ fn a_request_of_one_packet_needs_no_place_among_the_half_received() {
     assert_eq!(refusals(&said), [DropReason::Overload]);
 }
 
+/// Whose address cannot be forged fills no table by forged ones.
+#[test]
+fn trusted_clients_need_no_token_however_many_there_are() {
+    for is_trusted in [true, false] {
+        let mut server = Solo::new(|config| {
+            config.clients_max = 40;
+            let network = if is_trusted { "10.2.0.0/16" } else { "10.3.0.0/16" };
+            config.serving.trusted.push(network.parse().unwrap());
+        });
+        for number in 0..20 {
+            server.give(host(number), &ask(number.into(), 4));
+            assert!(server.request().is_some());
+        }
+        let sent = server.give(host(20), &ask(20, 4));
+        assert_eq!((sent.is_empty(), server.request().is_some()), (is_trusted, is_trusted));
+    }
+}
+
 /// It has room for more once it is validated.
 #[test]
 fn a_client_with_more_sessions_than_a_stranger_may_have_is_asked_for_its_token() {

@@ -36,3 +36,4 @@ mod proto_stream_pair;
 mod queue_grain;
 mod r2p2;
 mod r2p2_overload;
+mod sealed_rotation;

@@ -300,6 +300,7 @@ pub(super) fn plan() -> Experiment {
         },
         delays: HostDelays { transmit_ns: 500, receive_ns: 500 },
         impairment: Impairment::NONE,
+        seal: None,
         seed: 1,
     }
 }

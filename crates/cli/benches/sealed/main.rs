@@ -1,0 +1,216 @@
+//! What a seal and cookies cost, over loopback sockets: sealed calls against open ones, against TLS over TCP, and what it
+//! costs to refuse what strangers send.
+//!
+//! `cargo bench -p tailcut-cli --bench sealed -- [ROW]`. Each row alternates slices of the baseline and of tailcut on the
+//! same two cores and prints the median of the ratios with its quartiles. `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+//!
+//! | baseline | is |
+//! |---|---|
+//! | open | the same calls without keys |
+//! | TLS | a message of 1 MB by TLS 1.3 (rustls, AES-128-GCM) over TCP, answered by 8 bytes |
+//! | a TLS echo | a connection over TCP, a TLS 1.3 handshake in which both show certificates, and 32 bytes there and back: less than any
+//!   RPC over TLS does for its first call. The sealed one asks a key agent for its keys in such a handshake, and then calls |
+//! | a valid packet | a request of 32 B that its server opens and gives to its application |
+
+#[path = "../../../net/benches/support/mod.rs"]
+mod support;
+
+mod forged;
+mod tls;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Barrier, LazyLock};
+
+use support::*;
+use tailcut::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
+use tailcut::{
+    AskCookies, Client, ClientBuilder, Config, Pending, ServerBuilder, ServerHandle, Wait,
+};
+use tailcut_net::affinity;
+use tailcut_net::clock::Clock;
+
+fn main() {
+    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
+        || !std::env::args().any(|argument| argument == "--bench");
+    let plan = if is_quick {
+        Plan { pairs: 3, slice_ns: 20_000_000 }
+    } else {
+        Plan { pairs: 15, slice_ns: 100_000_000 }
+    };
+    let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
+    println!(
+        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
+        "", "baseline", "tailcut", "ratio", "quartiles", "core-core"
+    );
+    affinity::pin_to(CLIENT_CORE).expect("two cores");
+    for (name, unit, baseline, ours) in rows() {
+        if only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
+            compare(name, unit, &plan, (baseline, ours));
+        }
+    }
+    tls::remove_files();
+}
+
+fn rows() -> [(&'static str, &'static str, Side, Side); 10] {
+    [
+        (
+            "sealed 32 B, polling: p50 over open",
+            "us",
+            |ns| ping(ns, Mode::Open),
+            |ns| ping(ns, Mode::Sealed),
+        ),
+        (
+            "sealed 64 outstanding, coalesced, over open",
+            "M/s",
+            |ns| calls(ns, Mode::Open),
+            |ns| calls(ns, Mode::Sealed),
+        ),
+        (
+            "sealed 1 MB: goodput over open",
+            "GB/s",
+            |ns| goodput(ns, Mode::Open),
+            |ns| goodput(ns, Mode::Sealed),
+        ),
+        ("sealed 1 MB: goodput over TLS", "GB/s", tls::goodput, |ns| goodput(ns, Mode::Sealed)),
+        ("sealed first call over a TLS echo", "us", tls::first_echo, tls::first_call),
+        ("a stranger's packet over a valid one", "ns", forged::valid, forged::of_a_stranger),
+        ("a changed payload over a valid packet", "ns", forged::valid, forged::changed),
+        ("a replayed packet over a valid one", "ns", forged::valid, forged::replayed),
+        (
+            "cookies, 32 B, polling: p50 over open",
+            "us",
+            |ns| ping(ns, Mode::Open),
+            |ns| ping(ns, Mode::Cookies),
+        ),
+        (
+            "cookies, 64 outstanding, over open",
+            "M/s",
+            |ns| calls(ns, Mode::Open),
+            |ns| calls(ns, Mode::Cookies),
+        ),
+    ]
+}
+
+/// How a service is protected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Open,
+    Cookies,
+    Sealed,
+}
+
+/// A group whose first key is used since a minute.
+static GROUP: LazyLock<Keys> = LazyLock::new(|| {
+    let (secret, from_ms) = (Secret::new([7; 32]), Clock.unix_ns() / 1_000_000 - 60_000);
+    let epochs = vec![EpochKey { epoch: 1, from_ms, secret, hop: HopKey::default() }];
+    Keys { role: Role::Server, group: "bench".into(), cipher: Cipher::Aes128Gcm, epochs }
+});
+
+/// The keys of client 17.
+fn of_client() -> Keys {
+    GROUP.for_role(Role::Client(17)).expect("a server's keys")
+}
+
+fn ping(slice_ns: u64, mode: Mode) -> f64 {
+    with_server(mode, usize::MAX, |client| {
+        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
+        let end = Clock.now() + slice_ns;
+        let mut now = Clock.now();
+        while now < end {
+            drop(client.call(&[1; 32]).expect("a reply"));
+            let after = Clock.now();
+            round_trips.push(after - now);
+            now = after;
+        }
+        p50_us(&mut round_trips)
+    })
+}
+
+/// Millions of calls of 32 B a second with 64 outstanding.
+fn calls(slice_ns: u64, mode: Mode) -> f64 {
+    with_server(mode, usize::MAX, |client| {
+        let enqueue = || client.enqueue(&[1; 32]).expect("a call");
+        let mut calls: VecDeque<Pending<'_>> = (0..64).map(|_| enqueue()).collect();
+        let (started, mut completed) = (Clock.now(), 0_u64);
+        while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
+            drop(calls.pop_front().expect("calls are outstanding").wait().expect("a reply"));
+            calls.push_back(enqueue());
+            completed += 1;
+        }
+        completed as f64 * 1e3 / (Clock.now() - started) as f64
+    })
+}
+
+fn goodput(slice_ns: u64, mode: Mode) -> f64 {
+    let message = vec![7; MESSAGE_LEN];
+    with_server(mode, 8, |client| {
+        let (started, mut moved) = (Clock.now(), 0);
+        while Clock.now() - started < slice_ns {
+            drop(client.call(&message).expect("a reply"));
+            moved += MESSAGE_LEN as u64;
+        }
+        moved as f64 / (Clock.now() - started) as f64
+    })
+}
+
+/// An echo server on the server's core, which cuts replies to so many bytes, while `run` calls it from here.
+fn with_server(mode: Mode, reply_len_max: usize, run: impl FnOnce(&Client) -> f64) -> f64 {
+    let mut client = ClientBuilder::new().wait(Wait::BusyPoll);
+    if mode == Mode::Sealed {
+        client = client.seal(of_client());
+    }
+    let run = |target| run(&client.connect(target).expect("a client"));
+    serving(mode, (Wait::BusyPoll, reply_len_max), run)
+}
+
+/// The same, while `run` does what it likes with its address.
+/// Who polls keeps the rest of the machine away.
+fn serving(
+    mode: Mode,
+    (wait, reply_len_max): (Wait, usize),
+    run: impl FnOnce(SocketAddr) -> f64,
+) -> f64 {
+    let mut config = Config::default();
+    // Loopback would be trusted.
+    config.serving.trusted.clear();
+    let mut builder = ServerBuilder::new().wait(wait).config(config);
+    builder = match mode {
+        Mode::Open => builder,
+        Mode::Cookies => builder.cookies(AskCookies::Always),
+        Mode::Sealed => builder.seal(GROUP.clone()),
+    };
+    let mut server = builder.bind("127.0.0.1:0").expect("a server");
+    let (target, stop, start) = (server.local_address(), server.stop_handle(), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let stop = StopOnDrop(stop);
+        let thread = scope.spawn(|| {
+            affinity::pin_to(SERVER_CORE).expect("two cores");
+            start.wait();
+            let mut serve = || {
+                server.run(|request| {
+                    // A client that has gone needs no answer.
+                    let _ = request.reply_in_place(|bytes| bytes.truncate(reply_len_max));
+                })
+            };
+            if wait == Wait::BusyPoll { shielded(serve) } else { serve() }
+        });
+        start.wait();
+        let run = || run(target);
+        let result = if wait == Wait::BusyPoll { shielded(run) } else { run() };
+        drop(stop);
+        thread.join().expect("the server").expect("the server's calls");
+        result
+    })
+}
+
+/// Stops a server, also where a client panics.
+struct StopOnDrop(ServerHandle);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+const MESSAGE_LEN: usize = 1_000_000;
