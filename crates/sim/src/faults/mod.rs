@@ -18,7 +18,7 @@
 //! | `application` | handlers behind the servers, and what became of the calls |
 //! | `run` | carries a plan out |
 //! | `sealed`, `seals` | plans whose packets are sealed; keys and wall clocks of their hosts |
-//! | `intruder`, `recorder`, `sealed_books` | what strangers forge and replay there; what the watch knows of seals |
+//! | `intruder`, `homa_seals`, `recorder`, `sealed_books` | what strangers forge and replay there; what the watch knows of seals |
 //! | `minimise` | takes away from a failing plan what it does not need |
 //!
 //! What is checked, and when:
@@ -61,6 +61,7 @@ mod directed;
 mod draw;
 pub mod family;
 mod flood;
+mod homa_seals;
 mod host;
 mod hosted;
 pub mod hostile;
