@@ -78,7 +78,7 @@ pub(crate) struct Args {
     /// once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read again when
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read again when
     /// it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,

@@ -111,7 +111,7 @@ pub(crate) struct Args {
     /// validates its address once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read
     /// again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
@@ -413,8 +413,8 @@ fn check(args: &Args) -> Result<()> {
     if !is_r2p2 && (args.router.is_some() || args.pool_key_file.is_some()) {
         bail!("--router and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
     }
-    if !is_r2p2 && args.seal.is_some() {
-        bail!("--seal is R2P2's; take --transport r2p2, or leave it out");
+    if !args.transport.has_endpoints() && args.seal.is_some() {
+        bail!("--seal is of R2P2 and Homa; leave it out, or change --transport");
     }
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");
