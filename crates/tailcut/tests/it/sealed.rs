@@ -7,7 +7,7 @@ use std::time::Duration;
 use tailcut::sealed::{Access, Cipher, DENIED_CODE, EpochKey, HopKey, Keys, Role, Secret};
 use tailcut::{DatapathKind, Error, Failure, LiveAccess, LiveKeys, Protocol, Reply, ServerBuilder};
 
-use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, serving};
+use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, serving, transports};
 
 fn group() -> Keys {
     let secret = Secret::new([7; 32]);
@@ -29,7 +29,7 @@ fn of(keys: &Keys, client: u32) -> Keys {
 
 #[test]
 fn handlers_know_who_calls_and_strangers_are_not_heard() {
-    [R2P2, HOMA].into_iter().for_each(check_identities);
+    transports().for_each(check_identities);
 }
 
 fn check_identities(transport: Transport) {
