@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes sealed packets again, from docs/sealed.md alone: a second implementation.
 
-Reads packets.txt beside it: `keys`, a server's keys with their lines joined by |, then packets as
+Reads packets.txt (R2P2) and homa.txt (Homa) beside it: `keys`, a server's keys with their lines joined by |, then packets as
 `from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
 (Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
 """
@@ -17,6 +17,7 @@ LABEL = b"tailcut sealed 1 "
 REQUEST, RESPONSE, ACK, DROP, REPLY_ACK, CANCEL, PROBE, CLAIM = 0, 1, 3, 4, 12, 13, 14, 15
 CLIENT_TO_SERVER = (REQUEST, REPLY_ACK, CANCEL)
 HELD = 0x80
+HOMA_DATA, HOMA_RESEND = 0x10, 0x12
 NOBODY = bytes(8)
 
 
@@ -92,6 +93,13 @@ class Keys:
 
     def reply(self, epoch, client, instance):
         return expand(self.client(epoch, client), self.key_len, b"reply\0", instance)
+
+    def homa_request(self, epoch, client, session, began):
+        secret = self.client(epoch, client)
+        return expand(secret, self.key_len, b"homa request\0", number(session, 8), began)
+
+    def homa_reply(self, epoch, client, instance):
+        return expand(self.client(epoch, client), self.key_len, b"homa reply\0", instance)
 
 
 def blanked(header):
@@ -199,11 +207,35 @@ def check(keys, nodes, source, to, packet):
     return client if cipher.encrypt(nonce, payload, aad) == sealed else None
 
 
-def main():
-    # The paper's own vector, Appendix A.
-    assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
-    check_cookie()
-    path = pathlib.Path(__file__).with_name("packets.txt")
+def check_homa(keys, nodes, source, to, packet):
+    """The same of a packet of Homa."""
+    kind, mark, named = packet[11], packet[8], packet[9]
+    header_len = 56 if kind == HOMA_DATA else len(packet) - 32
+    header, sealed, rest = packet[:header_len], packet[header_len:-16], packet[-16:]
+    high, epoch, low, last = rest[:3], rest[3], rest[4:8], rest[8:]
+    if mark != 2 or packet[10] != 0:
+        return None
+    if packet[27] & 1 == 0:
+        # A client's: what names nobody asks who is there, and is a RESEND.
+        client = int.from_bytes(high, "big")
+        if not named and kind != HOMA_RESEND:
+            return None
+        nodes.clients[source] = client
+        key = keys.homa_request(epoch, client, int.from_bytes(packet[20:25], "big"), low)
+        nonce, aad = bytes(4) + last, header + rest + (nodes.names[to] if named else NOBODY)
+    else:
+        client = nodes.clients[to]
+        nodes.names[source] = name(last)
+        key = keys.homa_reply(epoch, client, last)
+        nonce, aad = bytes(5) + high + low, header + rest
+    cipher = keys.aead(key)
+    payload = cipher.decrypt(nonce, sealed, aad)
+    return client if cipher.encrypt(nonce, payload, aad) == sealed else None
+
+
+def check_file(file, check):
+    """How many packets a file has, each of which is what it should be."""
+    path = pathlib.Path(__file__).with_name(file)
     keys, nodes, count = None, Nodes(), 0
     for at, line in enumerate(path.read_text().splitlines(), 1):
         words = line.split(" ", 1)
@@ -214,6 +246,14 @@ def main():
         if check(keys, nodes, source, to, bytes.fromhex(packet)) is None:
             sys.exit(f"{path}:{at}: the packet is not what it should be")
         count += 1
+    return count
+
+
+def main():
+    # The paper's own vector, Appendix A.
+    assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
+    check_cookie()
+    count = check_file("packets.txt", check) + check_file("homa.txt", check_homa)
     print(f"{count} sealed packets are what they should be")
 
 

@@ -1,4 +1,4 @@
-//! A sealed client, its router and its server, while somebody records what they send, changes it, sends it again
+//! A sealed client, its router and its server, or those of Homa, which has no routers, while somebody records what they send, changes it, sends it again
 //! and makes up packets: no node panics, nothing that was changed is acted on, no call runs twice and each
 //! ends. And whatever a file of keys says, it is refused or written again as it was read.
 //!
@@ -11,11 +11,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
+use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
-use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_proto::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
+use tailcut_proto::{homa, r2p2};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes)
@@ -24,7 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
         let written = keys.to_text();
         assert_eq!(written.parse::<Keys>().map(|keys| keys.to_text()), Ok(written));
     }
-    let mut net = Net::new();
+    // The bit means nothing to a step.
+    let mut net = Net::new(bytes.first().is_some_and(|first| first & 64 != 0));
     let mut rest = bytes;
     while let [kind, which, len, tail @ ..] = rest {
         let (bytes, next) = tail.split_at(usize::from(*len).min(tail.len()));
@@ -44,6 +46,8 @@ struct Net {
     client: Endpoint,
     router: Router,
     server: Endpoint,
+    /// Whom calls go to.
+    target: u8,
     buffer: Vec<u8>,
     /// Everything that was sent: from, to, bytes.
     log: Vec<(SocketAddr, SocketAddr, Vec<u8>)>,
@@ -56,13 +60,19 @@ struct Net {
 }
 
 impl Net {
-    fn new() -> Self {
+    fn new(is_homa: bool) -> Self {
         let seal = |role| {
             let keys = keys().for_role(role).expect("a server's keys derive all");
             Some(Sealing::new(Arc::new(keys), 0))
         };
-        let node = |seal, secret| {
-            Endpoint::new(START, Config { seal, secret: [secret; 16], ..Config::default() })
+        let node = |seal, secret| -> Endpoint {
+            let secret = [secret; 16];
+            if is_homa {
+                let config = homa::Config { seal, secret, ..homa::Config::default() };
+                return homa::Endpoint::new(START, config).into();
+            }
+            let config = r2p2::Config { seal, secret, ..r2p2::Config::default() };
+            r2p2::Endpoint::new(START, config).into()
         };
         let router = RouterConfig {
             servers: vec![ServerConfig { addr: at(SERVER), speaks: Speaks::Extension }],
@@ -74,6 +84,7 @@ impl Net {
             client: node(seal(Role::Client(17)), 1),
             router: Router::new(START, router).expect("a configuration"),
             server: node(seal(Role::Server), 2),
+            target: if is_homa { SERVER } else { ROUTER },
             buffer: vec![0; GSO_BYTES_MAX],
             log: Vec::new(),
             calls: Vec::new(),
@@ -105,7 +116,7 @@ impl Net {
         let payload = [&number, &bytes.repeat(1 + bytes.len() / 8)[..]].concat();
         let options = CallOptions { idempotent, ..CallOptions::default() };
         let call = Call {
-            target: at(ROUTER),
+            target: at(self.target),
             payload: payload.clone(),
             deadline: self.now + 50 * MS,
             context: self.calls.len() as u64,

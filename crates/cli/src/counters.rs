@@ -39,8 +39,8 @@ fn of_homa(metrics: &homa::Metrics) -> Counters {
     let own = listed!(*metrics, Metrics {
         data_bytes_out, unreachable, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns, need_acks, acks,
         acks_piggybacked, cutoffs, cutoffs_changed, unacknowledged,
-    }, malformed, common);
-    of_either(&metrics.common, own, metrics.malformed.iter().sum())
+    }, malformed, common, seal);
+    of_sealed((&metrics.common, &metrics.seal), own, metrics.malformed.iter().sum())
 }
 
 fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
@@ -50,8 +50,17 @@ fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
         resent, timeouts, moved, paced, withheld, retried, told_held, validations, feedback, clones_sent, clones_won, clones_filtered, clones_over_budget,
         clones_withheld, clones_cancelled, clones_discarded,
     }, malformed, common, seal);
-    let mut counters = of_either(&metrics.common, own, metrics.malformed.iter().sum());
-    counters.extend(of_seal(&metrics.seal));
+    of_sealed((&metrics.common, &metrics.seal), own, metrics.malformed.iter().sum())
+}
+
+/// Those of an endpoint, whose seal comes last.
+fn of_sealed(
+    (common, seal): (&r2p2::Counters, &SealMetrics),
+    own: Counters,
+    malformed: u64,
+) -> Counters {
+    let mut counters = of_either(common, own, malformed);
+    counters.extend(of_seal(seal));
     counters
 }
 

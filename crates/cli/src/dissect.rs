@@ -426,6 +426,9 @@ fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<
 
 /// Writes the line of a datagram, whose bytes these are or would be.
 fn write_packet(out: &mut impl Write, datagram: &Datagram, bytes: &[u8]) -> std::io::Result<()> {
+    if let Some(line) = &datagram.sealed {
+        return write!(out, "{line}");
+    }
     if is_homa(datagram) {
         return match homa::Packet::parse(bytes) {
             Ok(packet) => write!(out, "{packet}"),
@@ -435,12 +438,7 @@ fn write_packet(out: &mut impl Write, datagram: &Datagram, bytes: &[u8]) -> std:
     let line = match netclone_port(datagram) {
         Some(netclone::PORT) => netclone::Packet::parse(bytes).map(|it| it.to_string()),
         Some(_) => netclone::Plain::parse(bytes).map(|it| it.to_string()),
-        None => {
-            return match &datagram.sealed {
-                Some(line) => write!(out, "{line}"),
-                None => write_r2p2(out, bytes),
-            };
-        }
+        None => return write_r2p2(out, bytes),
     };
     match line {
         Ok(line) => write!(out, "{line}"),

@@ -94,7 +94,7 @@ pub struct Opening {
     pub segmented_send: SegmentedSend,
     /// Timestamps of what is sent and received. Default none.
     pub stamps: StampConfig,
-    /// The limits and timers of R2P2. A seal in it is by the keys below, where there are any.
+    /// The limits and timers of R2P2. A seal in it is by the keys below, where there are any, and so is Homa's.
     pub r2p2: r2p2::Config,
     /// Keys, where packets are sealed. Default none.
     pub keys: Option<LiveKeys>,
@@ -200,7 +200,7 @@ impl Opening {
                 )
             })?;
             (seal.name, seal.member) = (Some(name), index);
-            member.r2p2.seal = Some(seal);
+            *member.seal_mut() = Some(seal);
         }
         let mut driver = Driver::new(wait)?;
         member.attach(&mut driver, port.into())?;
@@ -209,7 +209,10 @@ impl Opening {
 
     /// By what packets are sealed, if they are.
     fn sealing(&self) -> Option<Sealing> {
-        let seal = self.r2p2.seal.clone();
+        let seal = match self.protocol {
+            Protocol::R2p2 => self.r2p2.seal.clone(),
+            Protocol::Homa => self.homa.seal.clone(),
+        };
         let mut seal = match (self.keys.as_ref().map(LiveKeys::current), seal) {
             (None, seal) => seal?,
             (Some(keys), Some(seal)) => Sealing { keys, ..seal },
@@ -221,12 +224,21 @@ impl Opening {
         Some(seal)
     }
 
+    /// The seal of this protocol's configuration.
+    fn seal_mut(&mut self) -> &mut Option<Sealing> {
+        match self.protocol {
+            Protocol::R2p2 => &mut self.r2p2.seal,
+            Protocol::Homa => &mut self.homa.seal,
+        }
+    }
+
     /// A datapath at an address, for a node of this protocol.
     ///
     /// # Errors
     ///
     /// As [`Opening::add`].
     pub fn bind(&self, address: SocketAddr) -> io::Result<AnyDatapath> {
+        self.check_carrier()?;
         match (self.protocol, self.datapath) {
             (_, DatapathKind::Udp) => UdpPort::bind(address, self.socket()).map(Into::into),
             (Protocol::Homa, DatapathKind::Ip) => {
@@ -289,35 +301,28 @@ impl Opening {
         self.check_cookies()?;
         datapath.set_stamps(self.stamps)?;
         let (now, secret) = (driver.clock().now(), entropy::secret()?);
-        let mut live = None;
+        let (read_at, unix_ns) = driver.clock().both();
+        let clock_ns = unix_ns.saturating_sub(read_at);
+        let mut seal = self.sealing();
+        if let Some(seal) = &mut seal {
+            self.check_keys(seal.keys.role)?;
+            seal.clock_ns = clock_ns;
+        }
+        let live = seal
+            .as_ref()
+            .map(|seal| self.keys.clone().unwrap_or_else(|| LiveKeys::from(seal.keys.clone())));
+        let is_sealed_server = seal.as_ref().is_some_and(|seal| !seal.is_client());
         let endpoint: Endpoint = match self.protocol {
             Protocol::R2p2 => {
                 // Half of the buffer, for the kernel charges up to twice a packet's bytes.
                 let credit_bytes = datapath.receive_buffer_bytes()? / 2;
-                let seal = self.sealing();
                 let mut config = r2p2::Config { secret, credit_bytes, seal, ..self.r2p2.clone() };
-                check_keys(&config)?;
-                let (read_at, unix_ns) = driver.clock().both();
                 // Servers that share a key let their tokens expire together.
-                config.pool.clock_ns = unix_ns.saturating_sub(read_at);
-                if let Some(seal) = &mut config.seal {
-                    seal.clock_ns = config.pool.clock_ns;
-                    let fixed = || LiveKeys::from(seal.keys.clone());
-                    live = Some(self.keys.clone().unwrap_or_else(fixed));
-                }
-                let is_sealed_server = config.seal.is_some() && config.serving.is_enabled;
-                let endpoint = r2p2::Endpoint::new(now, config).into();
-                if is_sealed_server {
-                    pass_millisecond();
-                }
-                endpoint
-            }
-            Protocol::Homa if self.sealing().is_some() => {
-                let text = "Homa has no sealed form: take R2P2, or no keys";
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+                config.pool.clock_ns = clock_ns;
+                r2p2::Endpoint::new(now, config).into()
             }
             Protocol::Homa => {
-                let mut config = homa::Config { secret, ..self.homa.clone() };
+                let mut config = homa::Config { secret, seal, ..self.homa.clone() };
                 if self.datapath.is_directly_over_ip() {
                     config.client_port = datapath.local_address().port();
                     config.framing = homa::Framing::IP;
@@ -329,11 +334,41 @@ impl Opening {
                 homa::Endpoint::new(now, config).into()
             }
         };
+        if is_sealed_server {
+            pass_millisecond();
+        }
         let index = driver.add(endpoint, datapath, None);
         if let Some(live) = live {
             driver.watch_keys(index, live, self.access.clone());
         }
         Ok(())
+    }
+
+    /// Refuses keys with which the endpoint cannot do what it is for.
+    fn check_keys(&self, role: Role) -> io::Result<()> {
+        let is_server = match self.protocol {
+            Protocol::R2p2 => self.r2p2.serving.is_enabled,
+            Protocol::Homa => self.homa.serving.is_enabled,
+        };
+        let problem = match role {
+            Role::Router => "these are a router's keys, which open no payload",
+            Role::Server if !is_server => "these are a server's keys: a client has keys of its own",
+            Role::Client(_) if is_server => {
+                "these are a client's keys, with which nobody can serve"
+            }
+            _ => return Ok(()),
+        };
+        Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
+    }
+
+    /// Refuses keys for packets that NICs are to change.
+    fn check_carrier(&self) -> io::Result<()> {
+        if self.datapath != DatapathKind::HijackedTcp || self.sealing().is_none() {
+            return Ok(());
+        }
+        let text = "packets in the disguise of TCP are not sealed: NICs change them, and the kernel's module \
+                    opens none; take the datapath ip or udp, or no keys";
+        Err(io::Error::new(io::ErrorKind::InvalidInput, text))
     }
 
     /// Refuses a policy that nothing would go by.
@@ -381,22 +416,6 @@ fn pass_millisecond() {
     std::thread::sleep(Duration::from_millis(2));
 }
 
-/// Refuses keys with which the endpoint cannot do what it is for.
-fn check_keys(config: &r2p2::Config) -> io::Result<()> {
-    let is_server = config.serving.is_enabled;
-    let problem = match config.seal.as_ref().map(|seal| seal.keys.role) {
-        Some(Role::Router) => "these are a router's keys, which open no payload",
-        Some(Role::Server) if !is_server => {
-            "these are a server's keys: a client has keys of its own"
-        }
-        Some(Role::Client(_)) if is_server => {
-            "these are a client's keys, with which nobody can serve"
-        }
-        _ => return Ok(()),
-    };
-    Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
-}
-
 /// The address that packets from `own` to `peer` have as their source: the kernel chooses where
 /// `own` has none.
 pub(crate) fn routed_source(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
@@ -410,6 +429,8 @@ pub(crate) fn routed_source(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use tailcut_proto::sealed::{Cipher, EpochKey, HopKey, Keys, Secret};
+
     use super::*;
 
     #[test]
@@ -420,5 +441,20 @@ mod tests {
             opening.add(&mut driver, ([127, 0, 0, 1], 0).into()).expect_err("no such thing");
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("homa"), "{error}");
+    }
+
+    /// What NICs change could not be told from what a stranger has changed.
+    #[test]
+    fn homa_in_the_disguise_of_tcp_is_not_sealed() {
+        let secret = Secret::new([7; 32]);
+        let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop: HopKey::default() }];
+        let (role, group, cipher) = (Role::Server, "test".to_owned(), Cipher::Aes128Gcm);
+        let keys = LiveKeys::new(Keys { role, group, cipher, epochs });
+        let (protocol, datapath) = (Protocol::Homa, DatapathKind::HijackedTcp);
+        let opening = Opening { protocol, datapath, keys: Some(keys), ..Opening::default() };
+        let mut driver = Driver::new(Wait::default()).expect("a driver");
+        let error =
+            opening.add(&mut driver, ([127, 0, 0, 1], 0).into()).expect_err("no such thing");
+        assert!(error.to_string().contains("disguise of TCP are not sealed"), "{error}");
     }
 }

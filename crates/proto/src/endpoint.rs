@@ -105,10 +105,7 @@ impl Endpoint {
     /// The number of the client whose request this is, where packets are sealed.
     #[inline]
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
-        match self {
-            Self::R2p2(endpoint) => endpoint.client_of(id),
-            Self::Homa(_) => None,
-        }
+        either!(self.client_of(id))
     }
 }
 

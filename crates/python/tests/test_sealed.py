@@ -221,9 +221,11 @@ def test_policies_that_cannot_be_used_are_told(group, tmp_path, server):
         server("127.0.0.1:0", access=group.access("allow 3 *"))
 
 
-def test_homa_has_no_sealed_form(group):
-    with pytest.raises(tailcut.OpenError, match="Homa has no sealed form"):
-        tailcut.Client("127.0.0.1:9", transport="homa", seal=group.client(3))
+def test_homa_is_sealed_too(serving, group):
+    target = serving(identity, of_requests=True, transport="homa", seal=group.servers)
+    with tailcut.Client(target, timeout=PATIENCE, transport="homa", seal=group.client(3)) as client:
+        assert client.call(b"who?") == b"3"
+        assert client.call_many([b"who?"] * 100) == [b"3"] * 100
 
 
 def test_a_client_s_arguments_are_told():

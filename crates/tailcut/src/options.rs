@@ -84,8 +84,8 @@ macro_rules! shared_setters {
             }
 
             /// Seals packets by these keys, a client's for a client and a server's for a server: payloads
-            /// are encrypted and both ends authenticated, and what is not sealed is dropped. Of R2P2;
-            /// opening refuses keys of another role. `docs/sealed.md` tells how keys are made.
+            /// are encrypted and both ends authenticated, and what is not sealed is dropped. Opening refuses keys
+            /// of another role, and [`DatapathKind::HijackedTcp`](crate::DatapathKind::HijackedTcp), whose packets NICs change. `docs/sealed.md` tells how keys are made.
             ///
             /// Either [`Keys`](crate::sealed::Keys), or [`LiveKeys`](crate::LiveKeys) where newer ones are to follow:
             /// whoever keeps a clone of those updates them for all that were opened with them, and a

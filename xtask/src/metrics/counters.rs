@@ -237,7 +237,7 @@ const GROUPS: &[Group] = &[
     },
     Group {
         heading: "Sealed services",
-        about: "Of every endpoint and router of R2P2; all are 0 without `--seal`.",
+        about: "Of every endpoint, and of routers of R2P2; all are 0 without `--seal`.",
         sources: &[all("crates/proto/src/sealed/mod.rs", "SealMetrics", "seal_")],
     },
     Group {

@@ -84,7 +84,7 @@ pub(crate) struct Args {
     /// never (R2P2 only, and not with --seal)
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read again when
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read again when
     /// it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,

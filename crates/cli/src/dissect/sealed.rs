@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::Context as _;
 use tailcut_proto::sealed::{Keys, Reader};
+use tailcut_wire::homa;
 use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, Packet};
 use zerocopy::FromBytes;
@@ -16,7 +17,49 @@ pub(super) fn opener(keys: Keys) -> anyhow::Result<Reader> {
 }
 
 /// The line of a datagram; `None` if it is no sealed packet, or was not captured whole.
-pub(super) fn line(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<String> {
+pub(super) fn line(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Option<String> {
+    line_of_homa(datagram, reader.as_deref_mut()).or_else(|| line_of_r2p2(datagram, reader))
+}
+
+/// The line of a packet of Homa, whose header and trailer are clear.
+fn line_of_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<String> {
+    let payload = datagram.payload;
+    let is_whole = payload.len() >= datagram.len;
+    if !is_whole || !homa::is_hijacked(payload) || !homa::sealed::is_marked(payload) {
+        return None;
+    }
+    let (common, _) = homa::sealed::header(payload)?;
+    let (source, target) = match datagram.carrier {
+        Carrier::Udp(source, target) => (source, target),
+        _ => (common.sport.get(), common.dport.get()),
+    };
+    let ends = (SocketAddr::new(datagram.from, source), SocketAddr::new(datagram.to, target));
+    let open_len = payload.len().checked_sub(TRAILER_LEN)?;
+    let (_, trailer) = Trailer::ref_from_suffix(payload).ok()?;
+    let mut bytes = payload.to_vec();
+    let is_open = reader.is_some_and(|reader| reader.open_homa(ends, &mut bytes));
+    let packet = homa::Packet::parse(bytes.get(..open_len)?).ok()?;
+    let by = match packet.is_from_client() {
+        true => format!("by client {}, ", trailer.client()),
+        false => String::new(),
+    };
+    let (state, shown) = match (is_open, packet.body) {
+        (true, homa::Body::Data { payload, .. }) => ("opened", quoted(payload)),
+        (true, _) => ("opened", String::new()),
+        (false, _) => ("sealed", String::new()),
+    };
+    Some(format!("{packet}, {state}, {by}epoch {}{shown}", trailer.epoch))
+}
+
+/// The beginning of a payload, for people.
+fn quoted(payload: &[u8]) -> String {
+    match payload {
+        [] => String::new(),
+        payload => format!(": \"{}\"", payload[..payload.len().min(SHOWN_MAX)].escape_ascii()),
+    }
+}
+
+fn line_of_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<String> {
     let Carrier::Udp(source, target) = datagram.carrier else { return None };
     let ends = (SocketAddr::new(datagram.from, source), SocketAddr::new(datagram.to, target));
     let is_whole = datagram.payload.len() >= datagram.len;
@@ -45,10 +88,7 @@ pub(super) fn line(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<S
         None => String::new(),
     };
     if is_open {
-        let payload = match packet.payload {
-            [] => String::new(),
-            payload => format!(": \"{}\"", payload[..payload.len().min(SHOWN_MAX)].escape_ascii()),
-        };
+        let payload = quoted(packet.payload);
         return Some(format!("{packet}, opened, {by}epoch {epoch}{payload}"));
     }
     let text = packet.to_string();
@@ -60,3 +100,45 @@ pub(super) fn line(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<S
 
 /// Bytes of a payload that are shown.
 const SHOWN_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of the packets of `conformance/sealed/homa.txt` under its first keys.
+    fn lines(opens: bool) -> Vec<String> {
+        let text = include_str!("../../../../conformance/sealed/homa.txt");
+        let (keys, packets) = text.split_once('\n').expect("keys, then packets");
+        // The second key is of no time that a file can say.
+        let keys = keys.strip_prefix("keys ").expect("keys").split('|');
+        let keys: Vec<&str> = keys.filter(|line| !line.starts_with("key 8 ")).collect();
+        let keys = keys.join("\n");
+        let mut reader = opens.then(|| opener(keys.parse().expect("a file")).expect("a server's"));
+        let packets = packets.lines().take_while(|line| !line.starts_with("keys "));
+        let line_of = |packet: &str| {
+            let words: Vec<&str> = packet.split(' ').collect();
+            let [from, to] = [0, 1].map(|at| words[at].parse::<SocketAddr>().expect("an address"));
+            let digits =
+                words[2].as_bytes().chunks(2).map(|two| str::from_utf8(two).expect("ASCII"));
+            let bytes: Vec<u8> =
+                digits.map(|two| u8::from_str_radix(two, 16).expect("digits")).collect();
+            let carrier = Carrier::Udp(from.port(), to.port());
+            let (from, to, len) = (from.ip(), to.ip(), bytes.len());
+            let datagram = Datagram { from, to, carrier, payload: &bytes, len, sealed: None };
+            line(&datagram, reader.as_mut()).expect("it is sealed")
+        };
+        packets.map(line_of).collect()
+    }
+
+    #[test]
+    fn packets_of_homa_are_opened_by_the_servers_keys_and_their_headers_shown_without() {
+        let (opened, sealed) = (lines(true), lines(false));
+        assert_eq!(opened.len(), sealed.len());
+        let state = |line: &str| line.contains(", opened, ");
+        assert!(opened.iter().all(|line| state(line)) && !sealed.iter().any(|line| state(line)));
+        assert!(opened[0].starts_with("Homa resend"), "{}", opened[0]);
+        assert!(opened[0].ends_with(", opened, by client 17, epoch 7"), "{}", opened[0]);
+        assert!(sealed[0].ends_with(", sealed, by client 17, epoch 7"), "{}", sealed[0]);
+        assert!(opened.iter().any(|line| line.ends_with(": \"the first\"")), "{opened:#?}");
+    }
+}

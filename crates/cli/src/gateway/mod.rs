@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// How long a connection may say nothing before it ends [default: for ever, and 75s for http]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
     idle_timeout: Option<u64>,
-    /// Seal calls by the client's keys in this file (R2P2 only), which is read again when it changes; `tailcut
+    /// Seal calls by the client's keys in this file (R2P2 and Homa), which is read again when it changes; `tailcut
     /// keys` makes them. All its clients are then one client
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,

@@ -155,7 +155,7 @@ pub(crate) struct Flags {
     /// what is not sent counts as refused
     #[arg(long)]
     pub(crate) paced: bool,
-    /// R2P2: seal packets by the client's keys in this file, which is read again when it changes; `tailcut
+    /// R2P2, Homa: seal packets by the client's keys in this file, which is read again when it changes; `tailcut
     /// keys` makes them
     #[arg(long, value_name = "FILE")]
     pub(crate) seal: Option<PathBuf>,
@@ -264,10 +264,11 @@ impl Flags {
     }
 
     /// Keys stay on this machine.
-    fn check_seal(&self, speaks_r2p2: bool) -> Result<()> {
-        if self.seal.is_some() && (!speaks_r2p2 || self.v1 || !self.agent.is_empty()) {
+    fn check_seal(&self) -> Result<()> {
+        let can_be_sealed = self.carried_by().has_endpoints() && !self.v1;
+        if self.seal.is_some() && (!can_be_sealed || !self.agent.is_empty()) {
             bail!(
-                "--seal is R2P2's, not of version 1, and from this machine: leave it, --v1 or --agent out"
+                "--seal is of R2P2 and Homa, not of version 1, and from this machine: leave it, --v1 or --agent out"
             );
         }
         Ok(())
@@ -352,7 +353,7 @@ impl Flags {
         if self.paced && !speaks_r2p2 {
             bail!("--paced is R2P2's; take --transport r2p2, or leave it out");
         }
-        self.check_seal(speaks_r2p2)?;
+        self.check_seal()?;
         if self.failover && !speaks_r2p2 {
             bail!("--failover is R2P2's; take --transport r2p2, or leave it out");
         }

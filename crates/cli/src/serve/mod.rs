@@ -117,7 +117,7 @@ pub(crate) struct Args {
     /// never (R2P2 only, and not with --seal)
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 only), which is read
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read
     /// again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
@@ -419,8 +419,8 @@ fn check(args: &Args) -> Result<()> {
     if !is_r2p2 && (args.router.is_some() || args.pool_key_file.is_some()) {
         bail!("--router and --pool-key-file are R2P2's; take --transport r2p2, or leave them out");
     }
-    if !is_r2p2 && args.seal.is_some() {
-        bail!("--seal is R2P2's; take --transport r2p2, or leave it out");
+    if !args.transport.has_endpoints() && args.seal.is_some() {
+        bail!("--seal is of R2P2 and Homa; leave it out, or change --transport");
     }
     if args.cookies != AskCookies::Never && (!is_r2p2 || args.seal.is_some()) {
         bail!("--cookies is of R2P2 without --seal, whose keys show more; leave one out");

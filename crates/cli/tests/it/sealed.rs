@@ -71,6 +71,33 @@ fn calls_through_a_router_are_sealed_and_open_ones_are_not_heard() {
     assert_eq!(forged, 0, "of {requests}");
 }
 
+/// Calls go to servers themselves, by one thread or several; and nobody seals what NICs change.
+#[test]
+fn calls_over_homa_are_sealed_and_open_ones_are_not_heard() {
+    let files = Files::new("sealed-homa");
+    let [servers, _, client] = files.keys();
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--transport", "homa", "--seal", &servers];
+    for app in [&["--app", "echo"][..], &["--app", "echo", "--threads", "2"]] {
+        let server = Service::start(&[&serve[..], app].concat(), 1);
+        let homa = ["--transport", "homa"];
+        let sealed = [&LOAD[..], &homa, &["--seal", &client]].concat();
+        assert_all_replied(&measure(server.address(), &sealed));
+        let target = ["measure", "--target", server.address()];
+        let open = [&target[..], &LOAD, &homa, &["--timeout", "50ms"]].concat();
+        let output = run(&open);
+        assert!(!output.status.success(), "an open client is not answered");
+        let [unsealed, forged, requests] =
+            counts(server, ["seal_unsealed", "seal_forged", "requests"]);
+        assert!(unsealed > 0 && requests > 0, "{unsealed} {requests}");
+        assert_eq!(forged, 0, "of {requests}");
+    }
+    let disguised =
+        ["serve", "--listen", "127.0.0.1:0", "--transport", "homa-tcp", "--app", "echo"];
+    check_refused(&[&disguised[..], &["--seal", &servers]].concat(), "disguise of TCP");
+    let over_tcp = ["serve", "--listen", "127.0.0.1:0", "--transport", "tcp", "--app", "echo"];
+    check_refused(&[&over_tcp[..], &["--seal", &servers]].concat(), "--seal is of R2P2 and Homa");
+}
+
 #[test]
 fn keys_rotate_and_tell_no_secret() {
     let files = Files::new("sealed-keys");

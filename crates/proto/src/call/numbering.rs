@@ -79,6 +79,12 @@ impl Numbering {
         (self.session, self.next - 1)
     }
 
+    /// The session of the last call; 0 before the first.
+    #[inline]
+    pub(crate) fn session(&self) -> u64 {
+        self.session
+    }
+
     /// The next call begins a session.
     pub(crate) fn renew(&mut self) {
         self.next = u32::MAX;

@@ -13,7 +13,6 @@ use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::acks::AckAction;
-use super::ids::{ClientId, SEQUENCE_MAX};
 use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
@@ -67,9 +66,7 @@ impl Endpoint {
 
     /// An RPC to a peer, of which nothing is sent yet.
     pub(super) fn open(&mut self, now: Time, peer: PeerId, server_port: u16) -> SlotId {
-        let numbering = &mut self.peers[peer].state.numbering;
-        let (session, sequence) = numbering.draw(&mut self.sessions, SEQUENCE_MAX);
-        let id = ClientId::new(session, sequence);
+        let id = self.next_id(now, peer);
         let index = self.slots.take(Slot::default);
         let ports = Ports { source: self.config.client_port, destination: server_port };
         self.slots[index].begin(now, Phase::Calling(Member::Whole), (peer, ports, id));
@@ -123,7 +120,9 @@ impl Endpoint {
             }
             self.metrics.refused += 1;
             let Some(Rejection { code, text }) = Rejection::from_payload(payload) else {
-                return self.fail(index, Failure::Refused(DropReason::from_payload(payload)));
+                let reason = DropReason::from_payload(payload);
+                self.note_refusal(index, reason);
+                return self.fail(index, Failure::Refused(reason));
             };
             let mut buffer = self.buffers.take();
             buffer.extend_from_slice(&text[..text.len().min(Rejection::TEXT_LEN_MAX)]);

@@ -6,6 +6,7 @@ use super::cutoffs::{Cutoffs, Priorities, UnscheduledRank};
 use super::outgoing::Outgoing;
 pub use crate::address::Prefix;
 use crate::peer::limits::Serving;
+use crate::sealed::{Sealing, TRAILER_LEN};
 
 /// Configuration of a Homa endpoint.
 #[derive(Clone, Debug)]
@@ -67,6 +68,10 @@ pub struct Config {
     /// Secret of this endpoint: ids, proofs of address, table seeds. Must be random and different
     /// at every start.
     pub secret: [u8; 16],
+    /// Keys, where packets are sealed: then nothing that is not sealed is taken, and the keys say whether
+    /// this is a server or a client, which alone it can be. Default `None`: packets are open. The kernel's
+    /// module takes no sealed ones.
+    pub seal: Option<Sealing>,
     /// Configuration of the server half.
     pub serving: Serving,
 }
@@ -275,6 +280,7 @@ impl Default for Config {
             control_len_max: 4096,
             client_port: tailcut_wire::homa::CLIENT_PORT_MIN,
             secret: [0; 16],
+            seal: None,
             serving: Serving {
                 partial_ns_max: 1_000_000_000,
                 sessions_unvalidated_max: 64,
@@ -295,6 +301,16 @@ impl Framing {
         scheduled_overhead: 114,
         content_len_max: u32::MAX,
     };
+
+    /// The same datagrams, of which a seal has some.
+    pub(super) fn sealed(mut self) -> Self {
+        let trailer_len = TRAILER_LEN as u32;
+        self.unscheduled_len -= trailer_len;
+        self.scheduled_len -= trailer_len;
+        self.unscheduled_overhead += trailer_len;
+        self.scheduled_overhead += trailer_len;
+        self
+    }
 
     /// Bytes of data in the packets of a message, unscheduled and scheduled.
     #[inline]

@@ -43,6 +43,7 @@ impl Endpoint {
 
     pub(super) fn handle_resend(&mut self, now: Time, origin: &Origin, resend: Resend) {
         let index = match self.find(origin) {
+            _ if self.is_stranger() => return self.introduce(origin),
             Found::Rpc(index) => index,
             Found::Nothing => return self.say_unknown(origin),
             Found::OtherPorts => {
@@ -212,15 +213,13 @@ impl Endpoint {
         self.push_control(Control::Plain { rpc, packet_type: PacketType::Busy });
     }
 
-    fn say_unknown(&mut self, origin: &Origin) {
+    pub(super) fn say_unknown(&mut self, origin: &Origin) {
         self.metrics.unknown += 1;
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
-        self.push_control(Control::Unknown {
-            to: origin.path,
-            ports,
-            local_id: origin.common.local_id(),
-        });
+        let (to, local_id) = (origin.path, origin.common.local_id());
+        let addressee = self.addressee();
+        self.push_control(Control::Unknown { to, ports, local_id, addressee });
     }
 }
 

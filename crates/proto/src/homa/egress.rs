@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use super::config::Link;
 use super::link::{Device, NicQueue};
-use super::slot::{Slot, rank};
+use super::slot::{Naming, Slot, rank};
 use super::transmit::Control;
 use crate::call::slab::{Slab, SlotId};
 use crate::node::Time;
@@ -56,7 +56,7 @@ impl Egress {
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
     pub(super) fn rank(&mut self, slots: &Slab<Slot>, index: SlotId) {
         let out = &slots[index].out;
-        if out.is_sendable() {
+        if out.is_sendable() && slots[index].naming == Naming::Settled {
             self.sendable.set(&mut self.places, index, rank(out.remaining(), out.birth));
         } else {
             self.unrank(index);

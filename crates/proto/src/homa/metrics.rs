@@ -3,6 +3,7 @@
 use tailcut_wire::homa::Malformed;
 
 use crate::call::counters::{Counters, has_common_counters};
+use crate::sealed::SealMetrics;
 
 /// Counters of both halves of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Metrics {
     pub cutoffs_changed: u64,
     /// Server: replies released since their client acknowledged nothing.
     pub unacknowledged: u64,
+    /// Those of the seal; zero where packets are open.
+    pub seal: SealMetrics,
 }
 
 impl Metrics {

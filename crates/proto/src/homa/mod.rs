@@ -10,7 +10,7 @@
 //! | GRANT, RESEND, BUSY, RPC_UNKNOWN, NEED_ACK, ACK, CUTOFFS | `control` |
 //!
 //! `transmit` writes what is to be sent: control packets first, then the message with the fewest
-//! bytes left. `recovery` holds all timers. What a control packet says is believed only of a live
+//! bytes left. `recovery` holds all timers, `sealing` what a seal changes. What a control packet says is believed only of a live
 //! RPC, of that peer and these ports, within its range.
 
 mod acks;
@@ -30,13 +30,16 @@ mod pace;
 mod peers;
 mod receive;
 mod recovery;
+mod sealing;
 mod server;
 mod slot;
 mod transmit;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
+use tailcut_wire::homa::sealed::is_marked;
 use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
@@ -63,6 +66,7 @@ use crate::order::wheel::Wheel;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
+use crate::sealed::{Access, ChangedKeys, Denial, EndpointSeal, Keys};
 
 /// A Homa client and server on one port.
 #[derive(Debug)]
@@ -105,6 +109,8 @@ pub struct Endpoint {
     is_stopping: bool,
     /// When calls to an address where nothing listens may be looked for.
     unreachable_look: UnreachableLook,
+    /// The seal, where packets are sealed.
+    seal: Option<Box<EndpointSeal>>,
 }
 
 /// Origin of a packet: its way and the RPC that it names.
@@ -135,6 +141,12 @@ impl Endpoint {
         config.grants.overcommit = config.grants.overcommit.clamp(1, grants::OVERCOMMIT_MAX);
         config.unscheduled_len = config.unscheduled_len.max(1);
         config.rpc_len_max = config.rpc_len_max.max(tailcut_wire::homa::MESSAGE_LEN_MAX);
+        let seal = config.seal.as_ref().map(|sealing| {
+            config.framing = config.framing.sealed();
+            // Who is sealed takes long messages as they are.
+            config.rpc_len_max = u32::MAX;
+            Box::new(EndpointSeal::of_homa(now, sealing, &config.secret, config.peers_max))
+        });
         let seed = Numbers::new(&config.secret, b"tables").seed();
         let rpcs_max = config.calls_max.saturating_add(config.serving.requests_max);
         Self {
@@ -159,6 +171,7 @@ impl Endpoint {
             unvalidated_partials: 0,
             is_stopping: false,
             unreachable_look: UnreachableLook::default(),
+            seal,
             config,
         }
     }
@@ -278,7 +291,9 @@ impl Endpoint {
             return Found::Nothing;
         };
         let Ports { source, destination } = origin.common.ports();
-        let is_its = self.slots[index].ports == Ports { source: destination, destination: source };
+        let slot = &self.slots[index];
+        let is_its = slot.ports == Ports { source: destination, destination: source }
+            && slot.is_of(self.sender());
         if is_its { Found::Rpc(index) } else { Found::OtherPorts }
     }
 
@@ -313,6 +328,7 @@ impl Endpoint {
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
         peer.state.is_heard = true;
+        self.take_name(now, index);
     }
 
     /// Makes the RPC in a slot one that packets find.
@@ -379,6 +395,20 @@ impl Endpoint {
         }
     }
 
+    /// Writes what goes next.
+    #[inline]
+    fn write_next(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        self.grant_due(now);
+        if !self.egress.control.is_empty()
+            && let Some(transmit) = self.write_control(now, buffer)
+        {
+            return Some(transmit);
+        }
+        let data = self.write_data(now, buffer);
+        // What data could not be sent for may have to be said.
+        data.or_else(|| self.write_control(now, buffer)).or_else(|| self.write_acks(buffer))
+    }
+
     fn next_birth(&mut self) -> u32 {
         self.births = self.births.wrapping_add(1);
         self.births
@@ -398,6 +428,14 @@ impl Endpoint {
 impl Node for Endpoint {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.metrics.datagrams_in += 1;
+        let datagram_len = bytes.len();
+        let bytes = match self.seal.is_some() | is_marked(bytes) {
+            false => bytes,
+            true => match self.opened(now, path.peer, bytes) {
+                Some(len) => &mut bytes[..len],
+                None => return,
+            },
+        };
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(reason) => return self.metrics.malformed(reason),
@@ -406,7 +444,7 @@ impl Node for Endpoint {
             self.metrics.protocol_violation += 1;
             return;
         }
-        let origin = Origin { path, common: packet.common, len: bytes.len() };
+        let origin = Origin { path, common: packet.common, len: datagram_len };
         match packet.body {
             Body::Data { header, payload } if packet.is_from_client() => {
                 self.handle_request(now, &origin, header, payload)
@@ -443,17 +481,33 @@ impl Node for Endpoint {
         self.say_late_acks(now);
     }
 
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        if let Some(seal) = &mut self.seal {
+            seal.set_clock(now, unix_ns);
+        }
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        self.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))
+    }
+
+    fn update_access(&mut self, access: &Arc<Access>) {
+        if let Some(seal) = &mut self.seal {
+            seal.update_access(access);
+        }
+    }
+
+    #[inline]
+    fn denials(&self) -> (u64, Option<&Denial>) {
+        self.seal.as_ref().map_or((0, None), |seal| seal.denials())
+    }
+
     #[inline]
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        self.grant_due(now);
-        if !self.egress.control.is_empty()
-            && let Some(transmit) = self.write_control(now, buffer)
-        {
-            return Some(transmit);
+        match self.seal.is_some() {
+            false => self.write_next(now, buffer),
+            true => self.write_next_sealed(now, buffer),
         }
-        let data = self.write_data(now, buffer);
-        // What data could not be sent for may have to be said.
-        data.or_else(|| self.write_control(now, buffer)).or_else(|| self.write_acks(buffer))
     }
 
     #[inline]

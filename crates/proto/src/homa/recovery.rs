@@ -6,6 +6,7 @@
 //! | hearing, receiving | silence, or a hole that is old | RESEND for every hole and the granted tail |
 //! | receiving | several questions and no sign of life of the client; no progress for long | released |
 //! | waiting | the deadline | taken from the application |
+//! | sealed, and another server is there now than the one that may have run it | at once | the call ends |
 //! | replying, all sent | silence | NEED_ACK; after so many, or at the deadline, released |
 //!
 //! While data of the same priority or a better one comes, or the peer goes on with something else
@@ -15,8 +16,9 @@
 //! comes. One timer for each RPC; it may be early, and looks again.
 
 use tailcut_wire::homa::{PacketType, RESEND_ALL};
+use tailcut_wire::r2p2::DropReason;
 
-use super::slot::Slot;
+use super::slot::{Naming, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Phase};
 use crate::call::slab::SlotId;
@@ -36,6 +38,11 @@ impl Endpoint {
     pub(super) fn handle_due(&mut self, now: Time, index: SlotId) {
         let slot = &self.slots[index];
         let deadline = slot.deadline;
+        if slot.naming == Naming::Changed {
+            // It may have run at the server that was there before.
+            self.metrics.refused += 1;
+            return self.fail(index, Failure::Refused(DropReason::Uncertain));
+        }
         match slot.phase {
             Phase::Calling(_) | Phase::Hearing(_) | Phase::Fetching(_) if deadline <= now => {
                 self.metrics.deadlines += 1;
@@ -160,6 +167,9 @@ impl Endpoint {
     }
 
     fn due_at(&self, now: Time, slot: &Slot) -> Time {
+        if slot.naming == Naming::Changed {
+            return now;
+        }
         let next = match slot.phase {
             Phase::Calling(_) | Phase::Hearing(_) => self.silence_over_at(slot).min(slot.deadline),
             Phase::Receiving => self.silence_over_at(slot).min(self.expires_at(slot)),
@@ -275,7 +285,9 @@ impl Endpoint {
 
     /// True if this side has something to send that nothing but the link holds back.
     fn is_sending(&self, slot: &Slot) -> bool {
-        slot.out.is_sendable() && slot.may_send(tailcut_wire::homa::DATA_LEN + 1)
+        slot.out.is_sendable()
+            && slot.naming == Naming::Settled
+            && slot.may_send(tailcut_wire::homa::DATA_LEN + 1 + self.trailer_len())
     }
 
     /// When a request that is not complete is released: its client is gone, or does not go on. One
@@ -298,9 +310,11 @@ impl Endpoint {
 
     fn is_peer_silent(&self, now: Time, index: SlotId) -> bool {
         let slot = &self.slots[index];
-        let heard_at = self.peers[slot.peer].used_at.max(slot.timing.first_sent_at);
-        slot.timing.first_sent_at != 0
-            && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
+        let (questions, asked_at) = slot.timing.in_vain;
+        let is_asked = slot.naming == Naming::Awaited && questions > 0;
+        let begun_at = if is_asked { asked_at } else { slot.timing.first_sent_at };
+        let heard_at = self.peers[slot.peer].used_at.max(begun_at);
+        begun_at != 0 && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
     }
 }
 

@@ -19,6 +19,7 @@ use tailcut_wire::r2p2::DropReason;
 use super::acks::ACKED_MAX;
 use super::ids::ClientId;
 use super::peers::Echo;
+use super::sealing::Admission;
 use super::slot::{Partial, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase};
@@ -39,6 +40,9 @@ impl Endpoint {
         header: &DataHeader,
         payload: &[u8],
     ) {
+        if self.is_stranger() {
+            return self.refuse_stranger(origin, header);
+        }
         let ack = header.ack;
         if ack.client_id.get() != 0 {
             self.acknowledge_all(origin, &[ack]);
@@ -54,11 +58,15 @@ impl Endpoint {
         let is_whole = header.message_length.get() as usize <= payload.len();
         match self.admit(now, origin, (header, is_whole)) {
             Ok(_) if !self.may_begin_by(header, payload) => self.metrics.protocol_violation += 1,
-            Ok((peer, partial)) => {
-                let index = self.begin_request(now, (peer, partial), origin, header);
-                self.note_proof(now, index, header);
-                self.take_part(now, index, header, payload);
-            }
+            Ok((peer, partial)) => match self.admission(header, (payload, is_whole)) {
+                Admission::Allowed => {
+                    let index = self.begin_request(now, (peer, partial), origin, header);
+                    self.note_proof(now, index, header);
+                    self.take_part(now, index, header, payload);
+                }
+                Admission::Denied => self.deny(now, (origin, peer), (header, payload)),
+                Admission::Untold => {}
+            },
             Err(Some(refusal)) => self.refuse_packet(origin, header, refusal),
             Err(None) => {}
         }
@@ -174,6 +182,7 @@ impl Endpoint {
         if id.0 & 1 != 0
             || slot.ports.source != server_port
             || slot.ports.destination != origin.common.sport.get()
+            || !slot.is_of(self.sender())
         {
             self.metrics.protocol_violation += 1;
             return;
@@ -198,10 +207,10 @@ impl Endpoint {
     pub(super) fn drop_partial(&mut self, index: SlotId, reason: DropReason) {
         let slot = &self.slots[index];
         let (ports, id, request_flags) = (slot.ports, slot.id, slot.request_flags);
-        let to = self.path_of(index);
+        let (to, addressee) = (self.path_of(index), self.addressee_of(index));
         if request_flags & DataFlags::KNOWN != 0 {
             self.metrics.drop(reason);
-            self.push_control(Control::Refused { to, ports, id, reason });
+            self.push_control(Control::Refused { to, ports, id, reason, addressee });
         }
         self.release(index);
     }
@@ -234,7 +243,7 @@ impl Endpoint {
     }
 
     /// The request that the application means, if it has it.
-    fn waiting_slot(&self, id: RequestId) -> Option<SlotId> {
+    pub(super) fn waiting_slot(&self, id: RequestId) -> Option<SlotId> {
         self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Waiting))
     }
 
@@ -254,7 +263,7 @@ impl Endpoint {
         self.arm(now, index);
     }
 
-    fn begin_request(
+    pub(super) fn begin_request(
         &mut self,
         now: Time,
         (peer, partial): (PeerId, Partial),
@@ -263,6 +272,7 @@ impl Endpoint {
     ) -> SlotId {
         let id = ClientId(origin.common.sender_id.get());
         let Ports { source, destination } = origin.common.ports();
+        let sender = self.sender();
         let index = self.slots.take(Slot::default);
         let slot = &mut self.slots[index];
         slot.begin(
@@ -271,6 +281,7 @@ impl Endpoint {
             (peer, Ports { source: destination, destination: source }, id),
         );
         slot.local = origin.path.local;
+        slot.sender = sender;
         slot.allowance.received = origin.len as u64;
         slot.is_validated = false;
         slot.flags = DataFlags::KNOWN;
@@ -308,15 +319,20 @@ impl Endpoint {
             self.buffers.give(payload);
             return self.drop_partial(index, DropReason::Uncertain);
         }
-        self.slots[index].phase = Phase::Waiting;
-        self.end_partial(index);
-        self.holdings.waiting += 1;
-        self.arm(now, index);
+        self.await_answer(now, index);
         if header.flags().has(DataFlags::PART) {
             self.take_request_part(now, index, payload);
         } else {
             self.deliver(index, payload);
         }
+    }
+
+    /// A request is to be answered from now on, by the application or here.
+    pub(super) fn await_answer(&mut self, now: Time, index: SlotId) {
+        self.slots[index].phase = Phase::Waiting;
+        self.end_partial(index);
+        self.holdings.waiting += 1;
+        self.arm(now, index);
     }
 
     /// Hands a request to the application.
@@ -337,12 +353,7 @@ impl Endpoint {
         origin: &Origin,
         (header, is_whole): (&DataHeader, bool),
     ) -> Result<(PeerId, Partial), Option<Refusal>> {
-        if !self.config.serving.is_enabled {
-            return Err(Some(Refusal::Drop(DropReason::Application)));
-        }
-        if header.message_length.get() as usize > self.config.message_len_max {
-            return Err(Some(Refusal::Drop(DropReason::TooLarge)));
-        }
+        self.check_fit(header).map_err(|reason| Some(Refusal::Drop(reason)))?;
         let address = origin.path.peer;
         if self.peers.find(address).is_none() && !self.takes_stranger(now, address, header) {
             return Err(Some(Refusal::Validate));
@@ -351,6 +362,7 @@ impl Endpoint {
         let forgetful = Some(Refusal::Drop(DropReason::Uncertain));
         let peer = self.peer_of(now, address).ok_or(forgetful)?;
         let id = ClientId(origin.common.sender_id.get());
+        self.check_session(now, (address, peer), id).map_err(Some)?;
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         // The rest of a reply that was given before the stop is fetched by requests of their own.
         let is_fetch = is_fetch(header) && is_whole;
@@ -372,6 +384,10 @@ impl Endpoint {
             self.metrics.deny(denied);
             forgetful
         })?;
+        if let Some(seal) = &mut self.seal {
+            self.peers[place].note_sound();
+            seal.note_known(address);
+        }
         let is_seen = self.peers[place].once.recall(id.sequence()) != Memory::Fresh;
         if is_seen && self.has_restarted(now, peer, header, silent_ns) {
             self.peers[place].restart(now);
@@ -384,7 +400,10 @@ impl Endpoint {
             return Err(forgetful);
         }
         let transit_ns_max = self.config.serving.transit_ns_max;
-        if may_predate(now, header, (self.peers[place].known_since, transit_ns_max)) {
+        // Where packets are sealed, that has been told by when the session began.
+        if self.seal.is_none()
+            && may_predate(now, header, (self.peers[place].known_since, transit_ns_max))
+        {
             return Err(forgetful);
         }
         if !is_closed && (!is_full || is_fetch) {
@@ -399,6 +418,20 @@ impl Endpoint {
         }
         let reason = if self.is_stopping { DropReason::Stopping } else { DropReason::Overload };
         Err(Some(Refusal::Drop(reason)))
+    }
+
+    /// Refuses a request that this server takes from nobody.
+    fn check_fit(&self, header: &DataHeader) -> Result<(), DropReason> {
+        let unfit = [
+            (!self.config.serving.is_enabled, DropReason::Application),
+            // An access policy sees the first bytes of a request, and these are the header of a part.
+            (self.seal.is_some() && header.flags().has(DataFlags::PART), DropReason::Unspecified),
+            (
+                header.message_length.get() as usize > self.config.message_len_max,
+                DropReason::TooLarge,
+            ),
+        ];
+        unfit.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, reason)| Err(reason))
     }
 
     /// True if a peer without flags, whose request looks like one that has run, counts from the
@@ -440,7 +473,7 @@ impl Endpoint {
     /// True if a request that this server believes to be new may have run before it knew the
     /// session.
     fn may_have_run(&mut self, now: Time, index: SlotId, header: &DataHeader) -> bool {
-        if header.retransmit == 0 {
+        if header.retransmit == 0 || self.seal.is_some() {
             return false;
         }
         let (peer, id) = (self.slots[index].peer, self.slots[index].id);
@@ -506,21 +539,23 @@ impl Endpoint {
         }
     }
 
-    fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {
+    pub(super) fn refuse_packet(&mut self, origin: &Origin, header: &DataHeader, refusal: Refusal) {
         let (to, id) = (origin.path, ClientId(origin.common.sender_id.get()));
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
+        let addressee = self.addressee();
         match refusal {
-            Refusal::Validate => self.push_control(Control::Prove { to, ports, id }),
+            Refusal::Validate => self.push_control(Control::Prove { to, ports, id, addressee }),
             Refusal::Drop(reason) => {
                 self.metrics.drop(reason);
                 if header.flags().has(DataFlags::KNOWN) {
-                    self.push_control(Control::Refused { to, ports, id, reason });
+                    self.push_control(Control::Refused { to, ports, id, reason, addressee });
                 } else if reason == DropReason::Uncertain
                     && (header.retransmit, header.offset()) == (0, 0)
                 {
                     // Once: who gets it sends all of its request again.
-                    self.push_control(Control::Unknown { to, ports, local_id: id.0 | 1 });
+                    let local_id = id.0 | 1;
+                    self.push_control(Control::Unknown { to, ports, local_id, addressee });
                 }
             }
         }

@@ -14,6 +14,7 @@ use crate::peer::holdings::Held;
 use crate::peer::table::PeerId;
 use crate::peer::validation::Allowance;
 use crate::rpc::CallOptions;
+use crate::sealed::client_of;
 
 /// One RPC. The slot outlives it and is used again.
 #[derive(Debug, Default)]
@@ -57,6 +58,12 @@ pub(super) struct Slot {
     pub(super) is_grant_queued: bool,
     /// It carries a part of a long reply to who fetches it, at the server.
     pub(super) is_fetch: bool,
+    /// Where packets are sealed, at the server: the client, in its epoch.
+    pub(super) sender: u32,
+    /// Where packets are sealed, at the client: the server that the request has gone to; 0 before.
+    pub(super) name: u64,
+    /// The same: whether its data may go, as far as names say.
+    pub(super) naming: Naming,
 }
 
 /// What a request counts as while it is not complete.
@@ -69,6 +76,18 @@ pub(super) enum Partial {
     Validated,
     /// Half received, from anybody: of such there are fewer.
     Unvalidated,
+}
+
+/// Whether the data of a call may go, as far as names say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// They may.
+    #[default]
+    Settled,
+    /// They wait until the server has told its name.
+    Awaited,
+    /// They may not: they have gone to another server than is there now. The call is about to end.
+    Changed,
 }
 
 /// When what has happened to an RPC.
@@ -181,6 +200,12 @@ impl Slot {
         self.phase.is_client()
     }
 
+    /// True if a packet that `sender` has sealed is of it; 0 where packets are open, and at a client.
+    #[inline]
+    pub(super) fn is_of(&self, sender: u32) -> bool {
+        client_of(self.sender) == client_of(sender)
+    }
+
     /// True if `inc` is a message of which more is awaited.
     pub(super) fn is_receiving(&self) -> bool {
         matches!(self.phase, Phase::Hearing(_) | Phase::Receiving)
@@ -237,6 +262,7 @@ impl Slot {
         self.partial = Partial::No;
         self.is_grant_queued = false;
         self.is_fetch = false;
+        (self.sender, self.name, self.naming) = (0, 0, Naming::Settled);
     }
 }
 

@@ -17,7 +17,8 @@ use crate::node::{Attached, GSO_DATAGRAMS_MAX, Path, Time, Transmit};
 use crate::peer::table::Peer;
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
-/// not at all when it has ended.
+/// not at all when it has ended. Where packets are sealed, `addressee` says to the seal whom a packet of none
+/// is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
     /// As far as the message that an RPC receives is granted.
@@ -43,6 +44,7 @@ pub(super) enum Control {
         to: Path,
         ports: Ports,
         local_id: u64,
+        addressee: u64,
     },
     /// An RPC that has ended at its client, and others with the same server.
     Ack {
@@ -55,6 +57,7 @@ pub(super) enum Control {
         to: Path,
         ports: Ports,
         id: ClientId,
+        addressee: u64,
     },
     /// A request that is not served.
     Refused {
@@ -62,6 +65,7 @@ pub(super) enum Control {
         ports: Ports,
         id: ClientId,
         reason: DropReason,
+        addressee: u64,
     },
 }
 
@@ -69,15 +73,16 @@ impl Endpoint {
     /// Writes control packets that wait: a GSO batch of those to one peer that follow each other and
     /// are as long.
     pub(super) fn write_control(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let mut batch = GsoBatch::new(buffer);
+        let mut batch = GsoBatch::with_trailer(buffer, self.trailer_len());
         let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
         while batch.count() < count_max
             && let Some(&control) = self.egress.control.front()
         {
-            let Some((to, len)) = self.outline(control) else {
+            let Some((to, len, addressee)) = self.outline(control) else {
                 self.egress.control.pop_front();
                 continue;
             };
+            batch.set_addressee(addressee);
             let Some(room) = batch.room(&to, len) else {
                 break;
             };
@@ -91,7 +96,8 @@ impl Endpoint {
 
     /// Writes data: a GSO batch of equal packets to one peer at one priority, in the order of SRPT.
     pub(super) fn write_data(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let mut batch = GsoBatch::new(buffer);
+        let trailer_len = self.trailer_len();
+        let mut batch = GsoBatch::with_trailer(buffer, trailer_len);
         let mut train_priority = None;
         let count_max = match self.config.gso_batch_len_max {
             // What a batch holds at most it knows itself.
@@ -111,9 +117,15 @@ impl Endpoint {
                 break;
             }
             let len = DATA_LEN + piece.len as usize;
-            if !slot.may_send(len) {
+            if !slot.may_send(len + trailer_len) {
                 self.hold_back(now, index);
                 continue;
+            }
+            if trailer_len > 0 {
+                if !self.may_go_by_name(now, index) {
+                    continue;
+                }
+                batch.set_addressee(self.addressee_of(index));
             }
             let Some(room) = batch.room(&self.path_of(index), len) else {
                 if batch.count() == 0 {
@@ -139,6 +151,7 @@ impl Endpoint {
         let slot = &self.slots[index];
         let is_plain = self.config.carrier == Carrier::Own
             && self.config.link.is_none()
+            && self.seal.is_none()
             && self.config.gso_batch_len_max >= GSO_DATAGRAMS_MAX;
         let framing = &self.config.framing;
         let lens = framing.lens(&slot.out);
@@ -246,13 +259,14 @@ impl Endpoint {
     /// Takes note that a piece of the message that an RPC sends goes.
     #[inline(always)]
     fn note_sent(&mut self, now: Time, index: SlotId, piece: Piece) {
+        let trailer_len = self.trailer_len() as u64;
         let slot = &mut self.slots[index];
         slot.out.sent(piece);
         slot.timing.sent_at = now;
         if slot.timing.first_sent_at == 0 {
             slot.timing.first_sent_at = now.max(1);
         }
-        slot.allowance.sent += DATA_LEN as u64 + u64::from(piece.len);
+        slot.allowance.sent += DATA_LEN as u64 + u64::from(piece.len) + trailer_len;
         let framing = &self.config.framing;
         self.egress.nic.add(now, piece.len + framing.unscheduled_overhead);
         self.egress.device.send(now, piece.len);
@@ -286,7 +300,7 @@ impl Endpoint {
     /// server is, or other packets have taken everything along.
     pub(super) fn write_acks(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
-        let mut batch = GsoBatch::new(buffer);
+        let mut batch = GsoBatch::with_trailer(buffer, self.trailer_len());
         while let Some(&peer) = self.egress.acks_called.front() {
             let Peer { address, state, .. } = &mut self.peers[peer];
             if state.acks.is_empty() {
@@ -314,25 +328,29 @@ impl Endpoint {
         batch.finish().map(|transmit| Transmit { priority: CONTROL_PRIORITY, ..transmit })
     }
 
-    /// Way and length of a control packet; `None` when there is no longer a reason for it.
-    fn outline(&mut self, control: Control) -> Option<(Path, usize)> {
+    /// Way and length of a control packet, and what it says to the seal; `None` when there is no longer a
+    /// reason for it.
+    fn outline(&mut self, control: Control) -> Option<(Path, usize, u64)> {
         let (rpc, len) = match control {
             Control::Grant { rpc } => (rpc, size_of::<GrantPacket>()),
             Control::Resend { rpc, .. } => (rpc, size_of::<ResendPacket>()),
             Control::Plain { rpc, .. } => (rpc, COMMON_LEN),
             Control::Cutoffs { rpc } => (rpc, size_of::<CutoffsPacket>()),
-            Control::Unknown { to, .. } => return Some((to, COMMON_LEN)),
-            Control::Ack { to, .. } => return Some((to, size_of::<AckPacket>())),
-            Control::Prove { to, .. } => return Some((to, size_of::<CutoffsPacket>())),
-            Control::Refused { to, .. } => return Some((to, DATA_LEN + 1)),
+            Control::Unknown { to, addressee, .. } => return Some((to, COMMON_LEN, addressee)),
+            Control::Ack { to, .. } => return Some((to, size_of::<AckPacket>(), 0)),
+            Control::Prove { to, addressee, .. } => {
+                return Some((to, size_of::<CutoffsPacket>(), addressee));
+            }
+            Control::Refused { to, addressee, .. } => return Some((to, DATA_LEN + 1, addressee)),
         };
         let index = self.slots.find(rpc)?;
+        let trailer_len = self.trailer_len();
         let slot = &mut self.slots[index];
-        if !slot.may_send(len) {
+        if !slot.may_send(len + trailer_len) {
             slot.is_grant_queued = false;
             return None;
         }
-        Some((self.path_of(index), len))
+        Some((self.path_of(index), len, self.addressee_of(index)))
     }
 
     /// Writes a control packet to `room`, which is as long as it.
@@ -380,7 +398,7 @@ impl Endpoint {
                 });
                 put(room, &AckPacket { common, num_acks: (count as u16).into(), acks });
             }
-            Control::Prove { to, ports, id } => {
+            Control::Prove { to, ports, id, .. } => {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
                 put(room, &self.cutoffs_packet(common, self.echo_for(to.peer)));
@@ -425,7 +443,7 @@ impl Endpoint {
         len: usize,
     ) -> Option<(SlotId, CommonHeader)> {
         let index = self.slots.find(rpc)?;
-        self.slots[index].allowance.sent += len as u64;
+        self.slots[index].allowance.sent += (len + self.trailer_len()) as u64;
         Some((index, self.common(index, packet_type)))
     }
 

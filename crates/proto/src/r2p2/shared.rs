@@ -100,7 +100,7 @@ impl Shared {
         match &mut self.seal {
             None => Some(transmit),
             Some(seal) => {
-                let sealed = seal_all(seal, now, transmit, buffer);
+                let sealed = seal.seal_transmit(now, transmit, buffer);
                 self.metrics.seal = seal.metrics();
                 sealed
             }
@@ -142,25 +142,6 @@ impl Shared {
         self.expected_packets -= before;
         payload
     }
-}
-
-/// Seals each datagram of a transmit in place.
-fn seal_all(
-    seal: &mut EndpointSeal,
-    now: Time,
-    transmit: Transmit,
-    buffer: &mut [u8],
-) -> Option<Transmit> {
-    let mut len = 0;
-    for start in (0..transmit.len).step_by(transmit.segment_len.max(1)) {
-        let end = (start + transmit.segment_len).min(transmit.len);
-        if seal.seal(now, transmit.to, &mut buffer[start..end]) {
-            buffer.copy_within(start..end, len);
-            len += end - start;
-        }
-    }
-    let segment_len = transmit.segment_len.min(len);
-    (len > 0).then_some(Transmit { len, segment_len, ..transmit })
 }
 
 /// Credit that a message has whatever the others hold.

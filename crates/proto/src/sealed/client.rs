@@ -7,7 +7,9 @@ use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, SackBody};
 use zerocopy::FromBytes;
 
-use super::keys::{CLOCK_TOLERANCE_MS, ClientSecret, EpochKey, HopKey, Keys, TICK_MS, carried};
+use super::beginning::{Beginning, renewed_secrets, secrets_of};
+use super::clients::COUNT_BITS;
+use super::keys::{ClientSecret, HopKey, Keys, Transport};
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
@@ -15,7 +17,6 @@ use super::packet::{
     request_nonce, written,
 };
 use super::primitives::AeadKey;
-use super::server::COUNT_BITS;
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
 use crate::keyed::KeyedState;
@@ -44,14 +45,8 @@ pub(super) struct Client {
 struct Session {
     /// The 40 bits of its calls' ids.
     session: u64,
-    /// Of its keys.
-    epoch: u8,
-    /// When it began, in ticks of the epoch.
-    began: u32,
-    /// The wall clock then.
-    clock: WallClock,
-    /// The microsecond before that, by the clock of the node.
-    zero_us: u64,
+    /// When it began.
+    began: Beginning,
     /// Of its packets.
     key: AeadKey,
 }
@@ -71,7 +66,7 @@ impl Client {
     pub(super) fn new(number: u32, keys: &Keys, seed: u64) -> Self {
         Self {
             number,
-            secrets: secrets_of(keys),
+            secrets: secrets_of(keys, Transport::R2p2),
             sessions: VecDeque::new(),
             replies: HashMap::with_hasher(KeyedState::with_seed(seed)),
             targets: Targets::new(seed),
@@ -80,16 +75,10 @@ impl Client {
         }
     }
 
-    /// True if the next call should begin a session: it is told by a clock that is wrong, if the clock has
-    /// been set since.
+    /// True if the next call should begin a session.
     #[inline]
     pub(super) fn is_session_due(&self, (now, clock): (Time, WallClock), current: u8) -> bool {
-        self.sessions.back().is_some_and(|session| {
-            session.epoch != current
-                || session.age_us(now) >= SESSION_US_MAX
-                || session.clock.is_behind(clock, CLOCK_TOLERANCE_MS)
-                || clock.is_behind(session.clock, CLOCK_TOLERANCE_MS)
-        })
+        self.sessions.back().is_some_and(|session| session.began.is_over((now, clock), current))
     }
 
     /// As [`super::EndpointSeal::name`].
@@ -99,13 +88,11 @@ impl Client {
 
     /// Newer keys take the place of others.
     pub(super) fn update_keys(&mut self, (old, new): (&Keys, &Keys)) {
-        let secrets = std::mem::take(&mut self.secrets);
-        let make = |key: &EpochKey| ClientSecret::new(&key.secret, new.cipher);
-        self.secrets = carried((old, secrets), new, make);
+        renewed_secrets(&mut self.secrets, (old, new), Transport::R2p2);
         // A number comes again after 256 of them.
         let kept = new.kept(old);
         self.replies.retain(|&(_, epoch, _), _| kept[usize::from(epoch)]);
-        self.sessions.retain(|session| kept[usize::from(session.epoch)]);
+        self.sessions.retain(|session| kept[usize::from(session.began.epoch)]);
     }
 
     /// Takes note of the session of a call that begins.
@@ -115,20 +102,15 @@ impl Client {
         session: u64,
         keys: &Keys,
     ) {
-        let wall_ms = clock.ms(now);
         if self.sessions.back().is_some_and(|newest| newest.session == session) {
             return;
         }
-        let at = keys.current(wall_ms);
-        let epoch = keys.epochs[at].epoch;
-        let ticks = wall_ms.saturating_sub(keys.epochs[at].from_ms) / TICK_MS;
-        let began = u32::try_from(ticks).unwrap_or(u32::MAX);
-        let key = self.secrets[at].request_key(session, began);
+        let (at, began) = Beginning::new((now, clock), keys);
+        let key = self.secrets[at].request_key(session, began.ticks);
         if self.sessions.len() >= SESSIONS_MAX {
             self.sessions.pop_front();
         }
-        let zero_us = (now / 1_000).saturating_sub(1);
-        self.sessions.push_back(Session { session, epoch, began, clock, zero_us, key });
+        self.sessions.push_back(Session { session, began, key });
     }
 
     pub(super) fn open(
@@ -214,7 +196,7 @@ impl Client {
         let since = u32::from_be_bytes(*echo);
         let restored = match own {
             Some(own) if since != 0 => {
-                ((self.sessions[own].zero_us + u64::from(since)) as u32).max(1)
+                ((self.sessions[own].began.zero_us + u64::from(since)) as u32).max(1)
             }
             _ => 0,
         };
@@ -233,8 +215,8 @@ impl Client {
         let session = rpc_id.session().0;
         let found = self.sessions.iter().rev().find(|own| own.session == session);
         let (Some(own), true) = (found, is_for_server) else { return false };
-        let key = keys.epochs.iter().rfind(|key| key.epoch == own.epoch);
-        let (Some(epoch), Ok(since_us)) = (key, u32::try_from(own.age_us(now))) else {
+        let key = keys.epochs.iter().rfind(|key| key.epoch == own.began.epoch);
+        let (Some(epoch), Ok(since_us)) = (key, u32::try_from(own.began.age_us(now))) else {
             return false;
         };
         let microsecond = now / 1_000;
@@ -257,7 +239,7 @@ impl Client {
         if is_request && receiver == 0 {
             self.targets.ask(now, rpc_id.0, to);
         }
-        let trailer = packet::trailer(self.number, epoch.epoch, own.began, 0);
+        let trailer = packet::trailer(self.number, epoch.epoch, own.began.ticks, 0);
         let nonce = request_nonce(bytes);
         let names = Names { receiver, sender: 0 };
         packet::seal(bytes, &own.key, nonce, (&trailer, Some((&epoch.hop, names))));
@@ -279,17 +261,6 @@ impl Replies {
         self.sources[0] = from;
         Ok(true)
     }
-}
-
-impl Session {
-    /// Microseconds since it began, at least 1.
-    fn age_us(&self, now: Time) -> u64 {
-        (now / 1_000).saturating_sub(self.zero_us).max(1)
-    }
-}
-
-fn secrets_of(keys: &Keys) -> Vec<ClientSecret> {
-    keys.epochs.iter().map(|key| ClientSecret::new(&key.secret, keys.cipher)).collect()
 }
 
 /// True if an ACK gives no credit: who sends it has been named by nobody, and tells its name.
@@ -325,10 +296,6 @@ const SOURCES_LEN: usize = 4;
 
 /// Servers of which a client keeps the reply keys.
 const SERVERS_MAX: usize = 1 << 12;
-
-/// Time in which calls begin in one session: what a packet says of the time since it began has 32 bits, which
-/// last for 71 minutes, and calls that have begun in it may last for an hour more.
-const SESSION_US_MAX: u64 = 10 * 60 * 1_000_000;
 
 #[cfg(test)]
 mod tests {

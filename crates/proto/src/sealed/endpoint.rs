@@ -3,17 +3,21 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use tailcut_wire::homa::PacketType;
 use tailcut_wire::r2p2::MessageType;
 
 use super::access::{Access, Denial};
 use super::client::Client;
+use super::clients::{Clients, Start};
+use super::homa::{self, Accepted, HomaClient, HomaServer};
 use super::keys::{ChangedKeys, Keys, Role, Sealing};
 use super::packet::glance;
-use super::server::{Server, Start};
+use super::replay::Arrival;
+use super::server::Server;
 use super::wall_clock::WallClock;
-use super::{Cause, SealMetrics, TRAILER_LEN, client_of};
+use super::{Cause, SealMetrics, TRAILER_LEN, addressed, client_of};
 use crate::call::numbering::Numbers;
-use crate::node::Time;
+use crate::node::{Time, Transmit};
 
 /// Seals and opens the datagrams of one endpoint.
 #[derive(Debug)]
@@ -36,6 +40,8 @@ pub struct EndpointSeal {
 enum Side {
     Server(Box<Server>),
     Client(Box<Client>),
+    HomaServer(Box<HomaServer>),
+    HomaClient(Box<HomaClient>),
 }
 
 impl EndpointSeal {
@@ -49,20 +55,47 @@ impl EndpointSeal {
         secret: &[u8; 16],
         (clients_max, keeper): (usize, Option<SocketAddr>),
     ) -> Self {
-        let mut numbers = Numbers::new(secret, b"sealed");
-        let seed = numbers.seed();
-        let keys = sealing.keys.clone();
-        let clock = WallClock { zero_ns: sealing.clock_ns };
+        let (mut numbers, seed) = numbers_of(secret);
+        let keys = &sealing.keys;
         let side = match keys.role {
             Role::Server => {
-                let start = Start { sealing, at: (now, clock.ms(now)), clients_max, keeper };
+                let start = start((now, sealing), (clients_max, keeper));
                 Side::Server(Box::new(Server::new(&start, &mut numbers)))
             }
-            Role::Client(number) => Side::Client(Box::new(Client::new(number, &keys, seed))),
-            Role::Router => panic!("a router's keys open no payload"),
+            Role::Client(number) => Side::Client(Box::new(Client::new(number, keys, seed))),
+            Role::Router => panic!("{ROUTERS_KEYS}"),
         };
-        let (access, metrics) = (sealing.access.clone(), SealMetrics::default());
-        Self { clock, keys, side, access, denied: None, metrics }
+        Self::of(sealing, side)
+    }
+
+    /// The same, of an endpoint of Homa that remembers so many peers.
+    ///
+    /// Panics for a router's keys, which no endpoint can use.
+    pub fn of_homa(now: Time, sealing: &Sealing, secret: &[u8; 16], peers_max: usize) -> Self {
+        let (mut numbers, seed) = numbers_of(secret);
+        let keys = &sealing.keys;
+        let side = match keys.role {
+            Role::Server => {
+                let start = start((now, sealing), (peers_max, None));
+                Side::HomaServer(Box::new(HomaServer::new(&start, &mut numbers)))
+            }
+            Role::Client(number) => {
+                Side::HomaClient(Box::new(HomaClient::new(number, keys, (peers_max, seed))))
+            }
+            Role::Router => panic!("{ROUTERS_KEYS}"),
+        };
+        Self::of(sealing, side)
+    }
+
+    fn of(sealing: &Sealing, side: Side) -> Self {
+        Self {
+            clock: WallClock { zero_ns: sealing.clock_ns },
+            keys: sealing.keys.clone(),
+            side,
+            access: sealing.access.clone(),
+            denied: None,
+            metrics: SealMetrics::default(),
+        }
     }
 
     /// The counters so far.
@@ -73,8 +106,9 @@ impl EndpointSeal {
     /// The wall clock shows `unix_ns` at `now`: what is told by it is told anew.
     pub fn set_clock(&mut self, now: Time, unix_ns: u64) {
         self.clock = WallClock::showing(now, unix_ns);
-        if let Side::Server(server) = &mut self.side {
-            server.set_clock(now, &self.clock);
+        let clock = self.clock;
+        if let Some(clients) = self.side.clients_mut() {
+            clients.set_clock(now, &clock);
         }
     }
 
@@ -88,8 +122,10 @@ impl EndpointSeal {
         let keys = self.keys.followed_by(keys, self.clock.ms(now))?;
         if keys != *self.keys {
             match &mut self.side {
-                Side::Server(server) => server.update_keys((&self.keys, &keys)),
+                Side::Server(server) => server.clients.update_keys((&self.keys, &keys)),
+                Side::HomaServer(server) => server.clients.update_keys((&self.keys, &keys)),
                 Side::Client(client) => client.update_keys((&self.keys, &keys)),
+                Side::HomaClient(client) => client.update_keys((&self.keys, &keys)),
             }
             self.keys = Arc::new(keys);
         }
@@ -116,15 +152,21 @@ impl EndpointSeal {
     /// What is refused, if it does not.
     #[inline]
     pub fn check_access(&mut self, first: &[u8], is_whole: bool) -> Result<(), &Denial> {
-        match (&self.access, &self.side) {
-            (Some(access), Side::Server(server)) => {
-                let client = client_of(server.sender());
+        match (&self.access, self.side.clients()) {
+            (Some(access), Some(clients)) => {
+                let client = client_of(clients.sender());
                 let Err(denied) = access.check(client, first, is_whole) else { return Ok(()) };
                 self.metrics.denied += 1;
                 Err(self.denied.insert(denied))
             }
             _ => Ok(()),
         }
+    }
+
+    /// True if there is a policy, so that a request is to be decided by its first packet.
+    #[inline]
+    pub fn has_access(&self) -> bool {
+        self.access.is_some()
     }
 
     /// Opens a datagram in place; gives the length of the open packet at its beginning, or `None` where it
@@ -140,21 +182,53 @@ impl EndpointSeal {
     }
 
     fn try_open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Result<(), Cause> {
-        let seen = glance(bytes).ok_or(Cause::Unsealed)?;
         match &mut self.side {
             Side::Server(server) => {
+                let seen = glance(bytes).ok_or(Cause::Unsealed)?;
                 let wall_ms = self.clock.ms(now);
                 let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
                 let at = accepted.ok_or(Cause::UnknownKeys)?;
                 server.open((&self.keys, at), peer, (&seen, bytes))?;
                 let is_request = seen.kind == MessageType::Request;
-                self.metrics.unnamed += u64::from(is_request && !server.arrival.is_named);
-                let has_begun = !is_request || server.has_begun(wall_ms);
-                has_begun.then_some(()).ok_or(Cause::Ahead)
+                self.note_request(wall_ms, is_request)
+            }
+            Side::HomaServer(server) => {
+                let seen = homa::glance(bytes).ok_or(Cause::Unsealed)?;
+                let wall_ms = self.clock.ms(now);
+                let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
+                let at = accepted.ok_or(Cause::UnknownKeys)?;
+                server.open(Accepted { keys: &self.keys, at, wall_ms }, peer, (&seen, bytes))?;
+                self.note_request(
+                    wall_ms,
+                    matches!(seen.kind, PacketType::Data | PacketType::Resend),
+                )
             }
             // A reply comes under the keys of its call, however old they are by then.
-            Side::Client(client) => client.open(now, &self.keys, peer, (&seen, bytes)),
+            Side::Client(client) => {
+                let seen = glance(bytes).ok_or(Cause::Unsealed)?;
+                client.open(now, &self.keys, peer, (&seen, bytes))
+            }
+            Side::HomaClient(client) => {
+                let seen = homa::glance(bytes).ok_or(Cause::Unsealed)?;
+                client.open(now, &self.keys, peer, (&seen, bytes))
+            }
         }
+    }
+
+    /// A packet of a client has been opened, which `is_request` or asks what has become of one: it is
+    /// counted if it names nobody, and dropped if its session is to begin in a moment.
+    #[inline]
+    fn note_request(&mut self, wall_ms: u64, is_request: bool) -> Result<(), Cause> {
+        let Some(clients) = self.side.clients() else { return Ok(()) };
+        self.metrics.unnamed += u64::from(is_request && !clients.arrival.is_named);
+        let Arrival { is_named, is_known, .. } = clients.arrival;
+        // Of a session that cannot be begun it is refused at once.
+        if is_request && is_known && !clients.has_begun(wall_ms) {
+            return Err(Cause::Ahead);
+        }
+        let is_stale = is_request && is_named && !is_known;
+        self.metrics.stale_sessions += u64::from(is_stale);
+        Ok(())
     }
 
     /// Seals a packet for `to`, whose last [`TRAILER_LEN`] bytes are free; a server's says there which
@@ -162,12 +236,34 @@ impl EndpointSeal {
     pub fn seal(&mut self, now: Time, to: SocketAddr, bytes: &mut [u8]) -> bool {
         let is_sealed = match &mut self.side {
             Side::Server(server) => server.seal((&self.keys, &self.clock), now, to, bytes),
+            Side::HomaServer(server) => server.seal(&self.keys, bytes),
             Side::Client(client) => client.seal((&self.keys, now), to, bytes),
+            Side::HomaClient(client) => client.seal((&self.keys, now), to, bytes),
         };
         if !is_sealed {
             self.metrics.unsealable += 1;
         }
         is_sealed
+    }
+
+    /// Seals each datagram of a transmit in place. What must not go is taken out of it; `None` if nothing is
+    /// left.
+    pub fn seal_transmit(
+        &mut self,
+        now: Time,
+        transmit: Transmit,
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let mut len = 0;
+        for start in (0..transmit.len).step_by(transmit.segment_len.max(1)) {
+            let end = (start + transmit.segment_len).min(transmit.len);
+            if self.seal(now, transmit.to, &mut buffer[start..end]) {
+                buffer.copy_within(start..end, len);
+                len += end - start;
+            }
+        }
+        let segment_len = transmit.segment_len.min(len);
+        (len > 0).then_some(Transmit { len, segment_len, ..transmit })
     }
 
     /// True if a client's next call should begin a session: for keys that have become current, or since
@@ -179,19 +275,31 @@ impl EndpointSeal {
         client.is_session_due((now, self.clock), self.keys.epochs[current].epoch)
     }
 
+    /// The same, of a client of Homa whose calls to an address are in a session: it may be with another
+    /// server than who is there by now.
+    #[inline]
+    pub fn is_session_over(&self, now: Time, of: (u64, SocketAddr)) -> bool {
+        let Side::HomaClient(client) = &self.side else { return false };
+        let current = self.keys.current(self.clock.ms(now));
+        client.is_session_over((now, self.clock), of, self.keys.epochs[current].epoch)
+    }
+
     /// The name that a client's request to this address is for; 0 where it names nobody.
     pub fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
         match &self.side {
             Side::Client(client) => client.name(now, to, is_again),
-            _ => 0,
+            Side::HomaClient(client) => client.name(now, to, is_again),
+            Side::Server(_) | Side::HomaServer(_) => 0,
         }
     }
 
     /// Takes note of the session of a call that begins.
     #[inline]
     pub fn note_session(&mut self, now: Time, session: u64) {
-        if let Side::Client(client) = &mut self.side {
-            client.note_session((now, self.clock), session, &self.keys);
+        match &mut self.side {
+            Side::Client(client) => client.note_session((now, self.clock), session, &self.keys),
+            Side::HomaClient(client) => client.note_session((now, self.clock), session, &self.keys),
+            Side::Server(_) | Side::HomaServer(_) => {}
         }
     }
 
@@ -200,8 +308,8 @@ impl EndpointSeal {
     /// began after the server's start, and has not been known here or at another address before.
     pub fn may_run(&mut self, now: Time, address: SocketAddr, is_sound: bool) -> bool {
         let wall_ms = self.clock.ms(now);
-        let Side::Server(server) = &self.side else { return false };
-        let may_run = server.may_run(wall_ms, address, is_sound);
+        let Some(clients) = self.side.clients() else { return false };
+        let may_run = clients.may_run(wall_ms, address, is_sound);
         self.metrics.stale_sessions += u64::from(!may_run);
         may_run
     }
@@ -209,8 +317,8 @@ impl EndpointSeal {
     /// The session of the request that was opened last, which has come from `address` and may run, is known
     /// from now on.
     pub fn note_known(&mut self, address: SocketAddr) {
-        if let Side::Server(server) = &mut self.side {
-            server.note_known(address);
+        if let Some(clients) = self.side.clients_mut() {
+            clients.note_known(address);
         }
     }
 
@@ -218,16 +326,21 @@ impl EndpointSeal {
     /// be run, since it may be run elsewhere too. Its sender is to be answered, which tells it whom to name.
     #[inline]
     pub fn is_unnamed(&self) -> bool {
-        matches!(&self.side, Side::Server(server) if !server.arrival.is_named)
+        self.side.clients().is_some_and(|clients| !clients.arrival.is_named)
+    }
+
+    /// True if the session of the packet that was opened last is not remembered, so that nothing is to be
+    /// made of it but an answer: one that is older than the server, has made room for others, or has yet to
+    /// name the server.
+    #[inline]
+    pub fn is_session_unknown(&self) -> bool {
+        self.side.clients().is_some_and(|clients| !clients.arrival.is_known)
     }
 
     /// The client whose packet was opened last, with its epoch.
     #[inline]
     pub fn sender(&self) -> u32 {
-        match &self.side {
-            Side::Server(server) => server.sender(),
-            Side::Client(_) => 0,
-        }
+        self.side.clients().map_or(0, Clients::sender)
     }
 
     /// What is written behind a packet that answers the one which was opened last, so that it is sealed for
@@ -236,7 +349,48 @@ impl EndpointSeal {
     pub fn addressee(&self) -> u64 {
         match &self.side {
             Side::Server(server) => server.addressee(),
-            Side::Client(_) => 0,
+            Side::HomaServer(server) => addressed(server.clients.sender()),
+            Side::Client(_) | Side::HomaClient(_) => 0,
         }
     }
 }
+
+impl Side {
+    /// What a server keeps of its clients.
+    #[inline]
+    fn clients(&self) -> Option<&Clients> {
+        match self {
+            Self::Server(server) => Some(&server.clients),
+            Self::HomaServer(server) => Some(&server.clients),
+            Self::Client(_) | Self::HomaClient(_) => None,
+        }
+    }
+
+    #[inline]
+    fn clients_mut(&mut self) -> Option<&mut Clients> {
+        match self {
+            Self::Server(server) => Some(&mut server.clients),
+            Self::HomaServer(server) => Some(&mut server.clients),
+            Self::Client(_) | Self::HomaClient(_) => None,
+        }
+    }
+}
+
+/// Draws what a seal draws, and the seed of its tables.
+fn numbers_of(secret: &[u8; 16]) -> (Numbers, u64) {
+    let numbers = Numbers::new(secret, b"sealed");
+    let seed = numbers.seed();
+    (numbers, seed)
+}
+
+/// What a server's half needs to begin.
+fn start(
+    (now, sealing): (Time, &Sealing),
+    (clients_max, keeper): (usize, Option<SocketAddr>),
+) -> Start<'_> {
+    let clock = WallClock { zero_ns: sealing.clock_ns };
+    Start { sealing, at: (now, clock.ms(now)), clients_max, keeper }
+}
+
+/// Why a router's keys are no endpoint's.
+const ROUTERS_KEYS: &str = "a router's keys open no payload";

@@ -334,8 +334,8 @@ impl Master {
     }
 
     /// The keys of one client.
-    pub(super) fn client(&self, client: u32, cipher: Cipher) -> ClientSecret {
-        ClientSecret::new(&self.client_secret(client), cipher)
+    pub(super) fn client(&self, client: u32, of: (Cipher, Transport)) -> ClientSecret {
+        ClientSecret::new(&self.client_secret(client), of)
     }
 }
 
@@ -346,23 +346,39 @@ pub(super) struct ClientSecret {
     prk: Prk,
     /// The group's.
     cipher: Cipher,
+    /// What the keys are for: no two transports share one.
+    transport: Transport,
+}
+
+/// What packets a key is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Transport {
+    R2p2,
+    Homa,
 }
 
 impl ClientSecret {
-    pub(super) fn new(secret: &Secret, cipher: Cipher) -> Self {
-        Self { prk: Prk::new(&secret.0), cipher }
+    pub(super) fn new(secret: &Secret, (cipher, transport): (Cipher, Transport)) -> Self {
+        Self { prk: Prk::new(&secret.0), cipher, transport }
     }
 
     /// The key of a session's packets to servers. `began` is when it began, in ticks.
     pub(super) fn request_key(&self, session: u64, began: u32) -> AeadKey {
-        let parts: &[&[u8]] =
-            &[LABEL, b"request", &[0], &session.to_be_bytes(), &began.to_be_bytes()];
-        self.prk.aead(self.cipher, parts)
+        let purpose: &[u8] = match self.transport {
+            Transport::R2p2 => b"request",
+            Transport::Homa => b"homa request",
+        };
+        let parts = [LABEL, purpose, &[0], &session.to_be_bytes(), &began.to_be_bytes()];
+        self.prk.aead(self.cipher, &parts)
     }
 
     /// The key of a server's packets: of the instance that it has drawn at its start.
     pub(super) fn reply_key(&self, instance: u64) -> AeadKey {
-        self.prk.aead(self.cipher, &[LABEL, b"reply", &[0], &instance.to_be_bytes()])
+        let purpose: &[u8] = match self.transport {
+            Transport::R2p2 => b"reply",
+            Transport::Homa => b"homa reply",
+        };
+        self.prk.aead(self.cipher, &[LABEL, purpose, &[0], &instance.to_be_bytes()])
     }
 }
 

@@ -13,6 +13,7 @@
 //! Invariant: at most `len_max` sessions; `sizes` has each client that has any, with their number.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
 
 use crate::keyed::KeyedState;
 
@@ -121,46 +122,54 @@ impl<T> Known<T> {
     }
 }
 
-/// Something of each client in an epoch, which can be derived anew: the oldest makes room.
+/// Something of each client in an epoch, by what [`super::sender`] makes of both.
+pub(super) type ByClient<T> = Kept<u32, T>;
+
+/// What can be made anew: the oldest makes room.
 #[derive(Debug)]
-pub(super) struct ByClient<T> {
-    /// By what [`super::sender`] makes of both.
-    known: HashMap<u32, T, KeyedState>,
+pub(super) struct Kept<K, T> {
+    /// What is kept.
+    known: HashMap<K, T, KeyedState>,
     /// In the order in which they were added.
-    order: VecDeque<u32>,
+    order: VecDeque<K>,
     /// Most of them.
     len_max: usize,
 }
 
-impl<T> ByClient<T> {
+impl<K: Copy + Eq + Hash, T> Kept<K, T> {
     pub(super) fn new(len_max: usize, seed: u64) -> Self {
         let known = HashMap::with_hasher(KeyedState::with_seed(seed));
         Self { known, order: VecDeque::new(), len_max: len_max.max(1) }
     }
 
     #[inline]
-    pub(super) fn find(&self, sender: u32) -> Option<&T> {
-        self.known.get(&sender)
+    pub(super) fn find(&self, key: K) -> Option<&T> {
+        self.known.get(&key)
     }
 
-    /// Keeps those for whom `is_kept` says so.
-    pub(super) fn retain(&mut self, is_kept: impl Fn(u32) -> bool) {
-        self.known.retain(|&sender, _| is_kept(sender));
-        self.order.retain(|&sender| is_kept(sender));
-    }
-
-    /// What is known of a client, made if need be.
     #[inline]
-    pub(super) fn entry(&mut self, sender: u32, new: impl FnOnce() -> T) -> &mut T {
-        if !self.known.contains_key(&sender) {
+    pub(super) fn find_mut(&mut self, key: K) -> Option<&mut T> {
+        self.known.get_mut(&key)
+    }
+
+    /// Keeps those for which `is_kept` says so.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(K, &T) -> bool) {
+        self.known.retain(|&key, value| is_kept(key, value));
+        self.order.retain(|key| self.known.contains_key(key));
+    }
+
+    /// What is kept under a key, made if need be.
+    #[inline]
+    pub(super) fn entry(&mut self, key: K, new: impl FnOnce() -> T) -> &mut T {
+        if !self.known.contains_key(&key) {
             if self.order.len() >= self.len_max
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.known.remove(&oldest);
             }
-            self.order.push_back(sender);
+            self.order.push_back(key);
         }
-        self.known.entry(sender).or_insert_with(new)
+        self.known.entry(key).or_insert_with(new)
     }
 }
 
@@ -211,7 +220,7 @@ mod tests {
             assert_eq!(found(&known), expected, "after {sender}");
         }
         assert_eq!(*known.entry(4, || 0), 40, "it is made once");
-        known.retain(|sender| sender != 3);
+        known.retain(|sender, _| sender != 3);
         known.entry(1, || 10);
         assert_eq!(found(&known), [1, 2, 4], "what is dropped leaves room");
     }

@@ -1,5 +1,6 @@
-//! Sealed R2P2: payloads encrypted and authenticated from end to end, headers clear and
-//! authenticated, so that a router which holds no key of a payload can place requests.
+//! Sealed R2P2 and Homa: payloads encrypted and authenticated from end to end, headers clear and
+//! authenticated, so that a router of R2P2 which holds no key of a payload can place requests. What only
+//! Homa does, which has no routers, is in `homa`.
 //!
 //! A seal stands between a node and the network. What arrives is opened in place before the node
 //! parses it, and what the node has written is sealed in place, in room that the node has left:
@@ -33,8 +34,11 @@
 //! normative text.
 
 mod access;
+mod beginning;
 mod client;
+mod clients;
 mod endpoint;
+mod homa;
 mod keys;
 mod known;
 mod limits;
@@ -43,10 +47,12 @@ mod neighbours;
 mod packet;
 mod primitives;
 mod reader;
+mod replay;
 mod router;
 mod server;
 mod text;
 mod wall_clock;
+mod window;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -79,16 +85,18 @@ pub struct SealMetrics {
     pub forged: u64,
     /// Packets between router and server dropped because a later one has come, or the same; at a router
     /// requests whose call has ended; at a client packets of a server that come from where it was not
-    /// heard, after later ones.
+    /// heard, after later ones. Over Homa packets that have come before, or may have.
     pub replayed: u64,
-    /// Packets between router and server dropped because they are for another node, or of another.
+    /// Packets between router and server dropped because they are for another node, or of another. Over
+    /// Homa packets that name nobody and ask nothing.
     pub misdirected: u64,
     /// Requests dropped by a router because their deadline has passed by the client's clock.
     pub outdated: u64,
-    /// Requests that named no node: unless they are known, this node answers them with its own name.
+    /// Requests, over Homa questions, that named no node: unless they are known, this node answers them with
+    /// its own name.
     pub unnamed: u64,
     /// Requests refused because their session may be older than the server, is at another address, or
-    /// may have been evicted.
+    /// may have been evicted; over Homa their packets, and questions about them.
     pub stale_sessions: u64,
     /// Requests dropped because their session begins in a moment by this server's clock.
     pub ahead: u64,

@@ -4,6 +4,7 @@ use std::hash::Hasher;
 use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
+use tailcut_wire::homa::sealed::CONTROL_LEN_MAX;
 use tailcut_wire::r2p2::sealed::{
     HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT, blank_route,
 };
@@ -81,11 +82,26 @@ pub(super) fn addressee(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Splits what [`glance`] has read, or what is about to be sealed.
-pub(super) fn split(bytes: &mut [u8]) -> Parts<'_> {
+fn split(bytes: &mut [u8]) -> Parts<'_> {
     let header_len = usize::from(bytes[1]);
-    let (header, rest) = bytes.split_at_mut(header_len);
-    let (payload_and_tag, rest) = rest.split_at_mut(rest.len() - REST_LEN);
-    Parts { header, payload_and_tag, rest }
+    Parts::of(bytes, header_len)
+}
+
+impl<'a> Parts<'a> {
+    /// Of a datagram that is clear up to `header_len`.
+    pub(super) fn of(bytes: &'a mut [u8], header_len: usize) -> Self {
+        let (header, rest) = bytes.split_at_mut(header_len);
+        let (payload_and_tag, rest) = rest.split_at_mut(rest.len() - REST_LEN);
+        Parts { header, payload_and_tag, rest }
+    }
+
+    /// Encrypts the payload; `trailer` says what follows the tag.
+    pub(super) fn seal(self, (key, nonce): (&AeadKey, [u8; 12]), trailer: &Trailer, aad: &Aad) {
+        self.rest.copy_from_slice(&trailer.as_bytes()[TAG_LEN..]);
+        let payload_len = self.payload_and_tag.len() - TAG_LEN;
+        let (payload, tag) = self.payload_and_tag.split_at_mut(payload_len);
+        tag.copy_from_slice(&key.seal(nonce, aad.bytes(), payload));
+    }
 }
 
 /// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it. With a hop
@@ -98,10 +114,8 @@ pub(super) fn seal(
 ) {
     bytes[VERSION_AT] = SEALED_VERSION;
     let parts = split(bytes);
-    parts.rest.copy_from_slice(&trailer.as_bytes()[TAG_LEN..]);
-    let (payload, tag) = parts.payload_and_tag.split_at_mut(parts.payload_and_tag.len() - TAG_LEN);
     let aad = Aad::new(parts.header, trailer, hop.is_none());
-    tag.copy_from_slice(&key.seal(nonce, aad.bytes(), payload));
+    parts.seal((key, nonce), trailer, &aad);
     if let Some((hop_key, names)) = hop {
         write_hop(bytes, hop_key, names);
     }
@@ -196,27 +210,39 @@ pub(super) fn hop_names(trailer: &Trailer) -> Names {
     Names { receiver, sender }
 }
 
-/// Associated data: the header as its sender wrote it, and what follows the AEAD's tag, but a hop tag.
-struct Aad {
+/// Associated data.
+pub(super) struct Aad {
     /// At their beginning.
-    bytes: [u8; ROUTED_LEN + REST_LEN],
+    bytes: [u8; AAD_LEN_MAX],
     /// How many they are.
     len: usize,
 }
 
 impl Aad {
+    /// The header as its sender wrote it, and what follows the AEAD's tag, but a hop tag.
     fn new(header: &[u8], trailer: &Trailer, has_instance: bool) -> Self {
-        let mut bytes = [0; ROUTED_LEN + REST_LEN];
-        let (head, rest) = bytes.split_at_mut(header.len());
-        head.copy_from_slice(header);
-        blank_route(head);
+        let mut aad = Self::of(header);
+        blank_route(&mut aad.bytes[..header.len()]);
         let rest_len = if has_instance { REST_LEN } else { REST_LEN - HOP_LEN };
-        rest[..rest_len].copy_from_slice(&trailer.as_bytes()[TAG_LEN..TAG_LEN + rest_len]);
-        let len = header.len() + rest_len;
-        Self { bytes, len }
+        aad.push(&trailer.as_bytes()[TAG_LEN..TAG_LEN + rest_len]);
+        aad
     }
 
-    fn bytes(&self) -> &[u8] {
+    /// A header.
+    pub(super) fn of(header: &[u8]) -> Self {
+        let mut aad = Self { bytes: [0; AAD_LEN_MAX], len: 0 };
+        aad.push(header);
+        aad
+    }
+
+    /// And these.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        let end = self.len + bytes.len();
+        self.bytes[self.len..end].copy_from_slice(bytes);
+        self.len = end;
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 }
@@ -257,13 +283,15 @@ pub(super) const CLOCK_AT: usize = 24;
 pub(super) const ECHO_AT: usize = 28;
 /// Place of `routed`.
 const ROUTED_AT: usize = 66;
-const TAG_LEN: usize = 16;
+pub(super) const TAG_LEN: usize = 16;
 const HOP_LEN: usize = 8;
 /// Most bytes of a packet that is authenticated for one hop: all of them are hashed before it is believed,
 /// and the longest, an ACK, has fewer than 150.
 const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
+/// Most bytes of associated data: the longest header of any transport, the trailer's, and a name.
+const AAD_LEN_MAX: usize = CONTROL_LEN_MAX + REST_LEN + size_of::<u64>();
 /// Place of the flags.
 pub(super) const FLAGS_AT: usize = 20;
 

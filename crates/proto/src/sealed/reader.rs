@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{MessageType, RpcId};
 
-use super::keys::{Keys, Master, Role};
+use super::homa;
+use super::keys::{Keys, Master, Role, Transport};
+use super::names::name_of;
 use super::packet::{self, Glance, client_address, glance, reply_nonce, request_nonce};
 use crate::keyed::KeyedState;
 
@@ -18,6 +20,8 @@ pub struct Reader {
     masters: Vec<Master>,
     /// Clients of sessions, by address, as their requests have told.
     clients: HashMap<(SocketAddr, u64), u32, KeyedState>,
+    /// Names of Homa's servers, as their packets have told.
+    names: HashMap<SocketAddr, u64, KeyedState>,
 }
 
 impl Reader {
@@ -28,7 +32,8 @@ impl Reader {
         }
         let masters = keys.epochs.iter().map(|key| Master::of_server(key, &keys.group)).collect();
         let clients = HashMap::with_hasher(KeyedState::with_seed(0));
-        Some(Self { keys, masters, clients })
+        let names = HashMap::with_hasher(KeyedState::with_seed(0));
+        Some(Self { keys, masters, clients, names })
     }
 
     /// Opens a packet that went from one address to another, in place: what is left is an open packet
@@ -47,11 +52,40 @@ impl Reader {
             }
             _ => {
                 let Some(&client) = self.clients.get(&(to, session)) else { return false };
-                let secret = self.masters[at].client(client, self.keys.cipher);
+                let secret = self.masters[at].client(client, (self.keys.cipher, Transport::R2p2));
                 let key = secret.reply_key(seen.trailer.hop.get());
                 packet::open(bytes, &key, reply_nonce(&seen.trailer), false)
             }
         }
+    }
+
+    /// The same of a packet of Homa. One that names a server is opened once a packet of that has come.
+    pub fn open_homa(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &mut [u8]) -> bool {
+        let Some(seen) = homa::glance(bytes) else { return false };
+        let (trailer, session) = (&seen.trailer, seen.session());
+        let Some(at) = self.keys.epochs.iter().position(|key| key.epoch == trailer.epoch) else {
+            return false;
+        };
+        let secret = |client| self.masters[at].client(client, (self.keys.cipher, Transport::Homa));
+        if seen.is_from_client() {
+            let known = if seen.is_named { self.names.get(&to).copied() } else { Some(0) };
+            let Some(name) = known else { return false };
+            let client = trailer.client();
+            let key = secret(client).request_key(session, trailer.low.get());
+            let nonce = homa::request_nonce(trailer);
+            let is_genuine = homa::open(bytes, (&key, nonce), &seen, Some(name));
+            if is_genuine && self.clients.len() < CLIENTS_MAX {
+                self.clients.insert((from, session), client);
+            }
+            return is_genuine;
+        }
+        let Some(&client) = self.clients.get(&(to, session)) else { return false };
+        let key = secret(client).reply_key(trailer.hop.get());
+        let is_genuine = homa::open(bytes, (&key, reply_nonce(trailer)), &seen, None);
+        if is_genuine {
+            self.names.insert(from, name_of(trailer.hop.get()));
+        }
+        is_genuine
     }
 
     fn open_request(
@@ -62,7 +96,7 @@ impl Reader {
         bytes: &mut [u8],
     ) -> bool {
         let client = seen.trailer.client();
-        let secret = self.masters[at].client(client, self.keys.cipher);
+        let secret = self.masters[at].client(client, (self.keys.cipher, Transport::R2p2));
         let key = secret.request_key(session, seen.trailer.low.get());
         let nonce = request_nonce(bytes);
         let is_genuine = packet::open(bytes, &key, nonce, true);

@@ -172,7 +172,7 @@ impl RouterSeal {
             // A number comes again after 256 of them.
             let kept = new.kept(old);
             if !old.are_all(&kept) {
-                self.clients.retain(|sender| kept[usize::from(epoch_of(sender))]);
+                self.clients.retain(|sender, _| kept[usize::from(epoch_of(sender))]);
             }
             self.keys = Arc::new(new);
         }

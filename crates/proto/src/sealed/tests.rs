@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tailcut_wire::r2p2::{MessageType, Rejection, ReplyRepr, RequestHeader, RpcId};
 use zerocopy::{FromBytes, IntoBytes};
 
+use self::vectors::{check_vectors, vectors};
 use super::*;
 use crate::node::{Node, Path, Source, Time};
 use crate::r2p2::{Config, Endpoint};
@@ -14,12 +15,14 @@ use crate::router::{Router, RouterConfig, ServerConfig, Speaks};
 use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 
 mod access;
+mod homa;
 mod live;
 mod lured;
 mod seal_of_client;
 mod seal_of_router;
 mod seal_of_server;
 pub(super) mod seals;
+mod vectors;
 
 pub(super) const CLIENT: &str = "10.0.0.1:1000";
 const STRANGER: &str = "10.0.0.9:9000";
@@ -750,20 +753,9 @@ fn packets_are_those_of_the_vectors() {
         net.turn();
         net.call(b"the first").unwrap();
         net.call(&message(1_400)).unwrap();
-        text += &format!("keys {}\n", net.keys.to_text().replace('\n', "|"));
-        for sent in &net.log {
-            let bytes: String = sent.bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            text += &format!("{} {} {bytes}\n", sent.from, sent.to);
-        }
+        text += &vectors(&net.keys, &net.log);
     }
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../../conformance/sealed/packets.txt");
-    if std::env::var_os("UPDATE_CONFORMANCE").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &text).unwrap();
-    }
-    let kept = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(kept == text, "UPDATE_CONFORMANCE=1 writes the packets anew");
+    check_vectors("packets.txt", &text);
 }
 
 /// A network that loses, repeats, delays and changes datagrams, a stranger who sends what it has heard from

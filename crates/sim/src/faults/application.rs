@@ -12,6 +12,7 @@ use std::rc::Rc;
 use strum::EnumCount;
 use tailcut_measure::generator::generator;
 use tailcut_proto::address::share_of;
+use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Jbsq, WorkerId};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, DropReason, Event, Failure, RequestId, Rpc};
@@ -19,7 +20,7 @@ use tailcut_proto::scheduler::overload::OverloadConfig;
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Ticket, Wait};
 
 use super::host::{Sabotage, Station};
-use super::plan::{Attack, CallPlan, Host, Plan, ServerPlan};
+use super::plan::{Attack, CallPlan, Host, Plan, ServerPlan, Transport};
 use super::watch::Watch;
 use super::{Coverage, Ending, Invariant};
 use crate::network::Turn;
@@ -40,9 +41,9 @@ pub(super) struct Applications<'a> {
     sabotage: Option<Sabotage>,
     /// Requests handed to each server's application.
     served: Vec<u64>,
-    /// By client: when it was refused first of all that is made after all, where packets are sealed. Its
+    /// By client, and over Homa by server: when it was refused first of all that is made after all, where packets are sealed. Its
     /// next session is younger than everybody.
-    renewed_at: Vec<Option<Time>>,
+    renewed_at: BTreeMap<(usize, usize), Time>,
     /// Mixed over how each call ended, and when.
     hash: u64,
 }
@@ -94,7 +95,7 @@ impl<'a> Applications<'a> {
             endings: [0; Ending::COUNT],
             ended_at: vec![0; plan.calls.len()],
             served: vec![0; plan.servers.len()],
-            renewed_at: vec![None; plan.clients.len()],
+            renewed_at: BTreeMap::new(),
             hash: 0,
         }
     }
@@ -166,8 +167,15 @@ impl<'a> Applications<'a> {
                 let due = clock.global(deadline.next_multiple_of(TICK_NS));
                 self.calls[number as usize] = CallState::Made { id, due };
                 self.due.insert((due, number));
+                let wire_id = match endpoint {
+                    Endpoint::Homa(endpoint) => endpoint.wire_id(id),
+                    Endpoint::R2p2(_) => None,
+                };
                 let mut watch = self.watch.borrow_mut();
                 watch.note_made(call.client, number);
+                if let Some(wire_id) = wire_id {
+                    watch.numbers.insert(wire_id, number);
+                }
                 watch.say(|| format!("client {} makes call {number}", call.client));
             }
             Err(_) => self.end_unmade(number, Ending::NotMade, now),
@@ -439,12 +447,16 @@ impl<'a> Applications<'a> {
     }
 
     /// True if a call after all is refused because its session is older than who refuses it, which happens to
-    /// the session of a client once.
+    /// the session of a client once; over Homa it has one with each server.
     fn renews(&mut self, call: &CallPlan, ending: Ending, now: Time) -> bool {
         if !call.is_after_all || !self.plan.may_be_stale(ending) {
             return false;
         }
-        let renewed_at = *self.renewed_at[call.client].get_or_insert(now);
+        let server = match self.plan.transport {
+            Transport::R2p2 => 0,
+            Transport::Homa(_) => call.server,
+        };
+        let renewed_at = *self.renewed_at.entry((call.client, server)).or_insert(now);
         call.at <= renewed_at
     }
 

@@ -64,16 +64,17 @@ impl Family {
         }
     }
 
-    /// The plan of a seed over Homa; `None` for a family that is about routers or seals.
+    /// The plan of a seed over Homa; `None` for a family that is about routers.
     pub fn of_homa(self, seed: u64) -> Option<Plan> {
         match self {
             Self::Drawn => Some(Plan::homa_of_seed(seed)),
             Self::Hostile => Some(Plan::hostile_homa_of_seed(seed)),
+            Self::Sealed => Some(Plan::sealed_homa_of_seed(seed)),
             Self::Late | Self::Overflow | Self::Flood | Self::Streams => {
                 Some(self.of_r2p2(seed).over_homa())
             }
             Self::Life | Self::Failover | Self::Detection => None,
-            Self::Cookies | Self::Feedback | Self::Sealed => None,
+            Self::Cookies | Self::Feedback => None,
         }
     }
 }

@@ -307,11 +307,23 @@ impl Station {
         seal.unsealed + seal.forged + seal.unknown_keys + seal.replayed + seal.misdirected
     }
 
+    /// Datagrams that may be news when they come again: it had not the keys, or, over Homa, where each is read
+    /// once, it does not know their sessions, or they name another server, whose answer a stranger has passed
+    /// on as if it were this one's.
+    fn unread(&self) -> u64 {
+        let seal = self.seal();
+        match self.node.endpoint() {
+            Some(Endpoint::Homa(_)) => seal.unknown_keys + seal.stale_sessions + seal.forged,
+            _ => seal.unknown_keys,
+        }
+    }
+
     fn seal(&self) -> SealMetrics {
         match (self.node.router(), self.node.endpoint().map(Endpoint::metrics)) {
             (Some(router), _) => router.metrics().seal,
             (None, Some(Metrics::R2p2(metrics))) => metrics.seal,
-            _ => SealMetrics::default(),
+            (None, Some(Metrics::Homa(metrics))) => metrics.seal,
+            (None, None) => SealMetrics::default(),
         }
     }
 
@@ -351,12 +363,12 @@ impl Node for Station {
         if self.has(Sabotage::AgeIsIgnored) {
             hide_age(part, bytes);
         }
-        let (before, dropped, unread) = (self.judged(), self.dropped(), self.seal().unknown_keys);
+        let (before, dropped, unread) = (self.judged(), self.dropped(), self.unread());
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.hand_over(now, path, &mut renamed),
             None => self.hand_over(now, path, bytes),
         }
-        if self.seal().unknown_keys > unread {
+        if self.unread() > unread {
             self.watch.borrow_mut().sealed.iter_mut().for_each(SealedBooks::note_unread);
         }
         if self.has(Sabotage::DroppedAreAnswered) && self.dropped() > dropped {

@@ -16,6 +16,8 @@
 //! | that is for another node, another start of it, or has been read before where times must rise | the same |
 //! | else, as it was: to whom it was sent | break no other promise |
 //!
+//! Over Homa each packet is taken once, so that less may be done ([`super::homa_seals`]).
+//!
 //! A router reads no payload: a request of which nothing else is changed is placed, and dropped by its
 //! server.
 
@@ -30,9 +32,10 @@ use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, VERSI
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, ROUTED_LEN};
 
 use super::Invariant;
+use super::homa_seals::{self, noisy};
 use super::host::Station;
 use super::hostile::{self, Forged};
-use super::plan::{Attack, FaultKind, Host, Plan};
+use super::plan::{Attack, FaultKind, Host, Plan, Transport};
 use super::recorder::{Expected, PacketKind, RPC_ID_AT, Recorded, Recorder, TYPE_AT, mixed};
 use super::run::Run;
 
@@ -73,7 +76,10 @@ pub(super) fn intrude(
         return Some((Forged { to, from, bytes }, expected));
     }
     let other = recorder.pick(mixed(word), mixed(!word));
-    change(&mut bytes, word, other);
+    match plan.transport {
+        Transport::R2p2 => change(&mut bytes, word, other),
+        Transport::Homa(_) => homa_seals::change(&mut bytes, word, other),
+    }
     // With another's trailer it may be that one.
     if bytes == recorded.bytes || other.is_some_and(|other| bytes == other.bytes) {
         return None;
@@ -93,8 +99,11 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
         (Host::Client(client), Some(seal)) => Some(seal.number(client)),
         _ => None,
     };
+    if let Transport::Homa(_) = plan.transport {
+        return homa_seals::expected_of(recorded, is_home, number(to));
+    }
     let is_client = number(to).is_some();
-    match (PacketKind::of(&recorded.bytes), recorded.bytes[VERSION_AT]) {
+    match (PacketKind::of(plan.transport, &recorded.bytes), recorded.bytes[VERSION_AT]) {
         // It may have reached somebody else, from whose address a stranger has sent the client's request.
         (Some(kind), SEALED_VERSION | HOP_VERSION) if kind.is_for_client() => {
             let is_owner = recorded.owner.is_none_or(|owner| number(to) == Some(owner));
@@ -120,7 +129,7 @@ fn is_routed(bytes: &[u8]) -> bool {
 /// True if the bytes that are under a hop tag are those that it was made for: all but the payload, and the
 /// tag of that, of a client's packet.
 fn is_fit_for_hop(before: &[u8], after: &[u8]) -> bool {
-    let kind = PacketKind::of(before);
+    let kind = PacketKind::of(Transport::R2p2, before);
     let header_len = usize::from(before[1]);
     let covered = |bytes: &[u8]| {
         let rest = bytes.len().checked_sub(REST_LEN)?;
@@ -170,14 +179,12 @@ fn guess(bytes: &mut [u8], noise: u64) {
     noisy(&mut bytes[at..], !noise);
 }
 
-fn noisy(bytes: &mut [u8], noise: u64) {
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = mixed(noise ^ at as u64) as u8;
-    }
-}
-
 /// Puts what is meant for nodes without seals into the form of a sealed packet, every other time.
-fn dressed(mut forged: Forged, count: u64) -> Forged {
+fn dressed(transport: Transport, mut forged: Forged, count: u64) -> Forged {
+    if let (Transport::Homa(_), false) = (transport, count.is_multiple_of(2)) {
+        homa_seals::dress(&mut forged.bytes, mixed(count));
+        return forged;
+    }
     if !count.is_multiple_of(2) && forged.bytes.len() > VERSION_AT {
         forged.bytes[VERSION_AT] =
             if count.is_multiple_of(3) { HOP_VERSION } else { SEALED_VERSION };
@@ -200,7 +207,7 @@ impl Run<'_> {
             return;
         }
         let is_replay = matches!(attack, Attack::Replayed | Attack::StaleFeedback);
-        if let Some(kind) = PacketKind::of(&bytes) {
+        if let Some(kind) = PacketKind::of(self.plan.transport, &bytes) {
             let counts = match is_replay {
                 true => &mut self.coverage.replayed,
                 false => &mut self.coverage.forged,
@@ -227,7 +234,7 @@ impl Run<'_> {
             let change = difference(&format!("{before:?}"), &format!("{after:?}"));
             let invariant =
                 if is_replay { Invariant::NothingReplayed } else { Invariant::NothingForged };
-            let kind = PacketKind::of(&bytes);
+            let kind = PacketKind::of(self.plan.transport, &bytes);
             bytes.truncate(SHOWN_MAX);
             self.watch.borrow_mut().violate(invariant, || {
                 format!("{to} acts on {kind:?} from {from}: {change}; {bytes:02x?}")
@@ -266,7 +273,7 @@ impl Run<'_> {
             }
             _ => {
                 let forged = hostile::forge(self.plan, attack, count, &watch)?;
-                Some((dressed(forged, count), Expected::Ignored))
+                Some((dressed(self.plan.transport, forged, count), Expected::Ignored))
             }
         }
     }
@@ -300,7 +307,11 @@ fn own_metrics(endpoint: &Endpoint) -> Metrics {
             metrics.common.datagrams_in = 0;
             Metrics::R2p2(metrics)
         }
-        Metrics::Homa(metrics) => Metrics::Homa(metrics),
+        Metrics::Homa(mut metrics) => {
+            metrics.seal = SealMetrics::default();
+            metrics.common.datagrams_in = 0;
+            Metrics::Homa(metrics)
+        }
     }
 }
 

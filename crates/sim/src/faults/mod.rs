@@ -18,7 +18,7 @@
 //! | `application` | handlers behind the servers, and what became of the calls |
 //! | `run` | carries a plan out |
 //! | `sealed`, `seals` | plans whose packets are sealed; keys and wall clocks of their hosts |
-//! | `intruder`, `recorder`, `sealed_books` | what strangers forge and replay there; what the watch knows of seals |
+//! | `intruder`, `homa_seals`, `recorder`, `sealed_books` | what strangers forge and replay there; what the watch knows of seals |
 //! | `heard` | what strangers have heard |
 //! | `minimise` | takes away from a failing plan what it does not need |
 //!
@@ -64,6 +64,7 @@ mod draw;
 pub mod family;
 mod flood;
 mod heard;
+mod homa_seals;
 mod host;
 mod hosted;
 pub mod hostile;

@@ -3,16 +3,20 @@
 use std::net::SocketAddr;
 
 use strum::VariantNames;
+use tailcut_wire::homa::{self, PacketType};
 use tailcut_wire::r2p2::MessageType;
 use tailcut_wire::r2p2::sealed::{HOP_VERSION, Trailer, VERSION_AT};
 use zerocopy::FromBytes;
 
-use super::plan::Host;
+use super::plan::{Host, Transport};
 
 /// The types of packets, as they are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, VariantNames, strum::EnumCount)]
 #[strum(serialize_all = "snake_case")]
-#[allow(missing_docs, reason = "the names of `MessageType`, where one has two meanings both")]
+#[allow(
+    missing_docs,
+    reason = "the names of `MessageType`, where one has two meanings both, and Homa's"
+)]
 pub enum PacketKind {
     Request,
     Response,
@@ -32,11 +36,24 @@ pub enum PacketKind {
     /// A PROBE that asks for the name of a server.
     NameProbe,
     Claim,
+    HomaRequest,
+    HomaReply,
+    HomaGrant,
+    HomaResend,
+    /// A RESEND that names nobody.
+    HomaQuestion,
+    HomaUnknown,
+    HomaBusy,
+    HomaCutoffs,
+    HomaNeedAck,
+    HomaAck,
 }
 
 /// What was recorded in a run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Recorder {
+    /// Of all packets.
+    transport: Transport,
     /// By type.
     packets: [Vec<Recorded>; <PacketKind as strum::EnumCount>::COUNT],
     /// All of them so far.
@@ -74,7 +91,10 @@ pub(super) enum Expected {
 
 impl PacketKind {
     /// The type of a packet; `None` of what has not even that.
-    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn of(transport: Transport, bytes: &[u8]) -> Option<Self> {
+        if matches!(transport, Transport::Homa(_)) {
+            return Self::of_homa(bytes);
+        }
         let is_hop = bytes.get(VERSION_AT) == Some(&HOP_VERSION);
         Some(match MessageType::from_byte(*bytes.get(TYPE_AT)?)? {
             MessageType::Request => Self::Request,
@@ -98,6 +118,25 @@ impl PacketKind {
 }
 
 impl PacketKind {
+    /// The type of a packet of Homa.
+    pub(super) fn of_homa(bytes: &[u8]) -> Option<Self> {
+        let (common, kind) = homa::sealed::header(bytes)?;
+        let is_request = common.sender_id.get() & 1 == 0;
+        Some(match kind {
+            PacketType::Data if is_request => Self::HomaRequest,
+            PacketType::Data => Self::HomaReply,
+            PacketType::Grant => Self::HomaGrant,
+            PacketType::Resend if is_request && common.reserved[1] == 0 => Self::HomaQuestion,
+            PacketType::Resend => Self::HomaResend,
+            PacketType::RpcUnknown => Self::HomaUnknown,
+            PacketType::Busy => Self::HomaBusy,
+            PacketType::Cutoffs => Self::HomaCutoffs,
+            PacketType::NeedAck => Self::HomaNeedAck,
+            PacketType::Ack => Self::HomaAck,
+            PacketType::Freeze => return None,
+        })
+    }
+
     /// True if it may be for a client.
     pub(super) fn is_for_client(self) -> bool {
         matches!(self, Self::Response | Self::Ack | Self::Drop | Self::HopDrop | Self::TellName)
@@ -110,6 +149,11 @@ fn names_nobody(bytes: &[u8]) -> bool {
 }
 
 impl Recorder {
+    /// Nothing of this transport has been recorded yet.
+    pub(super) fn new(transport: Transport) -> Self {
+        Self { transport, packets: Default::default(), count: 0, latest: None }
+    }
+
     /// A packet has reached a host. Some are kept from the beginning on, others make room.
     pub(super) fn note(
         &mut self,
@@ -118,7 +162,7 @@ impl Recorder {
         bytes: &[u8],
     ) {
         self.latest = None;
-        let Some(kind) = PacketKind::of(bytes) else { return };
+        let Some(kind) = PacketKind::of(self.transport, bytes) else { return };
         self.count += 1;
         let bytes = bytes.to_vec();
         let recorded = Recorded { to, life, from, owner, bytes, is_unread: false };

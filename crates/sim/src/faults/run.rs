@@ -513,8 +513,10 @@ impl<'a> Run<'a> {
         let secret = (u128::from(self.plan.seed) << 64 | u128::from(seed)).to_be_bytes();
         let local = self.clock(host).local(now);
         if let Transport::Homa(policy) = self.plan.transport {
-            let config = homa::Config { secret, ..self.homa_config(host, policy) };
-            return self.stand(host, homa::Endpoint::new(local, config).into());
+            let seal = self.seal_of(host, local);
+            let config = homa::Config { secret, seal, ..self.homa_config(host, policy) };
+            let endpoint = homa::Endpoint::new(self.started_at(host, local), config);
+            return self.stand(host, endpoint.into());
         }
         let (segment_len, seal) = (self.plan.segment_len, self.seal_of(host, local));
         let mut config = Config { secret, segment_len, seal, ..Config::default() };

@@ -28,7 +28,7 @@ impl Plan {
     pub fn sealed_of_seed(seed: u64) -> Self {
         let dice = &mut generator(seed, STREAM);
         let round = seed / 12;
-        let mut plan = match seed % 12 {
+        let plan = match seed % 12 {
             0 | 1 => Self::hostile_of_seed(seed),
             2 => Self::feedback_of_seed(seed),
             3 | 4 => Self::of_seed(seed),
@@ -44,15 +44,44 @@ impl Plan {
             10 => with_clocks_apart(dice, seed),
             _ => exposed(dice, seed),
         };
+        plan.with_seals(dice, round)
+    }
+
+    /// The same over Homa, which has no routers:
+    ///
+    /// | of 8 seeds | the plan is |
+    /// |---|---|
+    /// | 5 | one of another family: `hostile` (twice), `drawn` (twice), and by turns `late`, `overflow` and `flood` |
+    /// | 3 | as above, each once |
+    pub fn sealed_homa_of_seed(seed: u64) -> Self {
+        let dice = &mut generator(seed, STREAM ^ 1);
+        let round = seed / 8;
+        let plan = match seed % 8 {
+            0 | 1 => Self::hostile_homa_of_seed(seed),
+            2 | 3 => Self::homa_of_seed(seed),
+            4 => match round % 3 {
+                0 => Self::late_of_seed(seed).over_homa(),
+                1 => Self::overflow_of_seed(seed).over_homa(),
+                _ => Self::flood_of_seed(seed).over_homa(),
+            },
+            5 => rotating(dice, seed).over_homa(),
+            6 => with_clocks_apart(dice, seed).over_homa(),
+            _ => exposed(dice, seed).over_homa(),
+        };
+        plan.with_seals(dice, round)
+    }
+
+    /// The plan with all that seals add to it.
+    fn with_seals(mut self, dice: &mut Generator, round: u64) -> Self {
         let cipher =
             if round.is_multiple_of(2) { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
-        let drawn = plan.seal.unwrap_or_default();
-        plan.seal = Some(SealPlan { cipher, is_shared: dice.random_bool(0.3), ..drawn });
+        let drawn = self.seal.unwrap_or_default();
+        self.seal = Some(SealPlan { cipher, is_shared: dice.random_bool(0.3), ..drawn });
         // What began in the millisecond in which a server has started may be older.
-        plan.calls.iter_mut().for_each(|call| call.at = call.at.max(3 * MS));
-        plan.renew_after_all();
-        plan.add_intruders(dice);
-        plan
+        self.calls.iter_mut().for_each(|call| call.at = call.at.max(3 * MS));
+        self.renew_after_all();
+        self.add_intruders(dice);
+        self
     }
 
     /// Clients may have to begin a session when all is over: each makes calls after that.

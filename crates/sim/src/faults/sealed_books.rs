@@ -13,8 +13,8 @@ use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, Packet};
 use zerocopy::FromBytes;
 
 use super::Invariant;
-
-use super::plan::{Attack, Fault, FaultKind, Host, Plan};
+use super::homa_seals;
+use super::plan::{Attack, Fault, FaultKind, Host, Plan, Transport};
 use super::recorder::{Expected, PacketKind, Recorder};
 
 /// The books of a run whose packets are sealed.
@@ -22,6 +22,8 @@ use super::recorder::{Expected, PacketKind, Recorder};
 pub(super) struct SealedBooks {
     /// With the group's keys.
     reader: Reader,
+    /// The transport of all hosts.
+    transport: Transport,
     /// What strangers have heard, where they send it again.
     pub(super) recorder: Option<Recorder>,
     /// What the datagram may do that a stranger sends just now.
@@ -52,7 +54,8 @@ impl SealedBooks {
         };
         Some(Self {
             reader,
-            recorder: is_heard.then(Recorder::default),
+            transport: plan.transport,
+            recorder: is_heard.then(|| Recorder::new(plan.transport)),
             intruding: None,
             keyless: BTreeSet::new(),
             apart: pairs.filter(are_apart).collect(),
@@ -71,8 +74,14 @@ impl SealedBooks {
         numbers: &BTreeMap<u64, u32>,
     ) -> Option<Expected> {
         if let (Some(recorder), None) = (&mut self.recorder, self.intruding) {
-            let owner = Self::owner(&self.clients, datagram, numbers);
-            let is_for_client = PacketKind::of(datagram).is_some_and(PacketKind::is_for_client);
+            let kind = PacketKind::of(self.transport, datagram);
+            let (id, is_for_client) = match self.transport {
+                Transport::R2p2 => (rpc_of(datagram), kind.is_some_and(PacketKind::is_for_client)),
+                Transport::Homa(_) => {
+                    (homa_seals::rpc_of(datagram), homa_seals::is_for_client(datagram))
+                }
+            };
+            let owner = id.and_then(|id| self.clients.get(*numbers.get(&id)? as usize).copied());
             let is_at = |owner: usize| !is_for_client || at.0 == Host::Client(owner);
             // A refusal of what strangers have sent from elsewhere would end a call.
             if !self.is_to_be_served || owner.is_none_or(|(client, _)| is_at(client)) {
@@ -89,16 +98,6 @@ impl SealedBooks {
         }
     }
 
-    /// The client of the call that a packet is about, and its number.
-    fn owner(
-        clients: &[(usize, u32)],
-        datagram: &[u8],
-        numbers: &BTreeMap<u64, u32>,
-    ) -> Option<(usize, u32)> {
-        let id = u64::from_be_bytes(*datagram.get(8..)?.first_chunk()?);
-        clients.get(*numbers.get(&id)? as usize).copied()
-    }
-
     /// A client sends: learns the number of the call.
     pub(super) fn leaves(
         &mut self,
@@ -107,7 +106,11 @@ impl SealedBooks {
         datagram: &[u8],
         numbers: &mut BTreeMap<u64, u32>,
     ) {
-        let open = shown(true, datagram);
+        if matches!(self.transport, Transport::Homa(_)) {
+            // The client itself has told it.
+            return;
+        }
+        let open = shown(Some(self), datagram);
         let Ok(packet) = Packet::parse(&open) else { return };
         let is_first = packet.is_data() && packet.index == 0;
         let id = packet.rpc_id().filter(|id| is_first && !numbers.contains_key(&id.0));
@@ -147,6 +150,11 @@ impl SealedBooks {
     }
 }
 
+/// The id of the call that a packet of R2P2 is about.
+fn rpc_of(datagram: &[u8]) -> Option<u64> {
+    Some(u64::from_be_bytes(*datagram.get(8..)?.first_chunk()?))
+}
+
 /// The names on a packet that is authenticated for one hop, for people.
 pub(super) fn names_on(datagram: &[u8]) -> String {
     match Trailer::ref_from_suffix(datagram) {
@@ -159,8 +167,11 @@ pub(super) fn names_on(datagram: &[u8]) -> String {
 }
 
 /// A datagram as it would be if it were open; the payload of a sealed one is noise.
-pub(super) fn shown(is_sealed: bool, datagram: &[u8]) -> Cow<'_, [u8]> {
-    let is_of_seal = is_sealed
+pub(super) fn shown<'a>(books: Option<&SealedBooks>, datagram: &'a [u8]) -> Cow<'a, [u8]> {
+    if books.is_some_and(|books| matches!(books.transport, Transport::Homa(_))) {
+        return homa_seals::shown(datagram);
+    }
+    let is_of_seal = books.is_some()
         && datagram.len() >= EXTENDED_LEN + TRAILER_LEN
         && matches!(datagram[VERSION_AT], SEALED_VERSION | HOP_VERSION);
     if !is_of_seal {

@@ -72,7 +72,7 @@ pub(super) struct Watch {
     /// How often each call was handed to an application.
     runs: Vec<u32>,
     /// Calls by their ids, from the requests that have left clients.
-    numbers: BTreeMap<u64, u32>,
+    pub(super) numbers: BTreeMap<u64, u32>,
     /// The call that the reply answers which has reached a client in this turn.
     answered: Option<u32>,
     /// Most copies in thousandths of calls, where there is such a budget.
@@ -305,7 +305,7 @@ impl Watch {
             Some(sealed) => sealed.arrives((host, life), (from, datagram), &self.numbers),
             None => None,
         };
-        let bytes = &*shown(self.sealed.is_some(), datagram);
+        let bytes = &*shown(self.sealed.as_ref(), datagram);
         let parsed = AnyPacket::parse(self.transport, bytes);
         if let (Ok(AnyPacket::R2p2(packet)), None) = (&parsed, intruding) {
             self.heard.keep_report((host, from), packet, datagram);
@@ -366,7 +366,7 @@ impl Watch {
         if !self.is_strict {
             return;
         }
-        let (bytes, len) = (&*shown(self.sealed.is_some(), datagram), datagram.len() as u64);
+        let (bytes, len) = (&*shown(self.sealed.as_ref(), datagram), datagram.len() as u64);
         let Ok(packet) = AnyPacket::parse(self.transport, bytes) else { return };
         let Some(to) = Host::at(to) else {
             return self.pay_stranger(host, to, (&packet, len));

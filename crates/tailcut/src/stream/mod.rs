@@ -143,6 +143,11 @@ impl StreamBuilder {
     }
 
     fn start(&self, address: SocketAddr, config: &Config) -> io::Result<Arc<Handle>> {
+        if self.homa.seal.is_some() {
+            // Keys have roles, and each end of a stream is a client and a server.
+            let text = "byte streams are not sealed: leave the seal out of the configuration";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let port = UdpPort::bind(address, UdpConfig::default())?;
         let mut homa = self.homa.clone();
         homa.secret = tailcut_net::entropy::secret()?;

@@ -5,12 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tailcut::sealed::{Access, Cipher, DENIED_CODE, EpochKey, HopKey, Keys, Role, Secret};
-use tailcut::{
-    ClientBuilder, DatapathKind, Error, Failure, LiveAccess, LiveKeys, Protocol, Reply,
-    ServerBuilder,
-};
+use tailcut::{DatapathKind, Error, Failure, LiveAccess, LiveKeys, Protocol, Reply, ServerBuilder};
 
-use crate::library::{OnDrop, patient};
+use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, serving, transports};
 
 fn group() -> Keys {
     let secret = Secret::new([7; 32]);
@@ -32,8 +29,12 @@ fn of(keys: &Keys, client: u32) -> Keys {
 
 #[test]
 fn handlers_know_who_calls_and_strangers_are_not_heard() {
+    transports().for_each(check_identities);
+}
+
+fn check_identities(transport: Transport) {
     let keys = fresh_group();
-    let mut server = ServerBuilder::new().seal(keys.clone()).bind("127.0.0.1:0").expect("a port");
+    let mut server = serving(transport).seal(keys.clone()).bind("127.0.0.1:0").expect("a port");
     let (address, stop) = (server.local_address(), server.stop_handle());
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || {
@@ -44,7 +45,6 @@ fn handlers_know_who_calls_and_strangers_are_not_heard() {
             })
         });
         let guard = OnDrop(Some(|| stop.stop()));
-        let transport = (Protocol::R2p2, DatapathKind::Udp);
         for client in [3, 70_000] {
             let caller =
                 patient(transport).seal(of(&keys, client)).connect(address).expect("a client");
@@ -54,7 +54,7 @@ fn handlers_know_who_calls_and_strangers_are_not_heard() {
                 assert!(reply.starts_with(client.to_string().as_bytes()));
             }
         }
-        let hasty = || ClientBuilder::new().timeout(Duration::from_millis(50));
+        let hasty = || patient(transport).timeout(Duration::from_millis(50));
         let mut other = fresh_group();
         other.epochs[0].secret = Secret::new([8; 32]);
         for stranger in [hasty(), hasty().seal(of(&other, 3))] {
@@ -74,6 +74,10 @@ fn handlers_know_who_calls_and_strangers_are_not_heard() {
 /// Epochs that begin in a row, each known to nobody before the one before is in use.
 #[test]
 fn keys_follow_while_calls_run() {
+    [R2P2, HOMA].into_iter().for_each(check_keys_follow);
+}
+
+fn check_keys_follow(transport: Transport) {
     const EVERY_MS: u64 = 200;
     let began_ms = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
     let epoch = |at: u64| EpochKey {
@@ -86,12 +90,11 @@ fn keys_follow_while_calls_run() {
         |at: u64| Keys { epochs: (at.saturating_sub(2)..=at).map(epoch).collect(), ..group() };
     let server_keys = LiveKeys::new(until(2));
     let client_keys = LiveKeys::new(of(&until(2), 3));
-    let mut server = ServerBuilder::new().seal(&server_keys).bind("127.0.0.1:0").expect("a port");
+    let mut server = serving(transport).seal(&server_keys).bind("127.0.0.1:0").expect("a port");
     let (address, stop) = (server.local_address(), server.stop_handle());
     std::thread::scope(|scope| {
         let thread = scope.spawn(move || server.run(|request| _ = request.reply(b"done")));
         let guard = OnDrop(Some(|| stop.stop()));
-        let transport = (Protocol::R2p2, DatapathKind::Udp);
         let clients: Vec<_> = (0..3)
             .map(|_| patient(transport).seal(&client_keys).connect(address).expect("a client"))
             .collect();
@@ -153,10 +156,14 @@ impl Tap {
 /// Whoever records calls on the way to one server sends them to another of the group: none of them runs.
 #[test]
 fn what_is_recorded_of_one_server_does_not_run_at_another() {
+    [R2P2, HOMA].into_iter().for_each(check_recorded);
+}
+
+fn check_recorded(transport: Transport) {
     let keys = fresh_group();
     let runs = [AtomicUsize::new(0), AtomicUsize::new(0)];
     let mut servers: Vec<_> = (0..2)
-        .map(|_| ServerBuilder::new().seal(keys.clone()).bind("127.0.0.1:0").expect("a port"))
+        .map(|_| serving(transport).seal(keys.clone()).bind("127.0.0.1:0").expect("a port"))
         .collect();
     let addresses: Vec<_> = servers.iter().map(|server| server.local_address()).collect();
     let stops: Vec<_> = servers.iter().map(|server| server.stop_handle()).collect();
@@ -178,7 +185,6 @@ fn what_is_recorded_of_one_server_does_not_run_at_another() {
             let _ = attacker.send_to(&[], tapped);
         }));
         let heard = scope.spawn(move || tap.run());
-        let transport = (Protocol::R2p2, DatapathKind::Udp);
         let caller = || patient(transport).seal(of(&keys, 3));
         let client = caller().connect(tapped).expect("a client");
         for _ in 0..20 {
@@ -202,27 +208,33 @@ fn what_is_recorded_of_one_server_does_not_run_at_another() {
 fn keys_of_another_role_are_refused() {
     let check = |error: Error, text: &str| assert!(error.to_string().contains(text), "{error}");
     let client = of(&group(), 1);
-    let error =
-        ServerBuilder::new().seal(client.clone()).bind("127.0.0.1:0").expect_err("a client's");
-    check(error, "127.0.0.1");
     let router = group().for_role(Role::Router).expect("a server's keys");
-    for keys in [group(), router] {
-        let error =
-            ClientBuilder::new().seal(keys).connect("127.0.0.1:9").expect_err("no client's");
-        assert!(matches!(error, Error::Open { .. }), "{error:?}");
+    for transport in [R2P2, HOMA] {
+        let server = serving(transport).seal(client.clone()).bind("127.0.0.1:0");
+        check(server.expect_err("a client's"), "127.0.0.1");
+        for keys in [group(), router.clone()] {
+            let error = patient(transport).seal(keys).connect("127.0.0.1:9");
+            let error = error.expect_err("no client's");
+            assert!(matches!(error, Error::Open { .. }), "{error:?}");
+        }
     }
-    let homa = ClientBuilder::new().seal(client).protocol(Protocol::Homa);
-    assert!(matches!(homa.connect("127.0.0.1:9"), Err(Error::Open { .. })));
+    let disguised = (Protocol::Homa, DatapathKind::HijackedTcp);
+    let homa = patient(disguised).seal(client).connect("127.0.0.1:9");
+    assert!(matches!(homa, Err(Error::Open { .. })));
 }
 
 /// Calls go on while the policy changes: who is not allowed is told so at once, and nothing of it runs.
 #[test]
 fn a_policy_says_who_may_call_and_changes_while_calls_run() {
+    [R2P2, HOMA].into_iter().for_each(check_policy);
+}
+
+fn check_policy(transport: Transport) {
     let keys = fresh_group();
     let policy =
         |rules: &str| -> Access { format!("tailcut-access 1\n{rules}").parse().expect("a policy") };
     let live = LiveAccess::new(policy("allow 3 *"));
-    let opening = ServerBuilder::new().seal(keys.clone()).access(&live);
+    let opening = serving(transport).seal(keys.clone()).access(&live);
     let mut server = opening.bind("127.0.0.1:0").expect("a port");
     let (address, stop) = (server.local_address(), server.stop_handle());
     let runs = [const { AtomicUsize::new(0) }; 5];
@@ -237,7 +249,6 @@ fn a_policy_says_who_may_call_and_changes_while_calls_run() {
             });
             result.map(|()| server.metrics())
         });
-        let transport = (Protocol::R2p2, DatapathKind::Udp);
         let [three, four] = [3, 4].map(|number| {
             patient(transport).seal(of(&keys, number)).connect(address).expect("a client")
         });
@@ -274,7 +285,8 @@ fn a_policy_says_who_may_call_and_changes_while_calls_run() {
         four.call(b"request").expect("an answer");
         drop(guard);
         let metrics = thread.join().expect("it does not panic").expect("the socket holds");
-        let denied = metrics.r2p2().expect("it is R2P2").seal.denied;
+        let seal = metrics.r2p2().map(|of| of.seal).or(metrics.homa().map(|of| of.seal));
+        let denied = seal.expect("one of them").denied;
         assert_eq!(runs[4].load(Ordering::Relaxed), 1);
         // One that is sent again is refused again.
         assert!(denied >= 102, "{denied}");

@@ -18,6 +18,7 @@ mod display;
 mod header;
 mod hijack;
 mod packet;
+pub mod sealed;
 
 pub use header::{
     Ack, AckPacket, Age, CommonHeader, CutoffsPacket, DataFlags, DataHeader, GrantPacket,

@@ -57,6 +57,25 @@ fn what_goes_through_sealed_sidecars_is_what_plain_redis_says() {
     }
 }
 
+/// The contents of a request of any length, and its reply, over the transport that has no routers.
+#[test]
+fn what_goes_through_sealed_sidecars_over_homa_is_what_redis_says() {
+    let Some(server) = servers::redis(&[]) else { return };
+    let files = Files::new("sealed-sidecars-homa");
+    let [servers, _, client] = files.keys();
+    let to = format!("tcp://{}", server.address);
+    let homa = ["--transport", "homa", "--seal"];
+    let (behind, admin) = bridge("redis", &to, &[&homa[..], &[&servers]].concat());
+    let (front, _) = gateway("redis", behind.address(), &[&homa[..], &[&client]].concat());
+    let mut ours = Client::connect(front.address());
+    assert_eq!(ours.ask("PING"), "+PONG\r\n");
+    let big = [vec![b"SET".to_vec(), b"big".to_vec(), vec![7; 1 << 20]], command("STRLEN big")];
+    ours.send(&big);
+    assert_eq!([ours.reply(), ours.reply()], [b"+OK\r\n".to_vec(), b":1048576\r\n".to_vec()]);
+    assert!(admin.value("tailcut_bridge_server_answered_total") > 0.0);
+    assert_eq!(admin.value("tailcut_bridge_seal_forged_total"), 0.0);
+}
+
 #[test]
 fn a_bridge_s_policy_is_told_to_the_gateway_s_clients_and_renewed_at_sighup() {
     let Some(server) = servers::redis(&[]) else { return };
@@ -95,8 +114,9 @@ fn keys_that_cannot_serve_are_told_at_the_start() {
     check(&bridge, &["--seal", &router], "these are a router's keys");
     check(&gateway, &["--seal", &servers], "these are a server's keys");
     check(&gateway, &["--seal", &files.path("missing")], "cannot read the keys from");
-    check(&bridge, &["--seal", &servers, "--transport", "homa"], "Homa has no sealed form");
-    check(&gateway, &["--seal", &client, "--transport", "homa"], "Homa has no sealed form");
+    let homa = ["--transport", "homa", "--seal"];
+    check(&bridge, &[&homa[..], &[&client]].concat(), "these are a client's keys");
+    check(&gateway, &[&homa[..], &[&servers]].concat(), "these are a server's keys");
     check(&bridge, &["--access", &servers], "give --seal too");
     let shown = succeed(&["bridge", "--help"]);
     assert!(shown.contains("--seal") && shown.contains("--access"), "{shown}");

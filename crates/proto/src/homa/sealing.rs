@@ -1,0 +1,280 @@
+//! What a seal changes for an endpoint: by whose name requests go, and which of them run.
+//!
+//! | a client | then |
+//! |---|---|
+//! | has data for who has not told a name | asks by RESEND, which names nobody; the data wait |
+//! | is told the name | they go, for that server alone |
+//! | has sent a request by one name, and another server is there now | the call ends as `Uncertain`, unless it may run twice |
+//!
+//! | a server | then |
+//! |---|---|
+//! | gets a request of a session that may be older than itself, or is at another address | refuses it as `Uncertain` |
+//! | gets one that its policy does not allow | rejects it by its first packet, and keeps nothing of it |
+
+use std::net::SocketAddr;
+
+use tailcut_wire::homa::{DataFlags, DataHeader, Malformed, Ports};
+use tailcut_wire::r2p2::{DropReason, Rejection};
+
+use super::ids::{ClientId, SEQUENCE_MAX};
+use super::slot::{Naming, Partial, Slot};
+use super::transmit::Control;
+use super::{Endpoint, Origin, Phase};
+use crate::call::slab::SlotId;
+use crate::node::{Time, Transmit};
+use crate::peer::table::PeerId;
+use crate::peer::validation::Refusal;
+use crate::rpc::RequestId;
+use crate::sealed::{DENIED_CODE, Denial, TRAILER_LEN, addressed, client_of};
+
+/// What a server's policy says of a packet that would begin a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It may.
+    Allowed,
+    /// The policy does not allow it.
+    Denied,
+    /// It is for another packet of the request to tell, which goes again with this one.
+    Untold,
+}
+
+impl Endpoint {
+    /// The number of the client whose request this is, where packets are sealed.
+    pub fn client_of(&self, id: RequestId) -> Option<u32> {
+        self.seal.as_ref()?;
+        self.waiting_slot(id).map(|index| client_of(self.slots[index].sender))
+    }
+
+    /// Opens a datagram in place; gives the length of the open packet at its beginning. `None` where it is
+    /// none, or packets are open and it is sealed.
+    pub(super) fn opened(
+        &mut self,
+        now: Time,
+        peer: SocketAddr,
+        bytes: &mut [u8],
+    ) -> Option<usize> {
+        let Some(seal) = &mut self.seal else {
+            self.metrics.malformed(Malformed::Value);
+            return None;
+        };
+        let opened = seal.open(now, peer, bytes);
+        self.metrics.seal = seal.metrics();
+        opened
+    }
+
+    /// Writes what goes next, sealed.
+    pub(super) fn write_next_sealed(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        loop {
+            let transmit = self.write_next(now, buffer)?;
+            let seal = self.seal.as_mut()?;
+            let sealed = seal.seal_transmit(now, transmit, buffer);
+            self.metrics.seal = seal.metrics();
+            // Of one that must not go nothing is left, and what waits behind it goes.
+            if sealed.is_some() {
+                return sealed;
+            }
+        }
+    }
+
+    /// The client whose packet is being handled, in its epoch; 0 where packets are open.
+    #[inline]
+    pub(super) fn sender(&self) -> u32 {
+        self.seal.as_ref().map_or(0, |seal| seal.sender())
+    }
+
+    /// What a packet says to the seal that answers the one which is being handled.
+    pub(super) fn addressee(&self) -> u64 {
+        self.seal.as_ref().map_or(0, |seal| seal.addressee())
+    }
+
+    /// What a packet of an RPC says to the seal.
+    #[inline]
+    pub(super) fn addressee_of(&self, index: SlotId) -> u64 {
+        if self.seal.is_some() { addressed(self.slots[index].sender) } else { 0 }
+    }
+
+    /// Bytes that each datagram leaves for the seal.
+    #[inline]
+    pub(super) fn trailer_len(&self) -> usize {
+        if self.seal.is_some() { TRAILER_LEN } else { 0 }
+    }
+
+    /// True if nothing is known of the session of the packet that is being handled, where packets are sealed:
+    /// it is to be answered, and no RPC is its.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.seal.as_ref().is_some_and(|seal| seal.is_session_unknown())
+    }
+
+    /// True if the data of an RPC may go, as far as names say: where packets are sealed, a request goes to one
+    /// server, by its name.
+    pub(super) fn may_go_by_name(&mut self, now: Time, index: SlotId) -> bool {
+        let Some(seal) = &self.seal else { return true };
+        let slot = &mut self.slots[index];
+        if !slot.is_client() {
+            return true;
+        }
+        let name = seal.name(now, self.peers[slot.peer].address, false);
+        let may_go = slot.name == 0 || slot.name == name || slot.options.idempotent;
+        slot.naming = match (name, may_go) {
+            (0, _) => Naming::Awaited,
+            (_, true) => Naming::Settled,
+            (_, false) => Naming::Changed,
+        };
+        match slot.naming {
+            Naming::Settled => slot.name = name,
+            Naming::Awaited => self.await_name(now, index),
+            Naming::Changed => {
+                self.rank_out(index);
+                self.arm(now, index);
+            }
+        }
+        self.slots[index].naming == Naming::Settled
+    }
+
+    /// The request of an RPC waits until it is known who is there, which is asked.
+    fn await_name(&mut self, now: Time, index: SlotId) {
+        self.rank_out(index);
+        if matches!(self.slots[index].phase, Phase::Calling(_)) {
+            self.ask(now, index);
+            self.arm(now, index);
+        }
+    }
+
+    /// The peer of an RPC has been heard: what has waited for its name goes.
+    pub(super) fn take_name(&mut self, now: Time, index: SlotId) {
+        let Some(seal) = &self.seal else { return };
+        let slot = &mut self.slots[index];
+        let address = self.peers[slot.peer].address;
+        if slot.naming != Naming::Awaited || seal.name(now, address, false) == 0 {
+            return;
+        }
+        slot.naming = Naming::Settled;
+        slot.timing.attempts = 0;
+        // Its session is with the server that was there before, and nothing of the call has gone there.
+        if slot.name == 0 && seal.is_session_over(now, (slot.id.session(), address)) {
+            self.renumber(now, index);
+        }
+        self.rank_out(index);
+    }
+
+    /// A call that has not begun takes an id of a session that is in use.
+    fn renumber(&mut self, now: Time, index: SlotId) {
+        let Slot { peer, id, .. } = self.slots[index];
+        let local_id = self.slots[index].local_id();
+        self.live.remove(&(peer, local_id));
+        self.peers[peer].state.numbering.end(id.session(), id.sequence());
+        self.slots[index].id = self.next_id(now, peer);
+        self.enlist(index);
+    }
+
+    /// The id of a call that begins. Where packets are sealed its session is with who is there now, and under
+    /// a key that is in use.
+    #[inline]
+    pub(super) fn next_id(&mut self, now: Time, peer: PeerId) -> ClientId {
+        let address = self.peers[peer].address;
+        let numbering = &mut self.peers[peer].state.numbering;
+        if let Some(seal) = &self.seal
+            && seal.is_session_over(now, (numbering.session(), address))
+        {
+            numbering.renew();
+        }
+        let (session, sequence) = numbering.draw(&mut self.sessions, SEQUENCE_MAX);
+        if let Some(seal) = &mut self.seal {
+            seal.note_session(now, session);
+        }
+        ClientId::new(session, sequence)
+    }
+
+    /// A request is refused as `Uncertain`: where packets are sealed, its session may be older than the
+    /// server, which then takes none of its calls.
+    pub(super) fn note_refusal(&mut self, index: SlotId, reason: DropReason) {
+        if reason == DropReason::Uncertain && self.seal.is_some() {
+            let peer = self.slots[index].peer;
+            self.peers[peer].state.numbering.renew();
+        }
+    }
+
+    /// Where packets are sealed: refuses a request of a session of which some may have run and be forgotten,
+    /// or that is another client's at this address.
+    #[inline]
+    pub(super) fn check_session(
+        &mut self,
+        now: Time,
+        (address, peer): (SocketAddr, PeerId),
+        id: ClientId,
+    ) -> Result<(), Refusal> {
+        let Some(seal) = &mut self.seal else { return Ok(()) };
+        let known = self.peers.known_session(peer, id.session());
+        let is_sound = known.is_some_and(|known| self.peers[known].is_sound());
+        let may_run = seal.may_run(now, address, is_sound);
+        self.metrics.seal = seal.metrics();
+        may_run.then_some(()).ok_or(Refusal::Drop(DropReason::Uncertain))
+    }
+
+    /// A request that nothing is known of, and whose session is not: refused, by its first packet.
+    pub(super) fn refuse_stranger(&mut self, origin: &Origin, header: &DataHeader) {
+        if header.offset() != 0 && header.retransmit == 0 {
+            return;
+        }
+        self.refuse_packet(origin, header, Refusal::Drop(DropReason::Uncertain));
+    }
+
+    /// Answers who asks for an RPC in a session of which nothing is known: that it is not known either, and
+    /// who does not know this server yet is told what to echo, so that no reply has to wait for that.
+    pub(super) fn introduce(&mut self, origin: &Origin) {
+        let (to, id) = (origin.path, ClientId(origin.common.sender_id.get()));
+        if self.seal.as_ref().is_some_and(|seal| seal.is_unnamed()) {
+            let Ports { source, destination } = origin.common.ports();
+            let ports = Ports { source: destination, destination: source };
+            let addressee = self.addressee();
+            self.push_control(Control::Prove { to, ports, id, addressee });
+        }
+        self.say_unknown(origin);
+    }
+
+    /// Whether a packet may begin a request, by the access policy.
+    #[inline]
+    pub(super) fn admission(
+        &mut self,
+        header: &DataHeader,
+        (payload, is_whole): (&[u8], bool),
+    ) -> Admission {
+        let Some(seal) = self.seal.as_mut().filter(|seal| seal.has_access()) else {
+            return Admission::Allowed;
+        };
+        if header.offset() != 0 {
+            return Admission::Untold;
+        }
+        let payload = if header.flags().has(DataFlags::EMPTY) { &[] } else { payload };
+        let is_allowed = seal.check_access(payload, is_whole).is_ok();
+        self.metrics.seal = seal.metrics();
+        if is_allowed { Admission::Allowed } else { Admission::Denied }
+    }
+
+    /// Rejects a request that the access policy does not allow its client, by its first packet: as one that
+    /// is whole, so that nothing more of it is awaited.
+    #[cold]
+    pub(super) fn deny(
+        &mut self,
+        now: Time,
+        (origin, peer): (&Origin, PeerId),
+        (header, payload): (&DataHeader, &[u8]),
+    ) {
+        let len = (payload.len() as u32).into();
+        let whole = DataHeader { message_length: len, incoming: len, ..*header };
+        let index = self.begin_request(now, (peer, Partial::No), origin, &whole);
+        self.note_proof(now, index, header);
+        if !self.accept(now, index, &whole, payload) {
+            return;
+        }
+        let payload = self.take_message(now, index, whole.flags());
+        self.buffers.give(payload);
+        self.await_answer(now, index);
+        let text = self.seal.as_ref().and_then(|seal| seal.denials().1).map(Denial::to_string);
+        let text = text.unwrap_or_default();
+        let [_, code @ ..] = Rejection::prefix(DENIED_CODE);
+        let id = RequestId(self.handle_of(index));
+        // It has just been taken in, so that it is not gone.
+        let _ = self.refuse_saying(now, id, DropReason::Application, &[&code, text.as_bytes()]);
+    }
+}

@@ -1,0 +1,188 @@
+//! A client's half of a seal of Homa.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::homa::PacketType;
+
+use super::super::Cause;
+use super::super::beginning::{Beginning, renewed_secrets, secrets_of};
+use super::super::clients::COUNT_BITS;
+use super::super::keys::{ClientSecret, Keys, Transport};
+use super::super::known::Kept;
+use super::super::neighbours::Targets;
+use super::super::packet;
+use super::super::primitives::AeadKey;
+use super::super::wall_clock::WallClock;
+use super::super::window::Window;
+use super::packet::{Glance, SESSION_SHIFT, open, reply_nonce, request_nonce, seal, written};
+use crate::node::Time;
+
+/// A client's half.
+#[derive(Debug)]
+pub(in super::super) struct HomaClient {
+    /// As its keys have it.
+    number: u32,
+    /// By place of the epoch.
+    secrets: Vec<ClientSecret>,
+    /// Sessions, each with one server, by the 40 bits of its calls' ids.
+    sessions: Kept<u64, Session>,
+    /// By server's instance, epoch and member.
+    replies: Kept<(u64, u8, u8), Replies>,
+    /// Whom it sends to.
+    targets: Targets,
+}
+
+#[derive(Debug)]
+struct Session {
+    /// When it began.
+    began: Beginning,
+    /// Of its packets.
+    key: AeadKey,
+    /// Packets sealed.
+    count: u64,
+    /// The first server that a packet has named; 0 before.
+    name: u64,
+}
+
+/// Packets of one server's instance.
+#[derive(Debug)]
+struct Replies {
+    /// Their key.
+    key: AeadKey,
+    /// Which of them have come.
+    window: Box<Window>,
+}
+
+impl HomaClient {
+    pub(in super::super) fn new(
+        number: u32,
+        keys: &Keys,
+        (servers_max, seed): (usize, u64),
+    ) -> Self {
+        Self {
+            number,
+            secrets: secrets_of(keys, Transport::Homa),
+            sessions: Kept::new(servers_max.saturating_mul(SESSIONS_EACH), seed),
+            replies: Kept::new(servers_max.saturating_mul(INSTANCES_EACH), seed),
+            targets: Targets::new(seed),
+        }
+    }
+
+    /// Newer keys take the place of others.
+    pub(in super::super) fn update_keys(&mut self, (old, new): (&Keys, &Keys)) {
+        renewed_secrets(&mut self.secrets, (old, new), Transport::Homa);
+        // A number comes again after 256 of them.
+        let kept = new.kept(old);
+        self.replies.retain(|(_, epoch, _), _| kept[usize::from(epoch)]);
+        self.sessions.retain(|_, session| kept[usize::from(session.began.epoch)]);
+    }
+
+    /// As [`super::super::EndpointSeal::name`].
+    pub(in super::super) fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
+        self.targets.name(now, to, is_again)
+    }
+
+    /// As [`super::super::EndpointSeal::is_session_over`].
+    pub(in super::super) fn is_session_over(
+        &self,
+        (now, clock): (Time, WallClock),
+        (session, to): (u64, SocketAddr),
+        current: u8,
+    ) -> bool {
+        let Some(own) = self.sessions.find(session) else { return true };
+        let name = self.targets.name(now, to, false);
+        // One that has begun before its server did is refused there.
+        let is_of_another = own.name != 0 && name != 0 && own.name != name;
+        is_of_another || own.count >= COUNT_MAX || own.began.is_over((now, clock), current)
+    }
+
+    /// Takes note of the session of a call that begins.
+    pub(in super::super) fn note_session(
+        &mut self,
+        at: (Time, WallClock),
+        session: u64,
+        keys: &Keys,
+    ) {
+        if self.sessions.find(session).is_none() {
+            let (place, began) = Beginning::new(at, keys);
+            let key = self.secrets[place].request_key(session, began.ticks);
+            self.sessions.entry(session, || Session { began, key, count: 0, name: 0 });
+        }
+    }
+
+    pub(in super::super) fn open(
+        &mut self,
+        now: Time,
+        keys: &Keys,
+        peer: SocketAddr,
+        (seen, bytes): (&Glance, &mut [u8]),
+    ) -> Result<(), Cause> {
+        if seen.is_from_client() || seen.is_named {
+            return Err(Cause::Unsealed);
+        }
+        let epoch = seen.trailer.epoch;
+        let place = keys.epochs.iter().rposition(|key| key.epoch == epoch);
+        let at = place.ok_or(Cause::UnknownKeys)?;
+        // Whoever makes up an instance has its key derived, and so has to know a session at least.
+        self.sessions.find(seen.session()).ok_or(Cause::UnknownKeys)?;
+        let (instance, count) = (seen.trailer.hop.get(), seen.trailer.count());
+        let label = (instance, epoch, (count >> COUNT_BITS) as u8);
+        let nonce = reply_nonce(&seen.trailer);
+        if let Some(known) = self.replies.find_mut(label) {
+            if !known.window.is_fresh(count) {
+                return Err(Cause::Replayed);
+            }
+            if !open(bytes, (&known.key, nonce), seen, None) {
+                return Err(Cause::Forged);
+            }
+            known.window.take(count);
+        } else {
+            let key = self.secrets[at].reply_key(instance);
+            if !open(bytes, (&key, nonce), seen, None) {
+                return Err(Cause::Forged);
+            }
+            let window = Box::new(Window::from(count));
+            self.replies.entry(label, || Replies { key, window });
+        }
+        self.targets.hear(now, peer, (instance, true));
+        self.targets.learn(now, peer, seen.id & !1, instance);
+        Ok(())
+    }
+
+    pub(in super::super) fn seal(
+        &mut self,
+        (keys, now): (&Keys, Time),
+        to: SocketAddr,
+        bytes: &mut [u8],
+    ) -> bool {
+        let Some((kind, id)) = written(bytes).filter(|(_, id)| id & 1 == 0) else { return false };
+        let Some(own) = self.sessions.find_mut(id >> SESSION_SHIFT) else { return false };
+        let is_known = keys.epochs.iter().any(|key| key.epoch == own.began.epoch);
+        // A question is answered by whoever is there; all else is for one server.
+        let is_question = kind == PacketType::Resend;
+        let name = self.targets.name(now, to, is_question);
+        if !is_known || name == 0 && !is_question {
+            return false;
+        }
+        match name {
+            0 => self.targets.ask(now, id, to),
+            _ if own.name == 0 => own.name = name,
+            _ => {}
+        }
+        let Beginning { epoch, ticks, .. } = own.began;
+        let trailer = packet::trailer(self.number, epoch, ticks, own.count);
+        own.count += 1;
+        seal(bytes, (&own.key, request_nonce(&trailer)), &trailer, Some(name))
+    }
+}
+
+/// Packets of a session after which calls begin another one: AES-GCM is to seal no more than some 2^32 under a
+/// key.
+const COUNT_MAX: u64 = 1 << 31;
+
+/// Sessions that are kept for each server that a client may know: one that calls begin in, and those of
+/// calls that last.
+const SESSIONS_EACH: usize = 2;
+
+/// Instances, epochs and members of each server that a client may know whose packets are told apart.
+const INSTANCES_EACH: usize = 4;

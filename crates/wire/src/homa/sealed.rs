@@ -1,0 +1,45 @@
+//! What a sealed packet has besides the open one: a mark in the bytes that are reserved, and a trailer.
+//!
+//! | byte | in a sealed packet |
+//! |---|---|
+//! | 8 | [`SEALED_MARK`]; 0 in an open one |
+//! | 9 | 1 if a packet to a server names it, else 0 |
+//! | 10 | 0 |
+//! | last 32 | [`Trailer`](crate::r2p2::sealed::Trailer) |
+//!
+//! What they mean is in `docs/sealed.md`.
+
+use zerocopy::FromBytes;
+
+use super::{AckPacket, COMMON_LEN, CommonHeader, DATA_LEN, PacketType};
+
+/// The first reserved byte of a packet that is sealed.
+pub const SEALED_MARK: u8 = 2;
+/// Place of that byte.
+pub const MARK_AT: usize = 8;
+/// Place of the byte that says whether a packet names its receiver.
+pub const NAMED_AT: usize = 9;
+
+/// True if a datagram has the mark of a sealed packet.
+#[inline]
+pub fn is_marked(bytes: &[u8]) -> bool {
+    bytes.get(MARK_AT) == Some(&SEALED_MARK)
+}
+
+/// Bytes of a packet that stay clear, of a type and a length without the trailer: those of DATA up to its
+/// payload, all of the others. `None` where a packet is shorter, or longer than any of its type.
+pub fn clear_len(packet_type: PacketType, len: usize) -> Option<usize> {
+    match packet_type {
+        PacketType::Data => (len >= DATA_LEN).then_some(DATA_LEN),
+        _ => (COMMON_LEN..=CONTROL_LEN_MAX).contains(&len).then_some(len),
+    }
+}
+
+/// The header of a packet as it would be if it were open, and its type; `None` for what is no packet.
+pub fn header(bytes: &[u8]) -> Option<(&CommonHeader, PacketType)> {
+    let (common, _) = CommonHeader::ref_from_prefix(bytes).ok()?;
+    Some((common, PacketType::from_byte(common.packet_type)?))
+}
+
+/// The longest packet that is no DATA.
+pub const CONTROL_LEN_MAX: usize = size_of::<AckPacket>();
