@@ -328,7 +328,9 @@ impl Endpoint {
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
         peer.state.is_heard = true;
-        self.take_name(now, index);
+        if self.seal.is_some() {
+            self.take_name(now, index);
+        }
     }
 
     /// Makes the RPC in a slot one that packets find.
@@ -374,6 +376,7 @@ impl Endpoint {
     }
 
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
+    #[inline]
     fn rank_out(&mut self, index: SlotId) {
         self.egress.rank(&self.slots, index);
     }

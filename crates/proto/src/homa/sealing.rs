@@ -47,6 +47,7 @@ impl Endpoint {
 
     /// Opens a datagram in place; gives the length of the open packet at its beginning. `None` where it is
     /// none, or packets are open and it is sealed.
+    #[inline(never)]
     pub(super) fn opened(
         &mut self,
         now: Time,
@@ -63,6 +64,7 @@ impl Endpoint {
     }
 
     /// Writes what goes next, sealed.
+    #[inline(never)]
     pub(super) fn write_next_sealed(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         loop {
             let transmit = self.write_next(now, buffer)?;
@@ -101,12 +103,14 @@ impl Endpoint {
 
     /// True if nothing is known of the session of the packet that is being handled, where packets are sealed:
     /// it is to be answered, and no RPC is its.
+    #[inline]
     pub(super) fn is_stranger(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.is_session_unknown())
     }
 
     /// True if the data of an RPC may go, as far as names say: where packets are sealed, a request goes to one
     /// server, by its name.
+    #[inline(never)]
     pub(super) fn may_go_by_name(&mut self, now: Time, index: SlotId) -> bool {
         let Some(seal) = &self.seal else { return true };
         let slot = &mut self.slots[index];
@@ -132,6 +136,7 @@ impl Endpoint {
     }
 
     /// The request of an RPC waits until it is known who is there, which is asked.
+    #[cold]
     fn await_name(&mut self, now: Time, index: SlotId) {
         self.rank_out(index);
         if matches!(self.slots[index].phase, Phase::Calling(_)) {
@@ -141,6 +146,7 @@ impl Endpoint {
     }
 
     /// The peer of an RPC has been heard: what has waited for its name goes.
+    #[inline(never)]
     pub(super) fn take_name(&mut self, now: Time, index: SlotId) {
         let Some(seal) = &self.seal else { return };
         let slot = &mut self.slots[index];
@@ -158,6 +164,7 @@ impl Endpoint {
     }
 
     /// A call that has not begun takes an id of a session that is in use.
+    #[cold]
     fn renumber(&mut self, now: Time, index: SlotId) {
         let Slot { peer, id, .. } = self.slots[index];
         let local_id = self.slots[index].local_id();
@@ -169,7 +176,7 @@ impl Endpoint {
 
     /// The id of a call that begins. Where packets are sealed its session is with who is there now, and under
     /// a key that is in use.
-    #[inline]
+    #[inline(always)]
     pub(super) fn next_id(&mut self, now: Time, peer: PeerId) -> ClientId {
         let address = self.peers[peer].address;
         let numbering = &mut self.peers[peer].state.numbering;
@@ -212,6 +219,7 @@ impl Endpoint {
     }
 
     /// A request that nothing is known of, and whose session is not: refused, by its first packet.
+    #[cold]
     pub(super) fn refuse_stranger(&mut self, origin: &Origin, header: &DataHeader) {
         if header.offset() != 0 && header.retransmit == 0 {
             return;
@@ -221,6 +229,7 @@ impl Endpoint {
 
     /// Answers who asks for an RPC in a session of which nothing is known: that it is not known either, and
     /// who does not know this server yet is told what to echo, so that no reply has to wait for that.
+    #[cold]
     pub(super) fn introduce(&mut self, origin: &Origin) {
         let (to, id) = (origin.path, ClientId(origin.common.sender_id.get()));
         if self.seal.as_ref().is_some_and(|seal| seal.is_unnamed()) {

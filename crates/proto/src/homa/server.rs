@@ -263,6 +263,7 @@ impl Endpoint {
         self.arm(now, index);
     }
 
+    #[inline(always)]
     pub(super) fn begin_request(
         &mut self,
         now: Time,
@@ -328,6 +329,7 @@ impl Endpoint {
     }
 
     /// A request is to be answered from now on, by the application or here.
+    #[inline(always)]
     pub(super) fn await_answer(&mut self, now: Time, index: SlotId) {
         self.slots[index].phase = Phase::Waiting;
         self.end_partial(index);

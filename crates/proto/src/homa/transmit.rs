@@ -134,6 +134,9 @@ impl Endpoint {
                 break;
             };
             self.write_piece(now, index, piece, room);
+            if trailer_len > 0 {
+                self.slots[index].allowance.sent += trailer_len as u64;
+            }
             train_priority = Some(priority);
         }
         self.metrics.datagrams_out += batch.count() as u64;
@@ -259,14 +262,13 @@ impl Endpoint {
     /// Takes note that a piece of the message that an RPC sends goes.
     #[inline(always)]
     fn note_sent(&mut self, now: Time, index: SlotId, piece: Piece) {
-        let trailer_len = self.trailer_len() as u64;
         let slot = &mut self.slots[index];
         slot.out.sent(piece);
         slot.timing.sent_at = now;
         if slot.timing.first_sent_at == 0 {
             slot.timing.first_sent_at = now.max(1);
         }
-        slot.allowance.sent += DATA_LEN as u64 + u64::from(piece.len) + trailer_len;
+        slot.allowance.sent += DATA_LEN as u64 + u64::from(piece.len);
         let framing = &self.config.framing;
         self.egress.nic.add(now, piece.len + framing.unscheduled_overhead);
         self.egress.device.send(now, piece.len);
