@@ -305,8 +305,8 @@ impl Framing {
     /// The same datagrams, of which a seal has some.
     pub(super) fn sealed(mut self) -> Self {
         let trailer_len = TRAILER_LEN as u32;
-        self.unscheduled_len -= trailer_len;
-        self.scheduled_len -= trailer_len;
+        self.unscheduled_len = self.unscheduled_len.saturating_sub(trailer_len).max(1);
+        self.scheduled_len = self.scheduled_len.saturating_sub(trailer_len).max(1);
         self.unscheduled_overhead += trailer_len;
         self.scheduled_overhead += trailer_len;
         self

@@ -251,10 +251,11 @@ impl Endpoint {
         let Some(seal) = self.seal.as_mut().filter(|seal| seal.has_access()) else {
             return Admission::Allowed;
         };
-        if header.offset() != 0 {
+        let is_empty = header.flags().has(DataFlags::EMPTY);
+        if header.offset() != 0 || payload.is_empty() && !is_empty {
             return Admission::Untold;
         }
-        let payload = if header.flags().has(DataFlags::EMPTY) { &[] } else { payload };
+        let payload = if is_empty { &[] } else { payload };
         let is_allowed = seal.check_access(payload, is_whole).is_ok();
         self.metrics.seal = seal.metrics();
         if is_allowed { Admission::Allowed } else { Admission::Denied }
@@ -278,6 +279,11 @@ impl Endpoint {
         }
         let payload = self.take_message(now, index, whole.flags());
         self.buffers.give(payload);
+        // No copy of it runs by a policy that comes later.
+        let (peer, id) = (self.slots[index].peer, self.slots[index].id);
+        if let Err(denied) = self.peers.take_of(peer, id.session(), id.sequence()) {
+            self.metrics.deny(denied);
+        }
         self.await_answer(now, index);
         let text = self.seal.as_ref().and_then(|seal| seal.denials().1).map(Denial::to_string);
         let text = text.unwrap_or_default();

@@ -77,12 +77,14 @@ impl Reassembly {
         if to <= self.base.max(from) {
             return (Arrival::Duplicate, 0);
         }
+        // Who sends again does so with other bytes only to put them past what was decided by the first.
+        let known = self.base.saturating_sub(from) as usize;
         match self.note(from, to) {
             None => (Arrival::Refused, 0),
             Some(0) => (Arrival::Duplicate, 0),
             Some(new) => {
-                if !bytes.is_empty() {
-                    self.room.take(offset, bytes);
+                if let Some(bytes) = bytes.get(known..).filter(|bytes| !bytes.is_empty()) {
+                    self.room.take(offset + known, bytes);
                 }
                 self.received += new;
                 self.end = self.end.max(to);
@@ -222,6 +224,17 @@ mod tests {
         let payload = reassembly.end();
         assert_eq!((&payload[..], payload.as_ptr()), (&b"abcdef"[..], memory));
         assert_eq!(reassembly.take_spare().capacity(), 0, "it was long enough");
+    }
+
+    #[test]
+    fn what_has_come_in_order_is_not_written_over() {
+        let mut reassembly = Reassembly::default();
+        reassembly.begin(6, 6, 4);
+        reassembly.store_in(Vec::with_capacity(6), 6);
+        assert_eq!(reassembly.accept(0, 3, 0, b"abc"), (Arrival::New, 3));
+        assert_eq!(reassembly.accept(0, 5, 0, b"vwxyz"), (Arrival::New, 2));
+        assert_eq!(reassembly.accept(2, 6, 2, b"3456"), (Arrival::Complete, 1));
+        assert_eq!(reassembly.end(), b"abcyz6");
     }
 
     #[test]

@@ -675,7 +675,7 @@ impl Client {
         };
         if let Some(proof) = Proof::given(header) {
             self.servers[record].state.proof = proof;
-            self.servers[target].state.proof = proof;
+            self.servers[target].state.proof.follow(proof, record == target);
         }
         record
     }

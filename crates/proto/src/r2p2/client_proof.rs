@@ -60,6 +60,15 @@ impl Client {
 }
 
 impl Proof {
+    /// Takes what the target gives itself, or a server behind it: a router that asks for cookies goes on
+    /// asking for them, whatever its servers do.
+    #[inline]
+    pub(super) fn follow(&mut self, given: Self, is_own: bool) {
+        if is_own || !matches!((&*self, given), (Self::Cookie(_), Self::Token(_))) {
+            *self = given;
+        }
+    }
+
     /// True if it is what a header gives.
     pub(super) fn is_given(self, header: &ReplyHeader) -> bool {
         Self::given(header) == Some(self)

@@ -53,7 +53,7 @@ pub struct Config {
     pub is_paced: bool,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
     pub secret: [u8; 16],
-    /// Clients remembered. Default 131,072, which take some 350 bytes each as they come. Above 4096, or half of
+    /// Clients remembered. Default 131,072, which take some 430 bytes each as they come. Above 4096, or half of
     /// it, only clients whose address is validated are added. One network, a /24 of IPv4 or a /56 of IPv6, has at most
     /// three for each that is free.
     pub clients_max: usize,

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | open, or of version 1 | counted, dropped |
 //! | of an epoch that is not accepted | counted, dropped |
-//! | without its hop tag, or for another node | counted, dropped, before anything else is derived |
+//! | of R2P2, without its hop tag, or for another node | counted, dropped, before anything else is derived |
 //! | not what was sealed | counted, dropped |
 //! | a request that names no receiver | not run: its client is told whom it has reached |
 //! | a request that the server's policy does not allow its client ([`Access`]) | rejected with a text |

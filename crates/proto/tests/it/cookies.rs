@@ -298,3 +298,29 @@ fn a_router_asks_while_it_holds_requests() {
     bench.send(from, &again[0].bytes);
     assert_eq!((bench.metrics().validations, bench.metrics().duplicates_held), (1, 1));
 }
+
+/// Its servers give tokens, which are nothing to it.
+#[test]
+fn a_router_before_servers_that_ask_for_nothing_asks_once() {
+    let mut bench = router(AskCookies::Always, |_| {});
+    let mut server = server_that(AskCookies::Never, |_| {});
+    let mut client = Solo::new(|_| {});
+    let (from, at) = (router_bench::client(), router_bench::server(9));
+    for round in 0..3 {
+        let mut sent = call_of(&mut client);
+        let mut out = bench.send(from, &sent);
+        if round == 0 {
+            sent = client.give(at, &out[0].bytes).remove(0).bytes;
+            out = bench.send(from, &sent);
+        }
+        server.node.handle_datagram(server.now, from.into(), &mut keep(&out[0].bytes));
+        let id = server.request().expect("it is placed");
+        server.node.reply(server.now, id, vec![7]).unwrap();
+        let reply = server.sent().remove(0);
+        assert!(reply.packet().token() != 0 && !reply.has(Flags::COOKIE));
+        client.give(out[0].to, &reply.bytes);
+        assert_eq!(client.reply(), Some(vec![7]));
+        bench.send(out[0].to, &FakeServer::new(0).feedback());
+    }
+    assert_eq!(bench.metrics().validations, 1);
+}

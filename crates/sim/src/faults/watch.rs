@@ -576,6 +576,12 @@ impl Watch {
             }
             (Host::Server(server), _) => {
                 self.pay_in(server, from, packet, len);
+                let client = packet.client(from);
+                let is_strangers = self.sealed.as_ref().is_some_and(|it| it.intruding.is_some());
+                if is_strangers && Host::at(client).is_none() {
+                    // A stranger sends again what the router has sent on for it.
+                    self.strangers.entry(client).or_default().ledger.0 += len;
+                }
                 if self.is_paid(server, from, packet)
                     && let Some(Host::Client(client)) = Host::at(packet.client(from))
                 {

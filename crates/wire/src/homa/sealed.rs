@@ -20,10 +20,10 @@ pub const MARK_AT: usize = 8;
 /// Place of the byte that says whether a packet names its receiver.
 pub const NAMED_AT: usize = 9;
 
-/// True if a datagram has the mark of a sealed packet.
+/// True if a datagram has the mark of a sealed packet: all of it, for others may leave something in these bytes.
 #[inline]
 pub fn is_marked(bytes: &[u8]) -> bool {
-    bytes.get(MARK_AT) == Some(&SEALED_MARK)
+    matches!(bytes.get(MARK_AT..MARK_AT + 3), Some([SEALED_MARK, 0 | 1, 0]))
 }
 
 /// Bytes of a packet that stay clear, of a type and a length without the trailer: those of DATA up to its
