@@ -105,7 +105,7 @@ impl Ends {
     fn call(&mut self) {
         let (payload, deadline) = (vec![7; 32], self.now + 1_000_000_000);
         let options = CallOptions { idempotent: false, fixed: false, v1: false };
-        let call = Call { target: SERVER.into(), payload, deadline, context: 0, options };
+        let call = Call { target: SERVER, payload, deadline, context: 0, options };
         self.client.call(self.now, call).expect("there is room");
     }
 
