@@ -12,24 +12,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Barrier, OnceLock};
 
-use support::{CLIENT_CORE, Plan, SERVER_CORE, compare, p50_us, shielded};
+use support::{CLIENT_CORE, Plan, SERVER_CORE, compare, p50_us, print_head, shielded};
 use tailcut::{ClientBuilder, ServerBuilder};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 3, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 15, slice_ns: 100_000_000 }
-    };
+    let plan = Plan { pairs: 15, slice_ns: 100_000_000 }.or_brief(3);
     program();
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "Rust", "C", "ratio", "quartiles", "core-core"
-    );
+    print_head("Rust", "C");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     compare("C1 ping-pong 32 B, polling: p50", "us", &plan, (ping_rust, ping_c));
 }

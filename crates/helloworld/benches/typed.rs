@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
-use support::{CLIENT_CORE, Plan, SERVER_CORE, compare, p50_us, shielded};
+use support::{CLIENT_CORE, Plan, SERVER_CORE, compare, p50_us, print_head, shielded};
 use tailcut::{ClientBuilder, Error, Server, ServerBuilder};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
@@ -28,17 +28,8 @@ use trial::trial_server::{Trial, TrialServer};
 use trial::{Description, Failure, Word};
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 3, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 15, slice_ns: 100_000_000 }
-    };
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "bytes", "typed", "ratio", "quartiles", "core-core"
-    );
+    let plan = Plan { pairs: 15, slice_ns: 100_000_000 }.or_brief(3);
+    print_head("bytes", "typed");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     compare("T1 ping-pong 32 B, polling: p50", "us", &plan, (ping_bytes, ping_typed));
     compare("T2 64 outstanding 32 B", "M/s", &plan, (exchange_bytes, exchange_typed));

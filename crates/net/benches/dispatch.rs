@@ -34,10 +34,7 @@ fn main() {
     };
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     affinity::pin_to(CLIENT_CORE).expect("two cores");
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "bare", "ours", "ratio", "quartiles", "core-core"
-    );
+    print_head("bare", "ours");
     for (name, bare, ours) in comparisons() {
         if only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             compare(name, "ns", &plan, (bare, ours));

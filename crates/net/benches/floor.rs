@@ -33,10 +33,7 @@ fn main() {
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "bare", "driver", "ratio", "quartiles", "core-core"
-    );
+    print_head("bare", "driver");
     for (name, unit, bare, ours) in comparisons() {
         if wanted(name) {
             compare(name, unit, &plan, (bare, ours));

@@ -12,23 +12,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Barrier;
 
 use python::Program;
-use support::{CLIENT_CORE, Plan, SERVER_CORE, compare, p50_us, shielded};
+use support::{CLIENT_CORE, Plan, SERVER_CORE, compare, p50_us, print_head, shielded};
 use tailcut::{ClientBuilder, ServerBuilder};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 1, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 15, slice_ns: 100_000_000 }
-    };
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "Rust", "Python", "ratio", "quartiles", "core-core"
-    );
+    let plan = Plan { pairs: 15, slice_ns: 100_000_000 }.or_brief(1);
+    print_head("Rust", "Python");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let rust = |slice_ns| with_server(|target| ping(target, slice_ns));
     compare("P1 ping-pong 32 B, polling: client's p50", "us", &plan, (rust, ping_by_python));

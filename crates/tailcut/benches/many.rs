@@ -7,10 +7,13 @@
 #[path = "../../net/benches/support/mod.rs"]
 mod support;
 
+mod calls;
+
 use std::net::{IpAddr, SocketAddr};
 
+use calls::StopOnDrop;
 use support::*;
-use tailcut::{ServerBuilder, ServerHandle, Wait};
+use tailcut::{ServerBuilder, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 use tailcut_net::datapath::Datapath;
@@ -18,15 +21,13 @@ use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::node::{Path, Transmit};
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let (pairs, slice_ns) = if is_quick { (3, 20_000_000) } else { (9, 500_000_000) };
+    let (pairs, slice_ns) = if is_quick() { (3, 20_000_000) } else { (9, 500_000_000) };
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     println!(
         "{:>9} {:>13} {:>13} {:>7} {:>15}",
         "clients", "of 100, k/s", "k/s", "ratio", "B a client"
     );
-    for count in [10_000, 100_000].map(|count| if is_quick { count / 100 } else { count }) {
+    for count in [10_000, 100_000].map(|count| if is_quick() { count / 100 } else { count }) {
         let mut ratios = Vec::new();
         let (mut few_rates, mut many_rates) = (Vec::new(), Vec::new());
         let mut bytes = 0.0;
@@ -163,15 +164,6 @@ fn with_server(run: impl FnOnce(SocketAddr)) {
         drop(stop);
         thread.join().expect("the server").expect("the server's calls");
     });
-}
-
-/// Stops a server, also where a client panics.
-struct StopOnDrop(ServerHandle);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// Bytes of this process in memory.

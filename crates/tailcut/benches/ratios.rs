@@ -8,34 +8,26 @@
 #[path = "../../net/benches/support/mod.rs"]
 mod support;
 
+mod calls;
 mod routing;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
+use calls::{StopOnDrop, keep_outstanding};
 use support::*;
 use tailcut::{
-    Client, ClientBuilder, DispatchConfig, InPlace, Pending, Protocol, Request, SegmentedSend,
-    Server, ServerBuilder, ServerHandle, Wait,
+    Client, ClientBuilder, DispatchConfig, InPlace, Protocol, Request, SegmentedSend, Server,
+    ServerBuilder, Wait,
 };
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 3, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 15, slice_ns: 100_000_000 }
-    };
+    let plan = Plan { pairs: 15, slice_ns: 100_000_000 }.or_brief(3);
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "baseline", "tailcut", "ratio", "quartiles", "core-core"
-    );
+    print_head("baseline", "tailcut");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     for (name, unit, baseline, ours) in library_rows().into_iter().chain(second_packet_rows()) {
         if wanted(name) {
@@ -147,16 +139,7 @@ fn ping_over(slice_ns: u64, (protocol, wait): (Protocol, Wait), request: &[u8]) 
     with_server(ServerBuilder::new().wait(wait).protocol(protocol), |target| {
         let client =
             ClientBuilder::new().wait(wait).protocol(protocol).connect(target).expect("a client");
-        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-        let end = Clock.now() + slice_ns;
-        let mut now = Clock.now();
-        while now < end {
-            drop(client.call(request).expect("a reply"));
-            let after = Clock.now();
-            round_trips.push(after - now);
-            now = after;
-        }
-        p50_us(&mut round_trips)
+        calls::ping(&client, request, slice_ns)
     })
 }
 
@@ -181,37 +164,11 @@ fn calls(slice_ns: u64, protocol: Protocol, load: (usize, &[u8])) -> f64 {
     })
 }
 
-/// Millions of calls a second with `outstanding` of them outstanding.
-pub(crate) fn keep_outstanding(
-    client: &Client,
-    (outstanding, request): (usize, &[u8]),
-    slice_ns: u64,
-) -> f64 {
-    let mut calls: VecDeque<Pending<'_>> =
-        (0..outstanding).map(|_| client.enqueue(request).expect("a call")).collect();
-    let started = Clock.now();
-    let mut completed: u64 = 0;
-    while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
-        let oldest = calls.pop_front().expect("calls are outstanding");
-        drop(oldest.wait().expect("a reply"));
-        calls.push_back(client.enqueue(request).expect("a call"));
-        completed += 1;
-    }
-    completed as f64 * 1e3 / (Clock.now() - started) as f64
-}
-
 fn message_goodput(slice_ns: u64, protocol: Protocol) -> f64 {
-    let message = vec![7; MESSAGE_LEN];
     with_server_of(ServerBuilder::new().busy_poll().protocol(protocol), 8, |target| {
         let client =
             ClientBuilder::new().busy_poll().protocol(protocol).connect(target).expect("a client");
-        let started = Clock.now();
-        let mut moved = 0;
-        while Clock.now() - started < slice_ns {
-            drop(client.call(&message).expect("a reply"));
-            moved += MESSAGE_LEN as u64;
-        }
-        moved as f64 / (Clock.now() - started) as f64
+        calls::goodput(&client, MESSAGE_LEN, slice_ns)
     })
 }
 
@@ -246,15 +203,6 @@ fn by_worker(slice_ns: u64, (core, in_place): (usize, InPlace)) -> Served {
 fn echo(request: Request<'_>) {
     // A client that has gone needs no answer.
     let _ = request.reply_in_place(|_| ());
-}
-
-/// Stops a server, also where a client panics.
-struct StopOnDrop(ServerHandle);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// What a server came to.

@@ -21,17 +21,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 3, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 9, slice_ns: 300_000_000 }
-    };
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "baseline", "streams", "ratio", "quartiles", "core-core"
-    );
+    let plan = Plan { pairs: 9, slice_ns: 300_000_000 }.or_brief(3);
+    print_head("baseline", "streams");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let rows: [(&str, &str, Side, Side); 7] = [
         ("one stream over bare trains: goodput", "GB/s", bare_goodput, |slice| {

@@ -7,19 +7,20 @@
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;
+
+mod calls;
 #[path = "../../net/tests/it/toy/mod.rs"]
 mod toy;
 #[path = "../../net/tests/it/veth/mod.rs"]
 mod veth;
 
-use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, OnceLock};
 
 use support::bare::Load;
 use support::*;
-use tailcut::{Client, ClientBuilder, DatapathKind, Pending, SegmentedSend, ServerBuilder};
+use tailcut::{Client, ClientBuilder, DatapathKind, SegmentedSend, ServerBuilder};
 use tailcut_net::affinity;
 use tailcut_net::batches::Xsk;
 use tailcut_net::clock::Clock;
@@ -32,13 +33,7 @@ use toy::{Echo, Pinger};
 use veth::{VethPair, enter, run};
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 1, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 15, slice_ns: 100_000_000 }
-    };
+    let plan = Plan { pairs: 15, slice_ns: 100_000_000 }.or_brief(1);
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
     let Some(pair) = VethPair::create() else { return };
     for (host, mac) in [(&pair.near, NEAR_MAC), (&pair.far, FAR_MAC)] {
@@ -48,10 +43,7 @@ fn main() {
     let hosts = Hosts { near: pair.near.clone(), far: pair.far.clone() };
     HOSTS.set(hosts).expect("they are set once");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "baseline", "AF_XDP", "ratio", "quartiles", "core-core"
-    );
+    print_head("baseline", "AF_XDP");
     for (name, unit, baseline, ours) in rows() {
         if only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
             compare(name, unit, &plan, (baseline, ours));
@@ -157,35 +149,12 @@ fn with_server<T: Send>(is_xdp: bool, client: impl FnOnce(Client) -> T + Send) -
 }
 
 fn ping(slice_ns: u64, is_xdp: bool) -> f64 {
-    with_server(is_xdp, |client| {
-        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-        let end = Clock.now() + slice_ns;
-        let mut now = Clock.now();
-        while now < end {
-            drop(client.call(&[1; 32]).expect("a reply"));
-            let after = Clock.now();
-            round_trips.push(after - now);
-            now = after;
-        }
-        p50_us(&mut round_trips)
-    })
+    with_server(is_xdp, |client| calls::ping(&client, &[1; 32], slice_ns))
 }
 
 /// Millions of calls a second, with 64 of them outstanding.
 fn exchange(slice_ns: u64, is_xdp: bool) -> f64 {
-    with_server(is_xdp, |client| {
-        let mut calls: VecDeque<Pending<'_>> =
-            (0..64).map(|_| client.enqueue(&[1; 32]).expect("a call")).collect();
-        let started = Clock.now();
-        let mut completed: u64 = 0;
-        while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
-            let oldest = calls.pop_front().expect("calls are outstanding");
-            drop(oldest.wait().expect("a reply"));
-            calls.push_back(client.enqueue(&[1; 32]).expect("a call"));
-            completed += 1;
-        }
-        completed as f64 * 1e3 / (Clock.now() - started) as f64
-    })
+    with_server(is_xdp, |client| calls::keep_outstanding(&client, (64, &[1; 32]), slice_ns))
 }
 
 /// Datagrams that a driver's nodes send back as they come.

@@ -15,34 +15,26 @@
 #[path = "../../../net/benches/support/mod.rs"]
 mod support;
 
+#[path = "../../../tailcut/benches/calls/mod.rs"]
+mod calls;
+
 mod forged;
 mod tls;
 
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::{Barrier, LazyLock};
 
+use calls::StopOnDrop;
 use support::*;
 use tailcut::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Secret};
-use tailcut::{
-    AskCookies, Client, ClientBuilder, Config, Pending, ServerBuilder, ServerHandle, Wait,
-};
+use tailcut::{AskCookies, Client, ClientBuilder, Config, ServerBuilder, Wait};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
 fn main() {
-    let is_quick = std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
-        || !std::env::args().any(|argument| argument == "--bench");
-    let plan = if is_quick {
-        Plan { pairs: 3, slice_ns: 20_000_000 }
-    } else {
-        Plan { pairs: 15, slice_ns: 100_000_000 }
-    };
+    let plan = Plan { pairs: 15, slice_ns: 100_000_000 }.or_brief(3);
     let only = std::env::args().skip(1).find(|argument| !argument.starts_with("--"));
-    println!(
-        "{:<44} {:>10} {:>10} {:>7} {:>15} {:>8}",
-        "", "baseline", "tailcut", "ratio", "quartiles", "core-core"
-    );
+    print_head("baseline", "tailcut");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     for (name, unit, baseline, ours) in rows() {
         if only.as_ref().is_none_or(|only| name.contains(only.as_str())) {
@@ -63,8 +55,8 @@ fn rows() -> [(&'static str, &'static str, Side, Side); 10] {
         (
             "sealed 64 outstanding, coalesced, over open",
             "M/s",
-            |ns| calls(ns, Mode::Open),
-            |ns| calls(ns, Mode::Sealed),
+            |ns| exchange(ns, Mode::Open),
+            |ns| exchange(ns, Mode::Sealed),
         ),
         (
             "sealed 1 MB: goodput over open",
@@ -86,8 +78,8 @@ fn rows() -> [(&'static str, &'static str, Side, Side); 10] {
         (
             "cookies, 64 outstanding, over open",
             "M/s",
-            |ns| calls(ns, Mode::Open),
-            |ns| calls(ns, Mode::Cookies),
+            |ns| exchange(ns, Mode::Open),
+            |ns| exchange(ns, Mode::Cookies),
         ),
     ]
 }
@@ -113,45 +105,18 @@ fn of_client() -> Keys {
 }
 
 fn ping(slice_ns: u64, mode: Mode) -> f64 {
-    with_server(mode, usize::MAX, |client| {
-        let mut round_trips = Vec::with_capacity(ROUND_TRIPS);
-        let end = Clock.now() + slice_ns;
-        let mut now = Clock.now();
-        while now < end {
-            drop(client.call(&[1; 32]).expect("a reply"));
-            let after = Clock.now();
-            round_trips.push(after - now);
-            now = after;
-        }
-        p50_us(&mut round_trips)
-    })
+    with_server(mode, usize::MAX, |client| calls::ping(client, &[1; 32], slice_ns))
 }
 
 /// Millions of calls of 32 B a second with 64 outstanding.
-fn calls(slice_ns: u64, mode: Mode) -> f64 {
+fn exchange(slice_ns: u64, mode: Mode) -> f64 {
     with_server(mode, usize::MAX, |client| {
-        let enqueue = || client.enqueue(&[1; 32]).expect("a call");
-        let mut calls: VecDeque<Pending<'_>> = (0..64).map(|_| enqueue()).collect();
-        let (started, mut completed) = (Clock.now(), 0_u64);
-        while !completed.is_multiple_of(64) || Clock.now() - started < slice_ns {
-            drop(calls.pop_front().expect("calls are outstanding").wait().expect("a reply"));
-            calls.push_back(enqueue());
-            completed += 1;
-        }
-        completed as f64 * 1e3 / (Clock.now() - started) as f64
+        calls::keep_outstanding(client, (64, &[1; 32]), slice_ns)
     })
 }
 
 fn goodput(slice_ns: u64, mode: Mode) -> f64 {
-    let message = vec![7; MESSAGE_LEN];
-    with_server(mode, 8, |client| {
-        let (started, mut moved) = (Clock.now(), 0);
-        while Clock.now() - started < slice_ns {
-            drop(client.call(&message).expect("a reply"));
-            moved += MESSAGE_LEN as u64;
-        }
-        moved as f64 / (Clock.now() - started) as f64
-    })
+    with_server(mode, 8, |client| calls::goodput(client, MESSAGE_LEN, slice_ns))
 }
 
 /// An echo server on the server's core, which cuts replies to so many bytes, while `run` calls it from here.
@@ -202,15 +167,6 @@ fn serving(
         thread.join().expect("the server").expect("the server's calls");
         result
     })
-}
-
-/// Stops a server, also where a client panics.
-struct StopOnDrop(ServerHandle);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 const MESSAGE_LEN: usize = 1_000_000;

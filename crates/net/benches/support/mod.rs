@@ -24,6 +24,27 @@ pub struct Plan {
     pub slice_ns: u64,
 }
 
+impl Plan {
+    /// The plan of a bench that is asked for; a test of it, or `TAILCUT_BENCH_QUICK`, takes `brief` pairs of short slices.
+    pub fn or_brief(self, brief: usize) -> Self {
+        if is_quick() { Self { pairs: brief, slice_ns: 20_000_000 } } else { self }
+    }
+}
+
+/// True if each row is only to be run at all.
+pub fn is_quick() -> bool {
+    std::env::var_os("TAILCUT_BENCH_QUICK").is_some()
+        || !std::env::args().any(|argument| argument == "--bench")
+}
+
+/// The heads of the columns that [`compare`] fills.
+pub fn print_head(baseline: &str, ours: &str) {
+    println!(
+        "{:<44} {baseline:>10} {ours:>10} {:>7} {:>15} {:>8}",
+        "", "ratio", "quartiles", "core-core"
+    );
+}
+
 pub fn compare(name: &str, unit: &str, plan: &Plan, (bare, ours): (Side, Side)) {
     let mut rows: Vec<(f64, f64)> =
         (0..plan.pairs).map(|_| (bare(plan.slice_ns), ours(plan.slice_ns))).collect();

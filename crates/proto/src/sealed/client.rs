@@ -121,7 +121,7 @@ impl Client {
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
         let epoch = seen.trailer.epoch;
-        let place = keys.epochs.iter().rposition(|key| key.epoch == epoch);
+        let place = keys.place_of(epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;
         let session = RpcId(seen.rpc_id).session().0;
         let own = self.sessions.iter().position(|own| own.session == session);

@@ -175,7 +175,7 @@ impl Clients {
     /// is left.
     pub(super) fn next_reply(&mut self, keys: &Keys, sender: u32) -> Option<(&AeadKey, Trailer)> {
         let epoch = epoch_of(sender);
-        let at = keys.epochs.iter().rposition(|key| key.epoch == epoch)?;
+        let at = keys.place_of(epoch)?;
         if self.count >= COUNT_MAX {
             return None;
         }

@@ -276,6 +276,12 @@ impl Keys {
         self.epochs.iter().rposition(|key| key.from_ms <= wall_ms).unwrap_or(0)
     }
 
+    /// The place of the latest key of an epoch.
+    #[inline]
+    pub(super) fn place_of(&self, epoch: u8) -> Option<usize> {
+        self.epochs.iter().rposition(|key| key.epoch == epoch)
+    }
+
     /// The place of the key of an epoch, if packets of it are taken at a time: of the current epoch, the
     /// one before and the one after, so that no call is lost by a rotation or a clock that is off.
     pub(super) fn accepted(&self, wall_ms: u64, epoch: u8) -> Option<usize> {

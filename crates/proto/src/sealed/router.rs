@@ -349,7 +349,7 @@ impl RouterSeal {
         }
         // It was accepted when it came, and may have been held since.
         let epoch = seen.trailer.epoch;
-        let place = self.keys.epochs.iter().rposition(|key| key.epoch == epoch);
+        let place = self.keys.place_of(epoch);
         let (Some(at), Some(names)) = (place, self.servers.names(to)) else { return false };
         packet::write_hop(bytes, &self.masters[at].router_key, names);
         true
@@ -357,7 +357,7 @@ impl RouterSeal {
 
     fn seal_for_client(&mut self, now: Time, sender: u32, bytes: &mut Vec<u8>) -> bool {
         let epoch = epoch_of(sender);
-        let Some(at) = self.keys.epochs.iter().rposition(|key| key.epoch == epoch) else {
+        let Some(at) = self.keys.place_of(epoch) else {
             return false;
         };
         let time = self.times.next(self.clock.us(now));

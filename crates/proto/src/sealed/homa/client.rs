@@ -121,7 +121,7 @@ impl HomaClient {
             return Err(Cause::Unsealed);
         }
         let epoch = seen.trailer.epoch;
-        let place = keys.epochs.iter().rposition(|key| key.epoch == epoch);
+        let place = keys.place_of(epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;
         // Whoever makes up an instance has its key derived, and so has to know a session at least.
         self.sessions.find(seen.session()).ok_or(Cause::UnknownKeys)?;
