@@ -1,5 +1,6 @@
 /* The XDP router: places requests of one packet on servers, and takes their FEEDBACK, before the kernel's network
- * stack. Whatever it cannot place goes up, to the user-space router, whose datagram it is anyway.
+ * stack. Whatever it cannot place goes up, to the user-space router: to its AF_XDP sockets where it has some, else to its
+ * socket of UDP.
  *
  * The client stays the source, so the server answers it directly. The policies are those of
  * crates/proto/src/policy, to the bit for one random word and one CPU. A place is taken by one atomic operation,
@@ -25,6 +26,9 @@ struct router router;
 
 /* Servers, and whoever else only user space deals with, by address: the index, or NOBODY. */
 struct map peers SEC("maps") = { BPF_MAP_TYPE_HASH, sizeof(struct peer), 4, 2 * SERVERS_MAX, 0 };
+
+/* AF_XDP sockets of the user-space router, by queue. */
+struct map sockets SEC("maps") = { BPF_MAP_TYPE_XSKMAP, 4, 4, QUEUES_MAX, 0 };
 
 INLINE int count(enum count what, int verdict)
 {
@@ -241,7 +245,7 @@ INLINE int place(struct frame *f, struct r2p2_route *route)
     if (router.is_random_set)
         random = router.random;
     else if (policy == POLICY_RANDOM || policy == POLICY_JSQ2)
-        random = (__u64)bpf_get_prandom_u32() << 32 | bpf_get_prandom_u32();
+        random = bpf_get_prandom_u32();
     index = choose(policy, bound, random);
     if (index >= SERVERS_MAX)
         return policy == POLICY_JBSQ ? UP(UP_FULL) : UP(UP_OFF);
@@ -462,7 +466,9 @@ int route(struct xdp_md *context)
     f.is_ipv6 = is_ipv6;
     if ((void *)(f.udp + 1) > f.end || f.udp->dest != router.port)
         return UP(OTHERS);
-    return is_whole(&f, ip_payload) ? packet(context, &f) : DROP(DROP_TRUNCATED);
+    int verdict = is_whole(&f, ip_payload) ? packet(context, &f) : DROP(DROP_TRUNCATED);
+    /* At a queue without a socket it is passed on. */
+    return verdict == XDP_PASS ? bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS) : verdict;
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

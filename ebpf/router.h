@@ -9,6 +9,8 @@ enum {
     SERVERS_MAX = 32,
     /* Two CPUs share counts where there are more, and may lose one. */
     CPUS_MAX = 256,
+    /* What comes at others goes up by the kernel's stack. */
+    QUEUES_MAX = 64,
 };
 
 enum policy {

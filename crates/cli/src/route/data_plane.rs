@@ -12,6 +12,9 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use tailcut_net::datapath::udp::{SegmentedSend, UdpConfig};
+use tailcut_net::datapath::xdp::{self as datapath, Lanes, XdpPort};
+use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::ebpf::router::{COUNT_NAMES, SERVERS_MAX, XdpConfig, XdpRouter};
 use tailcut_net::ebpf::{Mode, interface_index};
 use tailcut_proto::netclone::SwitchConfig;
@@ -125,6 +128,34 @@ impl DataPlaneFlags {
                 Ok(None)
             }
             plane => plane.map(Some),
+        }
+    }
+
+    /// Of the router's port, which has single datagrams where it is to go behind the program.
+    pub(super) fn segmented_send(&self) -> SegmentedSend {
+        match self.dataplane {
+            DataPlane::Sockets => SegmentedSend::On,
+            DataPlane::Xdp => SegmentedSend::Off,
+        }
+    }
+
+    /// The router's port, which takes by AF_XDP what the program does not place. Where that cannot be had, it comes
+    /// by the kernel's stack.
+    pub(super) fn put_behind(&self, plane: &Plane, port: AnyDatapath) -> Result<AnyDatapath> {
+        let AnyDatapath::Udp(port) = port else {
+            bail!("--dataplane xdp has the interface: leave --datapath out");
+        };
+        let interface = self.interface()?;
+        let config = datapath::XdpConfig {
+            mode: Some(self.mode()),
+            ..datapath::XdpConfig::new(interface.parse().map_err(anyhow::Error::msg)?)
+        };
+        match Lanes::behind(&plane.xdp, port.local_address(), config) {
+            Ok(lanes) => Ok(XdpPort::behind(lanes, port, UdpConfig::default())?.into()),
+            Err(error) => {
+                tracing::warn!(%error, "no AF_XDP: what XDP does not place comes by the kernel's stack");
+                Ok(port.into())
+            }
         }
     }
 

@@ -360,7 +360,7 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
     let (mut services, mut orderers) = (Vec::new(), Vec::new());
     let name = entropy::seed().context("cannot draw a name")?;
     let cookies = cookie_config(args)?;
-    for (index, Door { front, port }) in doors.into_iter().enumerate() {
+    for (index, Door { front, mut port }) in doors.into_iter().enumerate() {
         let raw = match forward {
             Forward::Keep => Some(
                 RawPort::open(listen.ip())
@@ -378,6 +378,9 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
         }
         let mut router = Router::new(started_at, config).map_err(name_option)?;
         let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
+        if let Some(plane) = &plane {
+            port = args.dataplane.put_behind(plane, port)?;
+        }
         let node = driver.add(router, port, raw);
         if let Some(keys) = keys {
             driver.watch_keys(node, keys.into(), None);
@@ -465,7 +468,8 @@ fn open_port(args: &Args) -> Result<AnyDatapath> {
         bail!("a router has one port, and systemd has passed several sockets");
     };
     let datapath = args.serving.datapath.map_or(DatapathKind::Udp, DatapathKind::Xdp);
-    place.open(&Opening { datapath, ..Opening::default() })
+    let segmented_send = args.dataplane.segmented_send();
+    place.open(&Opening { datapath, segmented_send, ..Opening::default() })
 }
 
 /// Several threads have several ports towards servers, and sockets of their own making.

@@ -7,9 +7,11 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
+use tailcut::ClientBuilder;
 use tailcut_net::ebpf::{Attached, Mode, Object, PASS, interface_index};
 
 use crate::harness::{Service, counts, finish, succeed};
@@ -110,7 +112,16 @@ impl Network {
     }
 
     fn router_that_waits(&self, policy: &str, control: &Path, silent_after: &str) -> Service {
-        let mut command = self.tailcut("r");
+        self.router_by(self.tailcut("r"), (policy, silent_after), control)
+    }
+
+    /// Started by a command that has yet to be told what to do.
+    fn router_by(
+        &self,
+        mut command: Command,
+        (policy, silent_after): (&str, &str),
+        control: &Path,
+    ) -> Service {
         command.args(["route", "--listen", ROUTER, "--policy", policy, "--dataplane", "xdp"]);
         command.args(["--interface", &self.interface("r"), "--silent-after", silent_after]);
         command.args(
@@ -230,6 +241,100 @@ fn a_server_that_dies_is_not_missed() {
     assert_eq!((&dead["state"], &dead["placed"]), (&Value::from("silent"), &placed));
 }
 
+/// What the program cannot place because all servers are full comes to the router past the kernel's stack.
+#[test]
+fn held_requests_come_by_af_xdp() {
+    let Some(network) = Network::create() else { return };
+    let _servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let router = network.router("jbsq:1", &control);
+    settle(&control);
+    let before = counter(&control, "xdp_direct_in");
+    let result = overload(&network);
+    assert_eq!(result["replied"], result["sent"], "{result}");
+    let held = counter(&control, "xdp_up_full") + counter(&control, "xdp_up_held");
+    let direct = counter(&control, "xdp_direct_in") - before;
+    assert!(held > 100 && direct >= held, "{held} went up, {direct} came past the stack");
+    settle(&control);
+    router.signal("TERM");
+    let (code, _, errors) = router.wait();
+    assert_eq!(code, Some(0), "{errors}");
+}
+
+/// A router that may not lock the memory says so, and takes by the kernel's stack what goes up.
+#[test]
+fn without_af_xdp_held_requests_come_by_the_kernel() {
+    let Some(network) = Network::create() else { return };
+    let _servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let mut command = network.command("r", "prlimit");
+    command.args(["--memlock=65536", "setpriv", "--bounding-set", "-ipc_lock"]);
+    command.args(["--inh-caps", "-ipc_lock", env!("CARGO_BIN_EXE_tailcut")]);
+    let router = network.router_by(command, ("jbsq:1", "30s"), &control);
+    settle(&control);
+    let result = overload(&network);
+    assert_eq!(result["replied"], result["sent"], "{result}");
+    let held = counter(&control, "xdp_up_full") + counter(&control, "xdp_up_held");
+    assert!(held > 100, "{}", status(&control));
+    assert!(status(&control)["counters"]["xdp_direct_in"].is_null(), "{}", status(&control));
+    router.signal("TERM");
+    let (code, _, errors) = router.wait();
+    assert_eq!(code, Some(0), "{errors}");
+    assert!(errors.contains("no AF_XDP") && errors.contains("CAP_IPC_LOCK"), "{errors}");
+}
+
+/// More calls at once than servers, for two seconds; their counts.
+fn overload(network: &Network) -> Value {
+    let mut measure = network.tailcut("c");
+    measure.args([
+        "measure",
+        "--target",
+        ROUTER,
+        "--app",
+        "synthetic:exp:1ms",
+        "--outstanding",
+        "16",
+    ]);
+    measure.args(["--duration", "2s", "--warmup", "0s", "--timeout", "30s", "--json", "-"]);
+    let child = measure.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    finish(child.expect("the binary starts"))["counts"].clone()
+}
+
+/// Of requests, replies and reports one in twenty is lost: each call has its reply, none runs twice, and in the end no
+/// place is taken.
+#[test]
+fn what_the_network_loses_is_not_missed() {
+    let Some(network) = Network::create() else { return };
+    for host in HOSTS.iter().filter(|&&host| host != "r") {
+        let chain = |hook: &str| {
+            format!(
+                "chain {hook} {{ type filter hook {hook} priority 0; \
+                 meta l4proto udp numgen random mod 20 == 0 drop; }}"
+            )
+        };
+        let table = format!("table inet loss {{ {}; {}; }}", chain("input"), chain("output"));
+        network.run(host, "nft", &[&table]);
+    }
+    let servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let _router = network.router("jbsq:8", &control);
+    settle(&control);
+    within(&network.name("c"), || {
+        let builder = ClientBuilder::new().timeout(Duration::from_secs(30));
+        let client = builder.connect(ROUTER).expect("a client");
+        for call in 0..CALLS {
+            // The time at the server, in ns.
+            let reply = client.call(&100_000_u64.to_be_bytes());
+            assert!(reply.is_ok(), "call {call}: {reply:?}");
+        }
+    });
+    let placed = counter(&control, "xdp_placed");
+    assert!(placed * 4 >= CALLS * 3, "XDP has placed {placed} of {CALLS}");
+    settle(&control);
+    let served: u64 = servers.into_iter().map(|server| counts(server, ["requests"])[0]).sum();
+    assert_eq!(served, CALLS);
+}
+
 #[test]
 fn what_xdp_cannot_do_is_named() {
     let Some(network) = Network::create() else { return };
@@ -311,3 +416,6 @@ fn ip(arguments: &str) -> Result<(), String> {
 const HOSTS: [&str; 6] = ["c", "r", "a", "b", "d", "e"];
 
 const ROUTER: &str = "10.88.0.2:8000";
+
+/// Made while datagrams are lost.
+const CALLS: u64 = 1_000;

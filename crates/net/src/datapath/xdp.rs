@@ -16,6 +16,9 @@
 //! call for a burst. The kernel's socket and its news are looked at when the descriptor is ready, or after
 //! so many looks while it is polled.
 //!
+//! A router's port behind its XDP program ([`Lanes::behind`]) is such a one too: the program hands it what it does
+//! not place.
+//!
 //! Invariants: as of any [`Datapath`]; nothing is learned from packets; netfilter does not see what goes past
 //! the stack.
 
@@ -39,9 +42,10 @@ use self::headers::{IPV4_LEN, IPV6_LEN, Parsed, Refusal, UDP, UDP_LEN, Varying};
 use self::hops::{Found, Hops, Way, Whom};
 use self::interface::{Claim, Interface, MTU_MAX, PAYLOAD_AT};
 use self::kernel::KernelPort;
-use self::netlink::{Asker, Left, Message, Question, Watch};
-use super::udp::{SegmentedSend, UdpConfig, UdpMetrics};
+use self::netlink::{Asker, Left, Link, Message, Question, Watch};
+use super::udp::{SegmentedSend, UdpConfig, UdpMetrics, UdpPort};
 use super::{Datapath, Frame};
+use crate::ebpf::router::XdpRouter;
 use crate::stamps::{StampConfig, Stamps};
 use crate::sys::Xsk;
 
@@ -80,6 +84,58 @@ pub struct XdpPort {
     asks_left: u32,
     /// The most descriptors that may wait for the device; above that it has no room.
     backlog_max: u32,
+}
+
+/// The way past the stack of a port that is yet to be opened.
+#[derive(Debug)]
+pub struct Lanes {
+    /// Directs packets here.
+    claim: Arc<Claim>,
+    /// A socket at each queue.
+    lanes: Vec<Xsk>,
+    /// Asks the kernel's tables.
+    asker: Asker,
+    /// Hears of changes in them since before anything was asked.
+    watch: Watch,
+    /// The interface.
+    link: Link,
+    /// As asked for.
+    config: XdpConfig,
+}
+
+impl Lanes {
+    /// The way for the port at a router's address, behind the router's program at the interface.
+    ///
+    /// # Errors
+    ///
+    /// As [`XdpPort::bind`].
+    pub fn behind(router: &XdpRouter, listen: SocketAddr, config: XdpConfig) -> io::Result<Self> {
+        let port = (listen, UDP);
+        Self::open(port, config, |asker| Interface::behind(router, config, asker))
+    }
+
+    fn open(
+        port: (SocketAddr, u8),
+        config: XdpConfig,
+        open: impl FnOnce(&mut Asker) -> io::Result<(Arc<Interface>, Link)>,
+    ) -> io::Result<Self> {
+        let mut asker = Asker::open()?;
+        // Before anything is asked, so that no change goes unheard.
+        let watch = Watch::open()?;
+        let (interface, link) = open(&mut asker)?;
+        let claim = Arc::new(Claim::take(&interface, port)?);
+        let mut lanes = Vec::new();
+        for (queue, pool) in interface.pools().iter().enumerate() {
+            let lane = Xsk::open(pool, (RECEIVE_LEN, TRANSMIT_LEN))?;
+            if config.busy_poll {
+                lane.prefer_busy_poll()?;
+            }
+            claim.set_socket(queue as u32, lane.as_fd())?;
+            lanes.push(lane);
+        }
+        claim.direct(&mut asker)?;
+        Ok(Self { claim, lanes, asker, watch, link, config })
+    }
 }
 
 /// This end of a port's datagrams, and the counters of them.
@@ -123,23 +179,24 @@ impl XdpPort {
         Self::open(kernel, config, udp)
     }
 
+    /// Puts a port of UDP behind a router's program, at whose address it is. It must have no segmented sends.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says; nothing is known to make it fail.
+    pub fn behind(lanes: Lanes, port: UdpPort, udp: UdpConfig) -> io::Result<Self> {
+        Self::with(lanes, KernelPort::Udp(port), udp)
+    }
+
     fn open(kernel: KernelPort, config: XdpConfig, udp: UdpConfig) -> io::Result<Self> {
-        let mut asker = Asker::open()?;
-        // Before anything is asked, so that no change goes unheard.
-        let watch = Watch::open()?;
-        let (interface, link) = Interface::open(config, &mut asker)?;
+        let port = (kernel.local_address(), kernel.protocol());
+        let lanes = Lanes::open(port, config, |asker| Interface::open(config, asker))?;
+        Self::with(lanes, kernel, udp)
+    }
+
+    fn with(lanes: Lanes, kernel: KernelPort, udp: UdpConfig) -> io::Result<Self> {
+        let Lanes { claim, lanes, mut asker, watch, link, config } = lanes;
         let (local, protocol) = (kernel.local_address(), kernel.protocol());
-        let claim = Arc::new(Claim::take(&interface, (local, protocol))?);
-        let mut lanes = Vec::new();
-        for (queue, pool) in interface.pools().iter().enumerate() {
-            let lane = Xsk::open(pool, (RECEIVE_LEN, TRANSMIT_LEN))?;
-            if config.busy_poll {
-                lane.prefer_busy_poll()?;
-            }
-            claim.set_socket(queue as u32, lane.as_fd())?;
-            lanes.push(lane);
-        }
-        claim.direct(&mut asker)?;
         let mtu = link.mtu.min(MTU_MAX);
         let ends = LocalEnd {
             local,

@@ -164,6 +164,11 @@ impl XdpRouter {
         self.folder.take().map_or(Ok(()), |folder| remove(&folder))
     }
 
+    /// The program and its maps.
+    pub(crate) fn object(&self) -> Arc<Object> {
+        self.object.clone()
+    }
+
     /// Its places, for a router to share.
     pub fn places(&self) -> XdpPlaces {
         let (object, memory) = (self.object.clone(), self.memory.clone());

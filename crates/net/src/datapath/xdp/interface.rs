@@ -4,6 +4,9 @@
 //! interface share them: they find each other here, by the network namespace and the interface's number.
 //! The program is detached when the last of them is closed, or the process ends, however it ends.
 //!
+//! The interface of an XDP router has that program instead, which hands the one port of its router what it does not
+//! place.
+//!
 //! Invariant: the program directs to a port's sockets what is sent to an address of this host and the
 //! port, while a [`Claim`] of it lives.
 
@@ -16,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::config::XdpConfig;
 use super::headers::ETHERNET_LEN_MAX;
 use super::netlink::{Asker, Link, Message, Question};
+use crate::ebpf::router::XdpRouter;
 use crate::ebpf::{Attached, DIRECT, Mode, Object};
 use crate::sys::{self, Pool, QueueConfig, Shape};
 
@@ -32,10 +36,31 @@ pub(super) struct Interface {
     pools: Vec<Arc<Pool>>,
     /// Ports that are taken.
     taken: Mutex<[bool; PORTS_MAX]>,
-    /// The program at the interface.
-    attached: Attached,
-    /// The program and its maps.
-    object: Object,
+    /// What brings packets to the sockets.
+    steering: Steering,
+}
+
+/// A program that brings packets to sockets.
+#[derive(Debug)]
+enum Steering {
+    /// One that finds ports by a map, and is there while the interface is open.
+    Ports {
+        /// The program and its maps.
+        object: Object,
+        /// The program at the interface.
+        attached: Attached,
+    },
+    /// The router's, which is there already, and knows the one port by itself.
+    Router(Arc<Object>),
+}
+
+impl Steering {
+    fn object(&self) -> &Object {
+        match self {
+            Self::Ports { object, .. } => object,
+            Self::Router(object) => object,
+        }
+    }
 }
 
 impl Interface {
@@ -69,6 +94,24 @@ impl Interface {
         Ok((interface, link))
     }
 
+    /// The interface at which a router's program is, for the router's port alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Interface::open`].
+    pub(super) fn behind(
+        router: &XdpRouter,
+        config: XdpConfig,
+        asker: &mut Asker,
+    ) -> io::Result<(Arc<Self>, Link)> {
+        let link = find(config, asker)?;
+        let mode = config.mode.unwrap_or(Mode::Native);
+        let steering = Steering::Router(router.object());
+        let identity = (0, link.index);
+        let interface = Self::with_queues(config, (identity, link.mtu), (steering, mode))?;
+        Ok((Arc::new(interface), link))
+    }
+
     fn start(config: XdpConfig, (identity, mtu): ((u64, u32), u32)) -> io::Result<Self> {
         let shape = shape_of(mtu);
         let object = Object::load(DIRECT)?;
@@ -82,6 +125,16 @@ impl Interface {
                 Err(_) => (attach(Mode::Generic)?, Mode::Generic),
             },
         };
+        let steering = Steering::Ports { object, attached };
+        Self::with_queues(config, (identity, mtu), (steering, mode))
+    }
+
+    fn with_queues(
+        config: XdpConfig,
+        (identity, mtu): ((u64, u32), u32),
+        (steering, mode): (Steering, Mode),
+    ) -> io::Result<Self> {
+        let shape = shape_of(mtu);
         let mut pools: Vec<Arc<Pool>> = Vec::new();
         for queue in 0..QUEUES_MAX as u32 {
             let is_copying = config.is_copying;
@@ -98,7 +151,7 @@ impl Interface {
         let interface = config.interface.as_str();
         tracing::info!(interface, mode = mode_text, queues, is_zero_copy, "AF_XDP");
         let taken = Mutex::new([false; PORTS_MAX]);
-        Ok(Self { identity, config, mode, pools, taken, attached, object })
+        Ok(Self { identity, config, mode, pools, taken, steering })
     }
 
     /// Memory of the queues.
@@ -129,8 +182,10 @@ impl Drop for Interface {
     /// Now, and not once every copy of the descriptor is closed: a child of this process that has yet to
     /// become another program has one.
     fn drop(&mut self) {
-        // Of an interface that is gone it is detached already.
-        let _ = self.attached.detach();
+        if let Steering::Ports { attached, .. } = &self.steering {
+            // Of an interface that is gone it is detached already.
+            let _ = attached.detach();
+        }
     }
 }
 
@@ -174,11 +229,12 @@ impl Claim {
     /// Directs what comes at a queue to a socket.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let place = self.number * QUEUES_MAX as u32 + queue;
-        self.interface.object.set_socket("sockets", place, socket)
+        self.interface.steering.object().set_socket("sockets", place, socket)
     }
 
     /// Directs what is sent to the port, at its address or at all that this host has now.
     pub(super) fn direct(&self, asker: &mut Asker) -> io::Result<()> {
+        let Steering::Ports { object, .. } = &self.interface.steering else { return Ok(()) };
         let (address, protocol) = self.port;
         let mut wanted = Vec::new();
         if address.ip().is_unspecified() {
@@ -196,7 +252,6 @@ impl Claim {
             wanted.push(key(address.ip(), address.port(), protocol));
         }
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
-        let object = &self.interface.object;
         keys.retain(|key| wanted.contains(key) || object.remove("ports", key).is_err());
         let place = self.number * QUEUES_MAX as u32;
         for key in wanted {
@@ -213,7 +268,7 @@ impl Drop for Claim {
     fn drop(&mut self) {
         for key in self.keys.get_mut().unwrap_or_else(PoisonError::into_inner) {
             // It is there, since nobody else removes it.
-            let _ = self.interface.object.remove("ports", &key[..]);
+            let _ = self.interface.steering.object().remove("ports", &key[..]);
         }
         self.interface.with_taken(|taken| taken[self.number as usize] = false);
     }
@@ -324,7 +379,7 @@ static INTERFACES: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 const BUSY_TRIES: usize = 1_000;
 const BUSY_WAIT_NS: u64 = 1_000_000;
 
-// As in ebpf/direct.bpf.c.
+// As in ebpf/direct.bpf.c; queues also as in ebpf/router.h.
 const PORTS_MAX: usize = 256;
 const QUEUES_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 64;
