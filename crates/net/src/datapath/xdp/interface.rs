@@ -30,8 +30,6 @@ pub(super) struct Interface {
     identity: (u64, u32),
     /// As whoever opened it first has asked for.
     config: XdpConfig,
-    /// Where the program runs.
-    mode: Mode,
     /// The memory of each queue.
     pools: Vec<Arc<Pool>>,
     /// Ports that are taken.
@@ -45,21 +43,33 @@ pub(super) struct Interface {
 enum Steering {
     /// One that finds ports by a map, and is there while the interface is open.
     Ports {
+        /// Where it runs.
+        mode: Mode,
         /// The program and its maps.
         object: Object,
         /// The program at the interface.
         attached: Attached,
     },
     /// The router's, which is there already, and knows the one port by itself.
-    Router(Arc<Object>),
+    Router {
+        /// Where it runs.
+        mode: Mode,
+        /// The program and its maps.
+        object: Arc<Object>,
+    },
 }
 
 impl Steering {
     fn object(&self) -> &Object {
         match self {
             Self::Ports { object, .. } => object,
-            Self::Router(object) => object,
+            Self::Router { object, .. } => object,
         }
+    }
+
+    fn mode(&self) -> Mode {
+        let (Self::Ports { mode, .. } | Self::Router { mode, .. }) = self;
+        *mode
     }
 }
 
@@ -106,9 +116,8 @@ impl Interface {
     ) -> io::Result<(Arc<Self>, Link)> {
         let link = find(config, asker)?;
         let mode = config.mode.unwrap_or(Mode::Native);
-        let steering = Steering::Router(router.object());
-        let identity = (0, link.index);
-        let interface = Self::with_queues(config, (identity, link.mtu), (steering, mode))?;
+        let steering = Steering::Router { mode, object: router.object() };
+        let interface = Self::with_queues(config, ((0, link.index), link.mtu), steering)?;
         Ok((Arc::new(interface), link))
     }
 
@@ -125,14 +134,14 @@ impl Interface {
                 Err(_) => (attach(Mode::Generic)?, Mode::Generic),
             },
         };
-        let steering = Steering::Ports { object, attached };
-        Self::with_queues(config, (identity, mtu), (steering, mode))
+        let steering = Steering::Ports { mode, object, attached };
+        Self::with_queues(config, (identity, mtu), steering)
     }
 
     fn with_queues(
         config: XdpConfig,
         (identity, mtu): ((u64, u32), u32),
-        (steering, mode): (Steering, Mode),
+        steering: Steering,
     ) -> io::Result<Self> {
         let shape = shape_of(mtu);
         let mut pools: Vec<Arc<Pool>> = Vec::new();
@@ -147,11 +156,11 @@ impl Interface {
             }
         }
         let is_zero_copy = pools.iter().all(|pool| pool.is_zero_copy());
-        let (mode_text, queues) = (text_of(mode), pools.len());
+        let (mode_text, queues) = (text_of(steering.mode()), pools.len());
         let interface = config.interface.as_str();
         tracing::info!(interface, mode = mode_text, queues, is_zero_copy, "AF_XDP");
         let taken = Mutex::new([false; PORTS_MAX]);
-        Ok(Self { identity, config, mode, pools, taken, steering })
+        Ok(Self { identity, config, pools, taken, steering })
     }
 
     /// Memory of the queues.
@@ -170,7 +179,10 @@ impl Interface {
         };
         let (queues, plural) = (self.pools.len(), if self.pools.len() == 1 { "" } else { "s" });
         let interface = self.config.interface;
-        format!("AF_XDP at {interface}: {}, {copies}, {queues} queue{plural}", text_of(self.mode))
+        format!(
+            "AF_XDP at {interface}: {}, {copies}, {queues} queue{plural}",
+            text_of(self.steering.mode())
+        )
     }
 
     fn with_taken<T>(&self, f: impl FnOnce(&mut [bool; PORTS_MAX]) -> T) -> T {
