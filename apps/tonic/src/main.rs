@@ -1,0 +1,115 @@
+//! The first call of a new client, from its files to the reply: keys from an agent and a sealed call, beside a channel
+//! of tonic with TLS and a unary call on it.
+//!
+//! `cargo run --release --manifest-path apps/tonic/Cargo.toml`
+//!
+//! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, ring); the bytes are the same, 32 there and
+//! back; clients are on one core, servers and the agent on another. Slices take turns; what is printed is the median of
+//! the slices' medians, and of the pairs' ratios, with quartiles.
+
+mod files;
+mod peer;
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use tailcut::{ClientBuilder, KeySource, ServerBuilder};
+use tailcut_net::affinity;
+use tailcut_net::keys::agent::{AgentConfig, Certificate, KeyAgent};
+
+use crate::files::Files;
+
+fn main() {
+    let files = Files::write();
+    let (asking, sealed) = serve_sealed(&files);
+    let peer = peer::serve(&files);
+    affinity::pin_to(CLIENT_CORE).expect("two cores");
+    let runtime = peer::runtime();
+    let mut ours = || {
+        let keys = KeySource::open(&asking).expect("the agent answers");
+        let client = ClientBuilder::new().seal(&keys).connect(sealed).expect("a client");
+        drop(client.call(&MESSAGE).expect("a reply"));
+    };
+    let mut theirs = || runtime.block_on(peer::call(&files, peer));
+    // What is made once is made before.
+    (ours(), theirs());
+    let slices = Vec::from_iter((0..PAIRS).map(|_| (slice(&mut ours), slice(&mut theirs))));
+    let spread_of = |value: fn(&(f64, f64)) -> f64| spread(slices.iter().map(value).collect());
+    println!("first call of a new client, us: tailcut sealed {}", spread_of(|pair| pair.0));
+    println!("                                tonic with TLS {}", spread_of(|pair| pair.1));
+    println!(
+        "                                ratio          {}",
+        spread_of(|pair| pair.0 / pair.1)
+    );
+}
+
+/// An agent, whose client's file is returned, and a server of its group.
+fn serve_sealed(files: &Files) -> (std::path::PathBuf, SocketAddr) {
+    let group = files.path("servers.keys");
+    let config = AgentConfig {
+        group: group.clone(),
+        clients: files.path("clients"),
+        certificate: Some(Certificate {
+            cert: files.path("server.pem"),
+            key: files.path("server.key"),
+            client_ca: files.path("ca.pem"),
+            client_crl: None,
+        }),
+        every: Duration::from_secs(3_600),
+    };
+    let agent = KeyAgent::open(config).expect("its files are sound");
+    let listener = TcpListener::bind(LOOPBACK).expect("a port");
+    let asking = files.asking(listener.local_addr().expect("it is bound"));
+    on_server_core(move || agent.serve(&listener).expect("its port holds"));
+    let keys = KeySource::open(&group).expect("the group's keys");
+    let mut server = ServerBuilder::new().seal(&keys).bind(LOOPBACK).expect("a server");
+    let address = server.local_address();
+    on_server_core(move || {
+        let run = server.run(|request| {
+            // A client that has gone needs no answer.
+            let _ = request.reply_in_place(|_| ());
+        });
+        run.expect("the server's calls");
+    });
+    (asking, address)
+}
+
+/// Runs for ever beside the clients.
+fn on_server_core(run: impl FnOnce() + Send + 'static) {
+    std::thread::spawn(|| {
+        affinity::pin_to(SERVER_CORE).expect("two cores");
+        run();
+    });
+}
+
+/// Microseconds of a run, at the median.
+fn slice(run: &mut impl FnMut()) -> f64 {
+    let (mut times, end) = (Vec::new(), Instant::now() + SLICE);
+    while times.is_empty() || Instant::now() < end {
+        let began = Instant::now();
+        run();
+        times.push(began.elapsed().as_secs_f64() * 1e6);
+    }
+    quartiles(times)[1]
+}
+
+fn spread(values: Vec<f64>) -> String {
+    let [low, middle, high] = quartiles(values);
+    format!("{middle:8.2} ({low:.2} to {high:.2})")
+}
+
+fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
+    values.sort_unstable_by(f64::total_cmp);
+    [1, 2, 3].map(|part| values[part * (values.len() - 1) / 4])
+}
+
+const LOOPBACK: &str = "127.0.0.1:0";
+
+/// What is sent and comes back.
+const MESSAGE: [u8; 32] = [1; 32];
+
+const CLIENT_CORE: usize = 0;
+const SERVER_CORE: usize = 1;
+
+const PAIRS: usize = 9;
+const SLICE: Duration = Duration::from_millis(500);
