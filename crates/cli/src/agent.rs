@@ -36,7 +36,8 @@ pub(crate) struct Args {
     /// ssh
     #[arg(long, conflicts_with_all = ["listen", "key_file"])]
     stdio: bool,
-    /// The key that coordinator and agent share; without one it listens on loopback only
+    /// The key that coordinator and agent share, or the certificates that they know each other by; without one it listens
+    /// on loopback only
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Write a new key to a new file, and end

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use serde_json::Value;
 
 use crate::port;
@@ -271,6 +272,23 @@ impl Files {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("it is ours");
         path
     }
+
+    /// An authority's certificate, and those that it has signed, by name.
+    pub(crate) fn certify(&self, named: &[(&str, SanType)]) {
+        let mut authority = CertificateParams::new(Vec::new()).expect("no name");
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pair = KeyPair::generate().expect("a key");
+        self.write("ca.pem", &authority.self_signed(&pair).expect("a certificate").pem());
+        let issuer = Issuer::new(authority, pair);
+        for (name, identity) in named {
+            let mut params = CertificateParams::new(Vec::new()).expect("no name");
+            params.subject_alt_names = vec![identity.clone()];
+            let pair = KeyPair::generate().expect("a key");
+            let signed = params.signed_by(&pair, &issuer).expect("a certificate");
+            self.write(&format!("{name}.pem"), &signed.pem());
+            self.write(&format!("{name}.key"), &pair.serialize_pem());
+        }
+    }
 }
 
 impl Drop for Files {
@@ -278,4 +296,14 @@ impl Drop for Files {
         // What is left is in the directory of temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// A name in a certificate.
+pub(crate) fn uri(text: &str) -> SanType {
+    SanType::URI(text.try_into().expect("ASCII"))
+}
+
+/// Another one.
+pub(crate) fn dns(text: &str) -> SanType {
+    SanType::DnsName(text.try_into().expect("ASCII"))
 }

@@ -4,30 +4,14 @@ use std::fs;
 use std::process::Child;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rcgen::SanType;
 
 use crate::harness::{
-    Files, Service, assert_all_replied, finish, measure, run, start_measure, succeed, tailcut,
+    Files, Service, assert_all_replied, dns, finish, measure, run, start_measure, succeed, tailcut,
+    uri,
 };
 
 impl Files {
-    /// An authority's certificate, and those that it has signed, by name.
-    fn certify(&self, named: &[(&str, SanType)]) {
-        let mut authority = CertificateParams::new(Vec::new()).expect("no name");
-        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pair = KeyPair::generate().expect("a key");
-        self.write("ca.pem", &authority.self_signed(&pair).expect("a certificate").pem());
-        let issuer = Issuer::new(authority, pair);
-        for (name, identity) in named {
-            let mut params = CertificateParams::new(Vec::new()).expect("no name");
-            params.subject_alt_names = vec![identity.clone()];
-            let pair = KeyPair::generate().expect("a key");
-            let signed = params.signed_by(&pair, &issuer).expect("a certificate");
-            self.write(&format!("{name}.pem"), &signed.pem());
-            self.write(&format!("{name}.key"), &pair.serialize_pem());
-        }
-    }
-
     /// A file for `--seal` that names the agent.
     fn asking(&self, name: &str, agent: &str) -> String {
         let [ca, cert, key] =
@@ -41,14 +25,6 @@ impl Files {
         let text = format!("tailcut-keys-from 1\nagent {agent}\npsk {psk}\n");
         self.write(&format!("{name}.keys"), &text)
     }
-}
-
-fn uri(text: &str) -> SanType {
-    SanType::URI(text.try_into().expect("ASCII"))
-}
-
-fn dns(text: &str) -> SanType {
-    SanType::DnsName(text.try_into().expect("ASCII"))
 }
 
 /// A command whose log says what becomes of its keys.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod adoption;
+mod agents;
 mod cloning;
 mod command_line;
 mod compare;

@@ -32,6 +32,9 @@ pub(super) enum Broken {
         "sent a frame that was not made with the keys of this session, or that was changed on its way"
     )]
     Forged,
+    /// By an alert of TLS, which comes after its own end of the handshake.
+    #[error("does not take the certificate that it was shown, or who has it")]
+    NotAdmitted,
     #[error("cannot be read from: {0}")]
     Failed(io::Error),
 }
@@ -42,8 +45,11 @@ impl From<io::Error> for Broken {
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
                 Self::Ended
             }
-            // What TLS refuses; sockets have no such error.
-            ErrorKind::InvalidData => Self::Forged,
+            // What TLS refuses, here or there; sockets have no such error.
+            ErrorKind::InvalidData => match error.get_ref().and_then(|why| why.downcast_ref()) {
+                Some(rustls::Error::AlertReceived(_)) => Self::NotAdmitted,
+                _ => Self::Forged,
+            },
             _ => Self::Failed(error),
         }
     }

@@ -16,7 +16,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::sync::{Arc, Mutex};
 
-use rustls::{AlertDescription, Connection};
+use rustls::{AlertDescription, CertificateError, Connection};
 use thiserror::Error;
 
 use super::frames::{BODY_LEN_MAX, Opener, Sealer};
@@ -43,8 +43,12 @@ pub(super) enum Refusal {
     KeyWanted,
     #[error("has no key: start it with --key-file, or leave the key out")]
     NoKeyThere,
-    #[error("has another key")]
+    #[error("has another key, or a certificate of another authority")]
     OtherKey,
+    #[error("does not take the certificate that it was shown, or who has it")]
+    NotAdmitted,
+    #[error("shows a certificate that is not taken: {0}")]
+    Untrusted(CertificateError),
     #[error("ended before the session began")]
     Ended,
     #[error("did not answer in time")]
@@ -64,11 +68,28 @@ impl From<io::Error> for Refusal {
             ErrorKind::TimedOut => Self::Slow,
             // What TLS refuses; sockets have no such error.
             ErrorKind::InvalidData => match error.get_ref().and_then(|why| why.downcast_ref()) {
-                // Seen here, or said by the other side.
+                Some(rustls::Error::InvalidCertificate(
+                    why @ (CertificateError::NotValidForName
+                    | CertificateError::NotValidForNameContext { .. }
+                    | CertificateError::NotValidYetContext { .. }
+                    | CertificateError::ExpiredContext { .. }
+                    | CertificateError::Revoked
+                    | CertificateError::UnknownRevocationStatus
+                    | CertificateError::ExpiredRevocationListContext { .. }),
+                )) => Self::Untrusted(why.clone()),
+                // Another root than the one that counts, or a signature by another key. Seen here, or said by the other
+                // side.
                 Some(
                     rustls::Error::InvalidCertificate(_)
                     | rustls::Error::AlertReceived(AlertDescription::DecryptError),
                 ) => Self::OtherKey,
+                Some(rustls::Error::AlertReceived(
+                    AlertDescription::AccessDenied
+                    | AlertDescription::BadCertificate
+                    | AlertDescription::CertificateExpired
+                    | AlertDescription::CertificateRevoked
+                    | AlertDescription::CertificateUnknown,
+                )) => Self::NotAdmitted,
                 _ => Self::Failed(error.into()),
             },
             _ => Self::Failed(error.into()),
@@ -89,18 +110,18 @@ pub(super) enum Before {
 /// What a host prints where there is no agent to start.
 pub(super) const ABSENT: &[u8; MAGIC_LEN] = b"tcabsent";
 
-/// Begins as the coordinator.
+/// Begins as the coordinator of an agent at a host.
 pub(super) fn begin(
     stream: &Stream,
     patience_ns: u64,
-    key: Option<&Key>,
+    (key, host): (Option<&Key>, &str),
     before: Before,
 ) -> Result<Session, Refusal> {
     let mut hurried = Hurried::new(stream.clone(), patience_ns);
     hurried.write_all(&hello(key.is_some()))?;
     let theirs = hear(&mut hurried, before)?;
     check(theirs, key.is_some())?;
-    let tls = key_or_public(key).and_then(|key| key.coordinator()).map_err(Refusal::Failed)?;
+    let tls = key_or_public(key).and_then(|key| key.coordinator(host)).map_err(Refusal::Failed)?;
     secure(tls, hurried, stream, BODY_LEN_MAX)
 }
 

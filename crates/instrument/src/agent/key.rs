@@ -1,9 +1,11 @@
-//! The key that a coordinator and its agents share, and the identity that it is in TLS.
+//! By what a coordinator and its agents know each other in TLS: a key that they share, or certificates.
 //!
 //! Who has the key has the Ed25519 key pair that is made from it, and shows so in the handshake by
 //! a certificate that is its own root and the only one that is taken. The keys of a session are of
 //! that session alone and come from neither: whoever finds the shared key later reads no session
 //! that was recorded before.
+//!
+//! [Certificates] of an authority take its place where a file says so.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -11,7 +13,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use rustls::crypto::ring::default_provider;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
@@ -20,23 +22,34 @@ use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
 use tailcut_net::entropy;
+use tailcut_net::keys::certificates::Certificates;
 use tailcut_net::keys::pinned::{self, Identity, KEY_LEN, parse_hex};
 
 use crate::text_file::{self, CONFIG_BYTES_MAX};
 
+/// What a file of a key holds.
+#[derive(Clone, Debug)]
+pub struct Key(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Shared(Shared),
+    Certificates(Certificates),
+}
+
 /// A shared key.
 #[derive(Clone, Debug)]
-pub struct Key {
+struct Shared {
     coordinator: Arc<ClientConfig>,
     agent: Arc<ServerConfig>,
 }
 
 impl Key {
-    /// Reads the file that [`Key::make`] wrote.
+    /// Reads the file that [`Key::make`] wrote, or one that names [`Certificates`].
     ///
     /// # Errors
     ///
-    /// That it cannot be read, is open to other users, or holds no key.
+    /// That it cannot be read, is open to other users, or holds neither.
     pub fn read(path: &Path) -> Result<Self> {
         let shown = path.display();
         let text = text_file::read(path, CONFIG_BYTES_MAX)
@@ -47,6 +60,11 @@ impl Key {
                 "the key file {shown} is open to other users (mode {:o}): chmod 600 {shown}",
                 mode & 0o777
             );
+        }
+        if Certificates::is_title_of(&text) {
+            let parsed = Certificates::parse(&text);
+            let certificates = parsed.map_err(|problem| anyhow!("{shown}: {problem}"))?;
+            return Ok(Self(Kind::Certificates(certificates)));
         }
         let bytes = parse_hex(text.trim()).with_context(|| {
             format!("{shown} holds no key, which is {KEY_LEN} bytes in hexadecimal; make one with: tailcut agent --make-key FILE")
@@ -82,9 +100,35 @@ impl Key {
 
     pub(super) fn of(bytes: &[u8; KEY_LEN]) -> Result<Self> {
         let (certificate, private) = identity(bytes)?;
-        Self::new((certificate.clone(), private), certificate).context("cannot set up TLS")
+        let shared = Shared::new((certificate.clone(), private), certificate);
+        Ok(Self(Kind::Shared(shared.context("cannot set up TLS")?)))
     }
 
+    /// The end of TLS of a coordinator that connects to a host.
+    pub(super) fn coordinator(&self, host: &str) -> Result<Connection> {
+        let (config, name) = match &self.0 {
+            Kind::Shared(shared) => (shared.coordinator.clone(), ServerName::try_from(NAME)?),
+            Kind::Certificates(certificates) => certificates.client(host, ALPN)?,
+        };
+        Ok(ClientConnection::new(config, name)?.into())
+    }
+
+    /// An agent's end of TLS.
+    pub(super) fn agent(&self) -> Result<Connection> {
+        let config = match &self.0 {
+            Kind::Shared(shared) => shared.agent.clone(),
+            Kind::Certificates(certificates) => certificates.server(ALPN)?,
+        };
+        Ok(ServerConnection::new(config)?.into())
+    }
+
+    /// Why nobody could be let in by what it holds, if so.
+    pub(super) fn check_agent(&self) -> Result<()> {
+        self.agent().map(|_| ())
+    }
+}
+
+impl Shared {
     /// Shows an identity, and takes nothing but the certificate that is trusted.
     fn new((certificate, private): Identity, trusted: CertificateDer<'static>) -> Result<Self> {
         let mut roots = RootCertStore::empty();
@@ -105,17 +149,6 @@ impl Key {
         agent.send_tls13_tickets = 0;
         Ok(Self { coordinator: Arc::new(coordinator), agent: Arc::new(agent) })
     }
-
-    /// A coordinator's end of TLS.
-    pub(super) fn coordinator(&self) -> Result<Connection> {
-        let name = ServerName::try_from(NAME)?;
-        Ok(ClientConnection::new(self.coordinator.clone(), name)?.into())
-    }
-
-    /// An agent's end of TLS.
-    pub(super) fn agent(&self) -> Result<Connection> {
-        Ok(ServerConnection::new(self.agent.clone())?.into())
-    }
 }
 
 fn identity(bytes: &[u8; KEY_LEN]) -> Result<Identity> {
@@ -124,6 +157,8 @@ fn identity(bytes: &[u8; KEY_LEN]) -> Result<Identity> {
 
 /// In every certificate, for TLS asks for a name; it tells nobody from another.
 const NAME: &str = "tailcut-agent";
+/// Certificates are for other things too: the protocol says what for.
+const ALPN: &[u8] = b"tailcut-agent/5";
 const SEED_LABEL: &[u8] = b"tailcut agents, Ed25519 seed";
 
 #[cfg(test)]
@@ -144,7 +179,7 @@ pub(super) mod tests {
     }
 
     fn shake(coordinator: &Key, agent: &Key) -> Result<(Connection, Connection), Refused> {
-        let mut coordinator = coordinator.coordinator().unwrap();
+        let mut coordinator = coordinator.coordinator("load.example").unwrap();
         let mut agent = agent.agent().unwrap();
         let pass = |from: &mut Connection, to: &mut Connection| {
             let mut bytes = Vec::new();
@@ -190,7 +225,7 @@ pub(super) mod tests {
     fn who_has_another_key_is_refused_by_either_side() {
         let [mine, theirs] = [1, 2].map(|byte| identity(&[byte; KEY_LEN]).unwrap());
         let key = Key::of(&[1; KEY_LEN]).unwrap();
-        let credulous = Key::new(theirs, mine.0).unwrap();
+        let credulous = Key(Kind::Shared(Shared::new(theirs, mine.0).unwrap()));
         check_refused_by_agent(&credulous, &key);
         check_refused_by_coordinator(&key, &credulous);
     }
@@ -203,11 +238,13 @@ pub(super) mod tests {
         let stolen = CertifiedKey::new(vec![mine.0], signer);
         let stolen = Arc::new(SingleCertAndKey::from(stolen));
         let key = Key::of(&[1; KEY_LEN]).unwrap();
-        let mut coordinator = (*key.coordinator).clone();
+        let Kind::Shared(shared) = &key.0 else { panic!("it is shared") };
+        let mut coordinator = (*shared.coordinator).clone();
         coordinator.client_auth_cert_resolver = stolen.clone();
-        let mut agent = (*key.agent).clone();
+        let mut agent = (*shared.agent).clone();
         agent.cert_resolver = stolen;
-        let thief = Key { coordinator: Arc::new(coordinator), agent: Arc::new(agent) };
+        let (coordinator, agent) = (Arc::new(coordinator), Arc::new(agent));
+        let thief = Key(Kind::Shared(Shared { coordinator, agent }));
         check_refused_by_agent(&thief, &key);
         check_refused_by_coordinator(&key, &thief);
     }

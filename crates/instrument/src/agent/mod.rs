@@ -59,6 +59,9 @@ pub fn listen(
     if key.is_none() {
         (service.note)("no key: on loopback only, for whoever is on this machine");
     }
+    if let Some(key) = &key {
+        key.check_agent()?;
+    }
     let listener =
         TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
     announce(listener.local_addr()?)?;

@@ -62,11 +62,13 @@ pub(super) fn connect_with(
 
 fn connect_tcp(name: &str, address: &str, key: Option<&Key>) -> Result<RemoteAgent> {
     let mut last = anyhow!("the name has no address");
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
     for address in address.to_socket_addrs().context("cannot resolve the name")? {
         match TcpStream::connect_timeout(&address, CONNECT_MAX) {
             Ok(stream) => {
                 let stream = Stream::tcp(stream).context("cannot set up the connection")?;
-                let session = begin(&stream, PATIENCE_NS, key, Before::Nothing)
+                let session = begin(&stream, PATIENCE_NS, (key, host), Before::Nothing)
                     .map_err(|refusal| anyhow!("it {refusal}"))?;
                 return RemoteAgent::new(name, session, stream, None);
             }

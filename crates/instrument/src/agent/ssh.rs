@@ -122,7 +122,7 @@ fn try_start(destination: &Destination, payload: &Payload) -> Result<Started> {
         OwnedFd::from(theirs).into(),
     )?;
     let stream = Stream::socket(mine.into()).context("cannot set up a socket")?;
-    Ok(match begin(&stream, PATIENCE_NS, None, Before::ShellNoise) {
+    Ok(match begin(&stream, PATIENCE_NS, (None, ""), Before::ShellNoise) {
         Ok(session) => Ok((session, stream, shell)),
         Err(refusal) => Err((refusal, shell)),
     })

@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 use super::file::invalid;
 use super::hurried::Hurried;
 use super::pinned;
-use super::tls::{self, ANSWER, BYTES_MAX, Pem, REFUSED};
+use super::tls::{self, ALPN, ANSWER, BYTES_MAX, Pem, REFUSED};
 
 /// Whom to ask, and how to show who asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl Asking {
                 let host = self.agent.rsplit_once(':').map_or(&*self.agent, |(host, _)| host);
                 let host = host.trim_start_matches('[').trim_end_matches(']');
                 let name = self.name.as_deref().unwrap_or(host).to_owned();
-                (tls::client_by_certificate(pem)?, name)
+                (tls::client_by_certificate(pem, ALPN)?, name)
             }
             Shown::Secret(path) => {
                 let (identity, name) = pinned::pre_shared(path)?;

@@ -95,9 +95,7 @@ impl Identities {
             self.pinned.push(Pinned { listed, role, identity: shown, name });
             return Ok(());
         }
-        let is_spiffe = is_spiffe_id(identity);
-        let is_dns = identity.strip_prefix("dns:").is_some_and(is_host_name);
-        if !is_spiffe && !is_dns {
+        if !is_identity(identity) {
             return Err(FORM.to_owned());
         }
         self.named.push((identity.to_owned(), role));
@@ -110,23 +108,7 @@ impl Identities {
         if let Some(known) = pinned {
             return Ok((known.listed.clone(), known.role));
         }
-        let parsed = webpki::EndEntityCert::try_from(certificate);
-        let parsed = parsed.map_err(|error| format!("the certificate is unreadable: {error}"))?;
-        let uris: Vec<&str> = parsed.valid_uri_names().collect();
-        if let Some(&id) = uris.iter().find(|uri| uri.starts_with("spiffe://")) {
-            if uris.len() > 1 {
-                return Err(format!("{id} is not the only URI in the certificate"));
-            }
-            let found = self.named.iter().find(|(known, _)| known == id);
-            return found.cloned().ok_or_else(|| format!("{id} is not listed"));
-        }
-        let names: Vec<String> = parsed
-            .valid_dns_names()
-            .map(|name| format!("dns:{}", name.to_ascii_lowercase()))
-            .collect();
-        if names.is_empty() {
-            return Err("the certificate has neither a SPIFFE URI nor a DNS name".to_owned());
-        }
+        let names = names_of(certificate)?;
         let mut found = self.named.iter().filter(|(known, _)| names.contains(known));
         let Some(first) = found.next() else {
             return Err(format!("{} is not listed", names.join(", ")));
@@ -136,6 +118,30 @@ impl Identities {
             false => Err(format!("{} are listed for several roles", names.join(", "))),
         }
     }
+}
+
+/// The identity of who has shown a certificate: a SPIFFE URI, or each of its DNS names; or why it has none.
+pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
+    let parsed = webpki::EndEntityCert::try_from(certificate);
+    let parsed = parsed.map_err(|error| format!("the certificate is unreadable: {error}"))?;
+    let uris: Vec<&str> = parsed.valid_uri_names().collect();
+    if let Some(&id) = uris.iter().find(|uri| uri.starts_with("spiffe://")) {
+        if uris.len() > 1 {
+            return Err(format!("{id} is not the only URI in the certificate"));
+        }
+        return Ok(vec![id.to_owned()]);
+    }
+    let names: Vec<String> =
+        parsed.valid_dns_names().map(|name| format!("dns:{}", name.to_ascii_lowercase())).collect();
+    if names.is_empty() {
+        return Err("the certificate has neither a SPIFFE URI nor a DNS name".to_owned());
+    }
+    Ok(names)
+}
+
+/// Whether a text names who has a certificate.
+pub(super) fn is_identity(text: &str) -> bool {
+    is_spiffe_id(text) || text.strip_prefix("dns:").is_some_and(is_host_name)
 }
 
 /// SPIFFE's form: a trust domain and a path, of the characters that it allows, and nothing behind them.

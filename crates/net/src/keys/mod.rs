@@ -22,6 +22,8 @@ pub mod access;
 #[cfg(feature = "key-agent")]
 pub mod agent;
 #[cfg(feature = "key-agent")]
+pub mod certificates;
+#[cfg(feature = "key-agent")]
 mod fetch;
 pub mod file;
 #[cfg(all(feature = "key-agent", any(test, feature = "fuzz")))]

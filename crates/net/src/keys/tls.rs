@@ -20,7 +20,7 @@ use rustls::crypto::ring::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{
@@ -31,7 +31,7 @@ use rustls::{
 use webpki::{BorrowedCertRevocationList, CertRevocationList};
 
 use super::file::{invalid, read_secret, read_text};
-use super::identities::Identities;
+use super::identities::{Identities, names_of};
 use super::pinned::Identity;
 
 /// Where certificates are, PEM.
@@ -110,14 +110,18 @@ fn named(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
     invalid(format!("{}: {error}", path.display()))
 }
 
-/// A client that shows an X.509 certificate.
-pub(super) fn client_by_certificate(pem: &Pem<impl AsRef<Path>>) -> io::Result<Arc<ClientConfig>> {
-    client(pem.read()?)
+/// A client that shows an X.509 certificate, for a protocol of ALPN.
+pub(super) fn client_by_certificate(
+    pem: &Pem<impl AsRef<Path>>,
+    alpn: &[u8],
+) -> io::Result<Arc<ClientConfig>> {
+    client(pem.read()?, alpn)
 }
 
 /// A client that shows a pre-shared key, and takes nobody who has not the same.
 pub(super) fn client_by_secret((certificate, key): Identity) -> io::Result<Arc<ClientConfig>> {
-    client(Read { roots: root(&certificate)?, chain: vec![certificate], key, crls: Vec::new() })
+    let read = Read { roots: root(&certificate)?, chain: vec![certificate], key, crls: Vec::new() };
+    client(read, ALPN)
 }
 
 fn root(certificate: &CertificateDer<'static>) -> io::Result<RootCertStore> {
@@ -126,7 +130,7 @@ fn root(certificate: &CertificateDer<'static>) -> io::Result<RootCertStore> {
     Ok(roots)
 }
 
-fn client(read: Read) -> io::Result<Arc<ClientConfig>> {
+fn client(read: Read, alpn: &[u8]) -> io::Result<Arc<ClientConfig>> {
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(read.roots), provider())
         .with_crls(read.crls)
         .enforce_revocation_expiration()
@@ -138,7 +142,7 @@ fn client(read: Read) -> io::Result<Arc<ClientConfig>> {
             builder.with_webpki_verifier(verifier).with_client_auth_cert(read.chain, read.key)
         });
     let mut config = built.map_err(|error| invalid(format!("the certificate: {error}")))?;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     Ok(Arc::new(config))
 }
@@ -149,20 +153,7 @@ pub(super) fn agent(
     identities: &Identities,
 ) -> io::Result<Arc<ServerConfig>> {
     let provider = provider();
-    let verifier = |roots, crls| {
-        WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-            .with_crls(crls)
-            .enforce_revocation_expiration()
-            .build()
-    };
-    let (mut own, mut by_authority) = (None, None);
-    if let Some(pem) = pem {
-        let Read { roots, chain, key, crls } = pem.read()?;
-        let certified = CertifiedKey::from_der(chain, key, &provider);
-        own = Some(Arc::new(certified.map_err(|error| named(pem.cert.as_ref(), &error))?));
-        let at = pem.crl.as_ref().unwrap_or(&pem.ca);
-        by_authority = Some(verifier(roots, crls).map_err(|error| named(at.as_ref(), &error))?);
-    }
+    let (own, by_authority) = pem.map(ends).transpose()?.unzip();
     let mut shown = Vec::new();
     let mut pinned = Vec::new();
     for known in &identities.pinned {
@@ -173,15 +164,50 @@ pub(super) fn agent(
         let verifier = verifier(root(certificate)?, Vec::new()).map_err(io::Error::other)?;
         pinned.push((certificate.clone(), verifier));
     }
-    let hints = by_authority.iter().flat_map(|known| known.root_hint_subjects().to_vec()).collect();
-    let verifier = Verifier { by_authority, pinned, hints, provider: provider.clone() };
-    let builder = ServerConfig::builder_with_provider(provider)
+    server(Shown { own, pinned: shown }, Verifier::new(by_authority, pinned, None), ALPN)
+}
+
+/// A server of a protocol of ALPN that shows a certificate, and takes those of its authority that have one of these
+/// identities.
+pub(super) fn server_for(
+    pem: &Pem<impl AsRef<Path>>,
+    admitted: Vec<String>,
+    alpn: &[u8],
+) -> io::Result<Arc<ServerConfig>> {
+    let (own, by_authority) = ends(pem)?;
+    let verifier = Verifier::new(Some(by_authority), Vec::new(), Some(admitted));
+    server(Shown { own: Some(own), pinned: Vec::new() }, verifier, alpn)
+}
+
+/// What a server shows, and what verifies who connects.
+fn ends(
+    pem: &Pem<impl AsRef<Path>>,
+) -> io::Result<(Arc<CertifiedKey>, Arc<dyn ClientCertVerifier>)> {
+    let Read { roots, chain, key, crls } = pem.read()?;
+    let own = CertifiedKey::from_der(chain, key, &provider());
+    let own = own.map_err(|error| named(pem.cert.as_ref(), &error))?;
+    let at = pem.crl.as_ref().unwrap_or(&pem.ca);
+    let verifier = verifier(roots, crls).map_err(|error| named(at.as_ref(), &error))?;
+    Ok((Arc::new(own), verifier))
+}
+
+fn verifier(
+    roots: RootCertStore,
+    crls: Vec<CertificateRevocationListDer<'static>>,
+) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .with_crls(crls)
+        .enforce_revocation_expiration()
+        .build()
+}
+
+fn server(shown: Shown, verifier: Verifier, alpn: &[u8]) -> io::Result<Arc<ServerConfig>> {
+    let builder = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])
         .map_err(io::Error::other)?;
-    let mut config = builder
-        .with_client_cert_verifier(Arc::new(verifier))
-        .with_cert_resolver(Arc::new(Shown { own, pinned: shown }));
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    let mut config =
+        builder.with_client_cert_verifier(Arc::new(verifier)).with_cert_resolver(Arc::new(shown));
+    config.alpn_protocols = vec![alpn.to_vec()];
     config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
@@ -215,10 +241,24 @@ struct Verifier {
     by_authority: Option<Arc<dyn ClientCertVerifier>>,
     /// Each with what verifies it.
     pinned: Vec<(CertificateDer<'static>, Arc<dyn ClientCertVerifier>)>,
+    /// Identities of certificates by the authority that are taken; all of them, where it is left out.
+    admitted: Option<Vec<String>>,
     /// The authority's names.
     hints: Vec<DistinguishedName>,
     /// What verifies signatures.
     provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn new(
+        by_authority: Option<Arc<dyn ClientCertVerifier>>,
+        pinned: Vec<(CertificateDer<'static>, Arc<dyn ClientCertVerifier>)>,
+        admitted: Option<Vec<String>>,
+    ) -> Self {
+        let hints = by_authority.iter().flat_map(|known| known.root_hint_subjects().to_vec());
+        let (hints, provider) = (hints.collect(), provider());
+        Self { by_authority, pinned, admitted, hints, provider }
+    }
 }
 
 impl ClientCertVerifier for Verifier {
@@ -235,7 +275,15 @@ impl ClientCertVerifier for Verifier {
         let pinned = self.pinned.iter().find(|(known, _)| known == end_entity);
         let verifier = pinned.map(|(_, verifier)| verifier).or(self.by_authority.as_ref());
         let unknown = rustls::CertificateError::UnknownIssuer;
-        verifier.ok_or(unknown)?.verify_client_cert(end_entity, intermediates, now)
+        let verified =
+            verifier.ok_or(unknown)?.verify_client_cert(end_entity, intermediates, now)?;
+        let is_admitted = |admitted: &Vec<String>| {
+            names_of(end_entity).is_ok_and(|names| names.iter().any(|name| admitted.contains(name)))
+        };
+        if self.admitted.as_ref().is_some_and(|admitted| !is_admitted(admitted)) {
+            return Err(rustls::CertificateError::ApplicationVerificationFailure.into());
+        }
+        Ok(verified)
     }
 
     fn verify_tls12_signature(
@@ -263,7 +311,7 @@ impl ClientCertVerifier for Verifier {
 }
 
 /// The protocol of ALPN, with its version.
-const ALPN: &[u8] = b"tailcut-keys/1";
+pub(super) const ALPN: &[u8] = b"tailcut-keys/1";
 
 /// The first line of an answer, before the time.
 pub(super) const ANSWER: &str = "tailcut-keys-answer 1 ";

@@ -77,7 +77,8 @@ fn hello(version: u16, keyed: bool) -> Vec<u8> {
 /// Both ends of the protocol below [`connect`].
 fn session(address: &str) -> (Sealer<Stream>, Opener<Hurried>, Stream) {
     let stream = Stream::tcp(TcpStream::connect(address).unwrap()).unwrap();
-    let Session { sealer, opener } = begin(&stream, 10 * SECOND_NS, None, Before::Nothing).unwrap();
+    let Session { sealer, opener } =
+        begin(&stream, 10 * SECOND_NS, (None, ""), Before::Nothing).unwrap();
     (sealer, opener, stream)
 }
 
