@@ -180,7 +180,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "AGENT")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) agent: Vec<Written<AgentText>>,
-    /// The key that is shared with agents at tcp:HOST:PORT
+    /// The key that is shared with agents at tcp:HOST:PORT, or the certificates that are shown to them
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// Exit with status 4 if this does not hold, such as 'p99<200us'; may be repeated
