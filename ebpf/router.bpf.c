@@ -88,10 +88,11 @@ INLINE __u64 forget(__u64 number)
     return number + *(volatile __u64 *)&router.zero;
 }
 
-INLINE __u32 load_of(__u32 index)
+/* Where only the bits of `mask` count. */
+INLINE __u32 load_of(__u32 index, __u32 mask)
 {
     const struct server *server = &router.servers[index & (SERVERS_MAX - 1)];
-    return outstanding(read_slots(server)) | (server->is_in_service - 1);
+    return (outstanding(read_slots(server)) & mask) | (server->is_in_service - 1);
 }
 
 INLINE __u32 in_service(void)
@@ -103,36 +104,41 @@ INLINE __u32 in_service(void)
     return forget(sum);
 }
 
-/* The server of a rank among those in service: it comes after as many servers as have not seen it. */
-INLINE __u32 nth(__u32 rank)
+/* The servers of two ranks among those in service: each comes after as many servers as have not seen it. */
+INLINE void find_ranks(__u32 *first, __u32 *second)
 {
     __u32 len = read_len();
-    __u64 index = 0, seen = 0;
+    __u64 one = 0, other = 0, seen = 0;
     LOOP
     for (__u32 i = 0; i < SERVERS_MAX && i < len; i++) {
         seen += router.servers[i].is_in_service;
-        index -= is_below(seen, (__u64)rank + 1);
+        one -= is_below(seen, (__u64)*first + 1);
+        other -= is_below(seen, (__u64)*second + 1);
     }
-    return forget(index);
+    *first = forget(one);
+    *second = forget(other);
 }
 
 INLINE __u32 choose_random(__u64 random)
 {
     __u32 all = in_service();
-    return all ? nth(below(&random, all)) : NOBODY;
+    if (all == 0)
+        return NOBODY;
+    __u32 rank = below(&random, all), same = rank;
+    find_ranks(&rank, &same);
+    return rank;
 }
 
 INLINE __u32 choose_jsq2(__u64 random)
 {
     __u32 all = in_service();
     if (all < 2)
-        return all ? nth(0) : NOBODY;
+        return choose_random(random);
     __u64 pair = word(&random);
     __u32 first = ((pair >> 32) * all) >> 32, second = ((pair & 0xffffffff) * (all - 1)) >> 32;
     second += second >= first;
-    first = nth(first);
-    second = nth(second);
-    __u32 one = load_of(first), other = load_of(second);
+    find_ranks(&first, &second);
+    __u32 one = load_of(first, ~0u), other = load_of(second, ~0u);
     if (other < one)
         return second;
     return other == one && below(&random, 2) == 0 ? second : first;
@@ -144,14 +150,13 @@ INLINE __u32 choose_in_turn(__u32 bound)
 {
     __u32 len = read_len(), next = router.next;
     __u64 start = forget(next < len ? next : 0), best = (__u64)bound << 8;
-    __u64 weight = is_below(OUT_OF_SERVICE - 1, bound);
+    /* In turn alone, whoever is in service is as good as another. */
+    __u32 mask = ~is_below(OUT_OF_SERVICE - 1, bound);
     LOOP
     for (__u32 i = 0; i < SERVERS_MAX && i < len; i++) {
-        __u64 turn = i - start, load = load_of(i);
+        __u64 turn = i - start;
         turn += len & is_below(turn, 0);
-        /* In turn alone, whoever is in service is as good as another. */
-        load -= load & weight & is_below(load, OUT_OF_SERVICE);
-        __u64 key = load << 8 | turn;
+        __u64 key = (__u64)load_of(i, mask) << 8 | turn;
         best += (key - best) & is_below(key, best);
     }
     best = forget(best);
