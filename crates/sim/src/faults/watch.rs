@@ -14,7 +14,8 @@
 //! placed it (a duplicate goes where its original went, and a fixed call to the first server, both
 //! past the bound), where it reached the server before a later placement or a probe told the server
 //! to take it for lost, and where the server's counts have not begun anew since (`epoch`, in
-//! docs/protocol/r2p2.md). By induction over placements the router's `outstanding` is never less
+//! docs/protocol/r2p2.md). Nor does what a stranger brings a sealed server again: the server may have refused the
+//! request, and told the router that it has it no more. By induction over placements the router's `outstanding` is never less
 //! than the number of these.
 //!
 //! **At most once** has a documented hole (docs/concepts.md): a first transmission carries no age,
@@ -316,6 +317,7 @@ impl Watch {
             }
             (Ok(packet), Some(Expected::Anything)) if self.is_strict => {
                 self.note_paid(host, from, packet, datagram.len() as u64);
+                self.note_replayed(host, packet);
                 true
             }
             _ => true,
@@ -777,6 +779,15 @@ impl Watch {
         }
     }
 
+    /// A stranger brings a server what that has had before.
+    fn note_replayed(&mut self, host: Host, packet: &AnyPacket<'_>) {
+        if let (Host::Server(server), AnyPacket::R2p2(packet)) = (host, packet)
+            && let Some(number) = self.number(packet)
+        {
+            self.servers[server].arrivals.insert(number, false);
+        }
+    }
+
     fn note_arrival(
         &mut self,
         (server, from): (usize, SocketAddr),
@@ -970,3 +981,6 @@ fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
 /// A placement this far from the last is another router's, or of the same one restarted
 /// (docs/protocol/r2p2.md).
 const LEAP: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests;
