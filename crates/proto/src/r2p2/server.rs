@@ -286,7 +286,7 @@ impl Server {
         let asked = Asked::by(packet, header, shared);
         let rpc_id = asked.rpc_id;
         self.turn(now);
-        let Some((address, via)) = self.resolve(now, path, route, &shared.config.pool) else {
+        let Some((address, via)) = self.resolve(now, path, route, &shared.config) else {
             // It is the router that is asked for its token.
             let asked = Asked { addressee: 0, is_routers: true, ..asked };
             return self.refuse_packet(path, asked, Refusal::Validate, shared);

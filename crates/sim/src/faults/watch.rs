@@ -818,7 +818,9 @@ impl Watch {
             book.arrivals.insert(number, false);
             return;
         };
-        let order = book.see(placement, route.client_port.get() != 0);
+        // A sealed server lets no request begin its counts anew.
+        let may_begin = self.sealed.is_none() && route.client_port.get() != 0;
+        let order = book.see(placement, may_begin);
         self.overtaken += u64::from(order == Order::Overtaken);
         let counts = order == Order::Ahead
             && packet.count == 1
