@@ -10,6 +10,7 @@ use super::routers::{FeedbackSource, Via};
 use super::server::{Asked, ClientState, Control, Newcomer, Server, note_taken};
 use super::shared::Shared;
 use crate::node::{Path, Time};
+use crate::peer::cookies::Extent;
 use crate::peer::limits::Serving;
 use crate::peer::once::Memory;
 use crate::peer::table::{PeerId, SessionPlace};
@@ -235,7 +236,7 @@ impl Server {
             return true;
         }
         let is_loaded = self.waiting_len() > 0;
-        self.cookies.are_asked(now, is_loaded, packet)
+        self.cookies.are_asked(now, is_loaded, Extent::of(packet))
             && !(serving.is_trusted(path.peer.ip()) && serving.is_trusted(sender.ip()))
             && !self.cookies.is_tagged(path.peer, packet)
     }

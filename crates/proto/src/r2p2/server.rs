@@ -22,7 +22,6 @@ use tailcut_wire::r2p2::{
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
-use super::cookies::{AskCookies, Cookies};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::SendQueue;
@@ -36,6 +35,7 @@ use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
+use crate::peer::cookies::{AskCookies, Cookies};
 use crate::peer::holdings::Held;
 use crate::peer::limits::{Holdings, Serving};
 use crate::peer::sessions::Denied;
