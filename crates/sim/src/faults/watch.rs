@@ -34,6 +34,7 @@ use std::net::SocketAddr;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Copies;
 use tailcut_wire::homa;
+use tailcut_wire::homa::tagged::tag_of;
 use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
 use super::heard::Heard;
@@ -403,6 +404,13 @@ impl Watch {
             (Host::Client(client), _, AnyPacket::R2p2(packet)) => {
                 self.heard.keep_first(client, &packet, datagram);
                 self.note_call(client, &packet);
+            }
+            (Host::Client(client), _, AnyPacket::Homa(packet)) => {
+                if let (homa::Body::Data { header, .. }, true) =
+                    (packet.body, packet.is_from_client())
+                {
+                    self.heard.keep_first_of_homa(client, header, datagram);
+                }
             }
             _ => {}
         }
@@ -932,9 +940,8 @@ impl<'a> AnyPacket<'a> {
         match self {
             Self::R2p2(packet) => packet.token(),
             Self::Homa(packet) => match packet.body {
-                homa::Body::Data { header, .. } => {
-                    homa_token(header.cutoff_version.get(), &header.common)
-                }
+                homa::Body::Data { header, .. } => tag_of(header)
+                    .unwrap_or_else(|| homa_token(header.cutoff_version.get(), &header.common)),
                 _ => 0,
             },
         }
