@@ -123,7 +123,7 @@ def check_hop(packet, hop_key, receiver=NOBODY, sender=NOBODY):
 
 
 def check_cookie():
-    """The vectors of tailcut-proto's tests, by the page of R2P2 alone."""
+    """The vectors of tailcut-proto's tests, by the pages of R2P2 and Homa alone."""
     period = 0
     told = siphash24(bytes(16 * [7]), b"cookie" + number(period, 8) + bytes([10, 0, 0, 1]) + number(33_000, 2))
     cookie = told & ~7 | (period % 4) * 2 + 1
@@ -131,6 +131,11 @@ def check_cookie():
     packet = header + bytes.fromhex("0000000305640000") + bytes(24) + b"words"
     tag = siphash24(2 * number(cookie, 8), blanked(packet[:72]) + packet[72:]) & ~7 | cookie & 7
     assert (cookie, tag) == (0x2388E24C26CAC801, 0x52C86FDD3137C8F1)
+    # DATA of a request, marked, and blank where the tag stands.
+    common = bytes.fromhex("80000063 00000000 04 0000 10 e0 06 0000 0000 b97d 0102030405060708")
+    packet = common + bytes.fromhex("00000005 00000005") + bytes(10) + bytes.fromhex("0001 00 80 0000 00000000") + b"words"
+    tag = siphash24(2 * number(cookie, 8), packet) & ~7 | cookie & 7
+    assert tag == 0xB7883C2B4FF5AFD9
 
 
 class Nodes:

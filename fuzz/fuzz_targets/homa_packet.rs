@@ -42,6 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
         Body::Grant(grant) => assert!(grant.priority < 8),
         Body::Resend(resend) => assert!(resend.priority.is_none_or(|priority| priority < 8)),
         Body::Ack(acks) => assert!(acks.len() <= ACKS_MAX),
+        Body::Cookie(packet) => assert!(packet.cookie.get() != 0 && packet.is_demand < 2),
         Body::RpcUnknown | Body::Busy | Body::Cutoffs(_) | Body::Freeze | Body::NeedAck => {}
     }
     assert!(!packet.to_string().is_empty(), "every packet has a line");

@@ -11,11 +11,11 @@ local homa = Proto("homa", "Homa messages")
 -- Written by `cargo xtask dissectors` from crates/wire, up to the next mark.
 local wire = {
     IP_PROTOCOL = 146, UDP_PORT = 50146, COMMON_LEN = 28, DATA_LEN = 56, MESSAGE_LEN_MAX = 1000000, LEVELS = 8,
-    ACKS_MAX = 5, CLIENT_PORT_MIN = 32768, RESEND_ALL = 4294967295, OFFSET_IN_SEQUENCE = 4294967295, FLAGS = 6,
-    URGENT = 47485, HIJACKED_IP_PROTOCOL = 6,
+    ACKS_MAX = 5, CLIENT_PORT_MIN = 32768, RESEND_ALL = 4294967295, OFFSET_IN_SEQUENCE = 4294967295,
+    TAG_MARK = 4, FLAGS = 6, URGENT = 47485, HIJACKED_IP_PROTOCOL = 6,
     PacketType = {
         Data = 16, Grant = 17, Resend = 18, RpcUnknown = 19, Busy = 20, Cutoffs = 21, Freeze = 22, NeedAck = 23,
-        Ack = 24,
+        Ack = 24, Cookie = 31,
     },
     CommonHeader = {
         len = 28, sport = { 0, 2 }, dport = { 2, 2 }, sequence = { 4, 4 }, reserved = { 8, 3 },
@@ -48,6 +48,9 @@ local wire = {
     AckPacket = {
         len = 80, common = { 0, 28 }, num_acks = { 28, 2 }, acks = { 30, 50 },
     },
+    CookiePacket = {
+        len = 37, common = { 0, 28 }, cookie = { 28, 8 }, is_demand = { 36, 1 },
+    },
     PartHeader = {
         len = 20, key = { 0, 8 }, total_len = { 8, 4 }, offset = { 12, 4 }, kind = { 16, 1 },
         reserved = { 17, 3 },
@@ -58,11 +61,11 @@ local wire = {
     Malformed = {
         Truncated = "shorter than its header", Type = "an unknown type",
         Length = "a message of no bytes, or data outside of it",
-        Value = "an id, a count of acknowledgements or a priority that cannot be",
+        Value = "an id, a count of acknowledgements, a priority or a cookie that cannot be",
     },
     names = {
         Data = "data", Grant = "grant", Resend = "resend", RpcUnknown = "unknown", Busy = "busy",
-        Cutoffs = "cutoffs", Freeze = "freeze", NeedAck = "need-ack", Ack = "ack",
+        Cutoffs = "cutoffs", Freeze = "freeze", NeedAck = "need-ack", Ack = "ack", Cookie = "cookie",
     },
     DropReason = {
         Unspecified = 0, Overload = 1, TooLarge = 2, TooOld = 3, Expired = 4, NoServer = 5, Application = 6,
@@ -83,6 +86,7 @@ local function at(tvb, field, start) return tvb((start or 0) + field[1], field[2
 
 local common, data, part = wire.CommonHeader, wire.DataHeader, wire.PartHeader
 local grant, resend, cutoffs, acks = wire.GrantPacket, wire.ResendPacket, wire.CutoffsPacket, wire.AckPacket
+local cookie = wire.CookiePacket
 local COMMON_LEN, DATA_LEN, PART_LEN = wire.COMMON_LEN, wire.DATA_LEN, part.len
 -- The variant without grants has no priority in its RESEND.
 local RESEND_STRIPPED_LEN = resend.priority[1]
@@ -92,10 +96,13 @@ local LEVELS, ACKS_MAX = wire.LEVELS, wire.ACKS_MAX
 
 local kinds = wire.PacketType
 local DATA, GRANT, RESEND, CUTOFFS, ACK = kinds.Data, kinds.Grant, kinds.Resend, kinds.Cutoffs, kinds.Ack
+local COOKIE = kinds.Cookie
 local bits = wire.DataFlags
 
 local types = by_number(kinds, wire.names)
-local lens = { [DATA] = DATA_LEN, [GRANT] = grant.len, [RESEND] = resend.len, [CUTOFFS] = cutoffs.len, [ACK] = acks.len }
+local lens = {
+    [DATA] = DATA_LEN, [GRANT] = grant.len, [RESEND] = resend.len, [CUTOFFS] = cutoffs.len, [ACK] = acks.len, [COOKIE] = cookie.len,
+}
 local part_kinds = by_number(wire.PartKind, { Request = "part of a request", Fetch = "fetch", Reply = "part of a reply" })
 local drop_reasons = by_number(wire.DropReason)
 -- In the order of the header; the generated ones last.
@@ -144,6 +151,8 @@ local f = {
     num_acks = ProtoField.uint16("homa.ack.num_acks", "Acknowledgements", base.DEC),
     client_id = ProtoField.uint64("homa.ack.client_id", "Acknowledged id", base.HEX),
     server_port = ProtoField.uint16("homa.ack.server_port", "Server port", base.DEC),
+    cookie_cookie = ProtoField.uint64("homa.cookie.cookie", "Cookie", base.HEX),
+    cookie_is_demand = ProtoField.uint8("homa.cookie.is_demand", "Demanded", base.DEC),
 
     reason = ProtoField.uint8("homa.refused.reason", "Reason", base.DEC, drop_reasons),
     payload = ProtoField.bytes("homa.payload", "Payload"),
@@ -154,6 +163,7 @@ local f = {
     hijacked = ProtoField.bool("homa.hijacked", "In the disguise of TCP"),
     stripped = ProtoField.bool("homa.stripped", "From the variant without grants"),
     offset = ProtoField.uint32("homa.data.offset", "Offset", base.DEC),
+    tag = ProtoField.uint64("homa.data.tag", "Tag", base.HEX),
     age_ms = ProtoField.uint64("homa.data.age_ms", "Age at most (ms)", base.DEC),
     deadline_us = ProtoField.uint64("homa.data.deadline_us", "Deadline (us)", base.DEC),
     payload_len = ProtoField.uint32("homa.payload_len", "Payload length", base.DEC),
@@ -167,8 +177,8 @@ local field_order = {
     "data_flags", "known", "incast", "part", "refused", "idempotent", "empty", "time_left", "seg_offset",
     "part_key", "part_total_len", "part_offset", "part_kind", "part_reserved",
     "grant_offset", "grant_priority", "resend_offset", "resend_length", "resend_priority", "cutoff", "cutoffs_version",
-    "num_acks", "client_id", "server_port", "reason", "payload", "trailer",
-    "rpc_id", "from_client", "hijacked", "stripped", "offset", "age_ms", "deadline_us", "payload_len", "malformed", "summary",
+    "num_acks", "client_id", "server_port", "cookie_cookie", "cookie_is_demand", "reason", "payload", "trailer",
+    "rpc_id", "from_client", "hijacked", "stripped", "offset", "tag", "age_ms", "deadline_us", "payload_len", "malformed", "summary",
 }
 local fields = {}
 for position, name in ipairs(field_order) do fields[position] = f[name] end
@@ -211,6 +221,8 @@ local function judge(tvb, packet)
         return "Value"
     elseif kind == ACK and at(tvb, acks.num_acks):uint() > ACKS_MAX then
         return "Value"
+    elseif kind == COOKIE and (at(tvb, cookie.cookie):uint64() == UInt64(0) or at(tvb, cookie.is_demand):uint() > 1) then
+        return "Value"
     end
     return nil
 end
@@ -241,6 +253,13 @@ end
 local function flags_of(tvb)
     local flags = at(tvb, data.flags):uint()
     return flag(flags, bits.KNOWN) and flags or 0
+end
+
+-- The tag of a request, in fields that say nothing there; nothing where there is none.
+local function tag_of(tvb)
+    local reserved = at(tvb, common.reserved)
+    if reserved(0, 1):uint() ~= wire.TAG_MARK or at(tvb, data.seg_offset):uint() == wire.OFFSET_IN_SEQUENCE then return nil end
+    return UInt64(reserved(1, 2):uint() * 2 ^ 16 + at(tvb, common.checksum):uint(), at(tvb, common.sequence):uint())
 end
 
 -- Most milliseconds since the message was first sent; nothing where the packet does not say.
@@ -278,6 +297,8 @@ local function add_message(tvb, tree, packet)
     end
     if tvb:len() > start then tree:add(f.payload, tvb(start)) end
     tree:add(f.offset, packet.offset):set_generated()
+    local tag = tag_of(tvb)
+    if tag then tree:add(f.tag, tag):set_generated() end
     local retransmit, deadline = at(tvb, data.retransmit):uint(), deadline_us(tvb)
     local age = flags ~= 0 and age_ms(retransmit)
     if age then tree:add(f.age_ms, UInt64(age)):set_generated() end
@@ -303,6 +324,8 @@ local function add_control(tvb, tree, packet)
     elseif kind == CUTOFFS then
         for level = 0, LEVELS - 1 do tree:add(f.cutoff, cutoff(tvb, level)):prepend_text(string.format("Level %d: ", level)) end
         tree:add(f.cutoffs_version, at(tvb, cutoffs.version))
+    elseif kind == COOKIE then
+        add_all(tree, tvb, cookie, { "cookie", "is_demand" }, 0, "cookie_")
     elseif kind == ACK then
         tree:add(f.num_acks, at(tvb, acks.num_acks))
         for place = 0, ACKS_MAX - 1 do add_all(tree, tvb, wire.Ack, { "client_id", "server_port" }, ack_start(place)) end
@@ -324,6 +347,7 @@ local function data_text(tvb, packet)
         at(tvb, data.incoming):uint())
     local acknowledged = at(tvb, wire.Ack.client_id, data.ack[1])
     if acknowledged:uint64() ~= UInt64(0) then text = text .. " ack " .. ack_text(tvb, data.ack[1]) end
+    if tag_of(tvb) then text = text .. " tagged" end
     if at(tvb, data.retransmit):uint() ~= 0 then text = text .. " retransmit" end
     local flags = flags_of(tvb)
     for _, name in ipairs({ "INCAST", "PART", "REFUSED", "IDEMPOTENT", "EMPTY" }) do
@@ -352,6 +376,8 @@ local function body_text(tvb, packet)
     if kind == CUTOFFS then
         text = string.format(" version %d", at(tvb, cutoffs.version):uint())
         for level = 0, LEVELS - 1 do text = text .. string.format(" %d", cutoff(tvb, level):uint()) end
+    elseif kind == COOKIE and at(tvb, cookie.is_demand):uint() == 0 then
+        text = " renewed"
     elseif kind == ACK then
         for place = 0, at(tvb, acks.num_acks):uint() - 1 do
             text = text .. " " .. ack_text(tvb, ack_start(place))

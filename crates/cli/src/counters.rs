@@ -38,7 +38,7 @@ fn of_homa(metrics: &homa::Metrics) -> Counters {
     #[rustfmt::skip]
     let own = listed!(*metrics, Metrics {
         data_bytes_out, unreachable, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns, need_acks, acks,
-        acks_piggybacked, cutoffs, cutoffs_changed, unacknowledged,
+        acks_piggybacked, validations, cutoffs, cutoffs_changed, unacknowledged,
     }, malformed, common, seal);
     of_sealed((&metrics.common, &metrics.seal), own, metrics.malformed.iter().sum())
 }

@@ -22,28 +22,40 @@
 //!
 //! Invariant: no file makes this panic or hold more than [`RECORD_LEN_MAX`] of it in memory.
 
+mod frame;
+mod opened;
 mod sealed;
 
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufWriter, Read, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use etherparse::{EtherType, IpNumber, LaxNetSlice, LaxSlicedPacket, TransportSlice};
+use etherparse::LaxSlicedPacket;
 use pcap_parser::traits::{PcapNGPacketBlock, PcapReaderIterator};
 use pcap_parser::{
     Block, EnhancedPacketBlock, IDB_MAGIC, Linktype, OptionCode, PcapBlockOwned, PcapError,
     create_reader,
 };
+use tailcut_net::pcapng::PacketRecord;
 use tailcut_proto::sealed::{Keys, Reader};
 use tailcut_wire::{homa, netclone, r2p2};
 
+use self::frame::{Carrier, Datagram, Skip, datagram, slice};
+use self::opened::Opened;
+use self::sealed::{OpenPacket, Sealed};
+
 /// Prints every UDP datagram and every Homa packet of the capture at `path` to `out`: when, counted
 /// from the first packet; from where to where; what.
-/// With a server's keys sealed packets are opened.
-pub(crate) fn run(path: &Path, keys: Option<Keys>, out: &mut impl Write) -> anyhow::Result<()> {
+/// With a server's keys sealed packets are opened, and written to the file that `opened` names.
+pub(crate) fn run(
+    path: &Path,
+    keys: Option<Keys>,
+    opened: Option<&Path>,
+    out: &mut impl Write,
+) -> anyhow::Result<()> {
     let opener = keys.map(sealed::opener).transpose()?;
     let file = File::open(path).with_context(|| {
         format!("cannot open the capture {}: give the path of a file", path.display())
@@ -52,8 +64,9 @@ pub(crate) fn run(path: &Path, keys: Option<Keys>, out: &mut impl Write) -> anyh
     if !is_file {
         bail!("{} is a directory: give one capture file in it", path.display());
     }
+    let opened = opened.map(|opened| Opened::create(opened, path)).transpose()?;
     let mut out = BufWriter::new(out);
-    let result = dissect(file, opener, &mut out)
+    let result = dissect(file, Session { opener, opened, ..Session::default() }, &mut out)
         .with_context(|| format!("cannot read the capture {}", path.display()));
     out.flush().context("cannot write the packets")?;
     result
@@ -69,6 +82,8 @@ struct Session {
     skipped: Skipped,
     /// Opens sealed packets.
     opener: Option<Reader>,
+    /// The copy in which they are open.
+    opened: Option<Opened>,
 }
 
 /// Where records come from.
@@ -79,11 +94,17 @@ struct Interface {
     resolution: u8,
     /// Seconds to add to every time.
     offset_s: i64,
+    /// Its number in the copy, where there is one.
+    copied: u32,
 }
 
 /// A record that may hold a frame.
 struct Record<'a> {
     link: Linktype,
+    /// The number of its interface in the copy.
+    interface: u32,
+    /// Bytes that it had on the wire.
+    wire_len: u32,
     /// Nanoseconds, where it has a time.
     at_ns: Option<i128>,
     frame: &'a [u8],
@@ -92,8 +113,10 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    fn new(link: Linktype, at_ns: Option<i128>, frame: &'a [u8]) -> Self {
-        Self { link, at_ns, frame, comment: Cow::Borrowed("") }
+    /// Of an interface, as it was captured of `wire_len` bytes.
+    fn new(interface: Interface, at_ns: Option<i128>, (frame, wire_len): (&'a [u8], u32)) -> Self {
+        let (link, interface, comment) = (interface.link, interface.copied, Cow::Borrowed(""));
+        Self { link, interface, wire_len, at_ns, frame, comment }
     }
 }
 
@@ -108,40 +131,9 @@ struct Skipped {
     fragments: u64,
 }
 
-/// A UDP datagram or a Homa packet in a frame.
-struct Datagram<'a> {
-    from: IpAddr,
-    to: IpAddr,
-    carrier: Carrier,
-    /// What the capture holds of what is carried.
-    payload: &'a [u8],
-    /// Bytes of it on the wire.
-    len: usize,
-    /// Its line, where it is sealed.
-    sealed: Option<String>,
-}
-
-/// What carries it.
-#[derive(Clone, Copy)]
-enum Carrier {
-    /// UDP, between these ports.
-    Udp(u16, u16),
-    /// IP, as Homa.
-    Homa,
-    /// IP, as TCP.
-    HijackedTcp,
-}
-
-/// Why a frame has no line.
-enum Skip {
-    Unreadable,
-    Foreign,
-    Fragment,
-}
-
 fn dissect(
     input: impl Read + Send,
-    opener: Option<Reader>,
+    mut session: Session,
     out: &mut impl Write,
 ) -> anyhow::Result<()> {
     let mut reader = match create_reader(BUFFER_LEN, input) {
@@ -154,7 +146,6 @@ fn dissect(
             bail!("it is not a capture: give a pcap or pcapng file, such as `tcpdump -w` writes")
         }
     };
-    let mut session = Session { opener, ..Session::default() };
     let mut buffer_len = BUFFER_LEN;
     loop {
         let error = match reader.next() {
@@ -181,7 +172,11 @@ fn dissect(
             }
         }
     }
-    session.skipped.write(out)
+    session.skipped.write(out)?;
+    if let Some(opened) = session.opened {
+        writeln!(out, "{}", opened.finish()?).context("cannot write the packets")?;
+    }
+    Ok(())
 }
 
 /// Reads more, into a larger buffer where a record fills this one.
@@ -207,33 +202,33 @@ impl Session {
         match block {
             PcapBlockOwned::LegacyHeader(header) => {
                 let resolution = if header.is_nanosecond_precision() { 9 } else { 6 };
-                self.interfaces = vec![Interface { link: header.network, resolution, offset_s: 0 }];
+                self.interfaces.clear();
+                self.add_interface(header.network, resolution, 0)?;
             }
             PcapBlockOwned::Legacy(record) => {
-                let Some(interface) = self.interfaces.first() else { return Ok(()) };
+                let Some(&interface) = self.interfaces.first() else { return Ok(()) };
                 let unit_ns = if interface.resolution == 9 { 1 } else { 1000 };
                 let at_ns =
                     i128::from(record.ts_sec) * NS_PER_S + i128::from(record.ts_usec) * unit_ns;
-                self.handle_record(&Record::new(interface.link, Some(at_ns), record.data), out)?;
+                let captured = (record.data, record.origlen);
+                self.handle_record(&Record::new(interface, Some(at_ns), captured), out)?;
             }
             PcapBlockOwned::NG(Block::SectionHeader(_)) => self.interfaces.clear(),
             PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
-                self.interfaces.push(Interface {
-                    link: interface.linktype,
-                    resolution: interface.if_tsresol,
-                    // The library reads it as little-endian in every section.
-                    offset_s: match interface.block_type {
-                        IDB_MAGIC => interface.if_tsoffset,
-                        _ => interface.if_tsoffset.swap_bytes(),
-                    },
-                })
+                // The library reads it as little-endian in every section.
+                let offset_s = match interface.block_type {
+                    IDB_MAGIC => interface.if_tsoffset,
+                    _ => interface.if_tsoffset.swap_bytes(),
+                };
+                self.add_interface(interface.linktype, interface.if_tsresol, offset_s)?;
             }
             PcapBlockOwned::NG(Block::EnhancedPacket(record)) => {
                 match self.interfaces.get(record.if_id as usize) {
-                    Some(interface) => {
+                    Some(&interface) => {
                         let at_ns = interface
                             .time_ns(u64::from(record.ts_high) << 32 | u64::from(record.ts_low));
-                        let frame = Record::new(interface.link, at_ns, record.packet_data());
+                        let captured = (record.packet_data(), record.origlen);
+                        let frame = Record::new(interface, at_ns, captured);
                         let comment = comment(&record).into();
                         self.handle_record(&Record { comment, ..frame }, out)?;
                     }
@@ -241,14 +236,28 @@ impl Session {
                 }
             }
             PcapBlockOwned::NG(Block::SimplePacket(record)) => match self.interfaces.first() {
-                Some(interface) => {
-                    let record = Record::new(interface.link, None, record.packet_data());
-                    self.handle_record(&record, out)?
+                Some(&interface) => {
+                    let captured = (record.packet_data(), record.origlen);
+                    self.handle_record(&Record::new(interface, None, captured), out)?
                 }
                 None => self.skipped.unreadable += 1,
             },
             PcapBlockOwned::NG(_) => {}
         }
+        Ok(())
+    }
+
+    fn add_interface(
+        &mut self,
+        link: Linktype,
+        resolution: u8,
+        offset_s: i64,
+    ) -> anyhow::Result<()> {
+        let copied = match &mut self.opened {
+            Some(opened) => opened.interface(link)?,
+            None => 0,
+        };
+        self.interfaces.push(Interface { link, resolution, offset_s, copied });
         Ok(())
     }
 
@@ -260,22 +269,55 @@ impl Session {
         let comment = &record.comment;
         if record.frame.is_empty() && !comment.is_empty() {
             write_time(out, since_ns).context("cannot write the packets")?;
-            return writeln!(out, " # {comment}").context("cannot write the packets");
+            writeln!(out, " # {comment}").context("cannot write the packets")?;
+            return self.copy(record, (record.frame, comment));
         }
-        match slice(record.link, record.frame).and_then(|packet| datagram(&packet)) {
-            Ok(mut datagram) => {
-                datagram.sealed = sealed::line(&datagram, self.opener.as_mut());
+        let found = slice(record.link, record.frame);
+        match found.as_ref().map_err(|&skip| skip).and_then(datagram) {
+            Ok(datagram) => {
+                let sealed = sealed::read(&datagram, self.opener.as_mut());
                 let mark = if comment.is_empty() { "" } else { " # " };
                 write_time(out, since_ns)
-                    .and_then(|()| write_datagram(out, &datagram))
+                    .and_then(|()| write_datagram(out, &datagram, sealed.as_ref()))
                     .and_then(|()| writeln!(out, "{mark}{comment}"))
                     .context("cannot write the packets")?;
+                if let (Ok(packet), Some(sealed)) = (&found, sealed) {
+                    return self.copy_sealed(record, (packet, datagram.payload), sealed);
+                }
             }
             Err(Skip::Unreadable) => self.skipped.unreadable += 1,
             Err(Skip::Foreign) => self.skipped.foreign += 1,
             Err(Skip::Fragment) => self.skipped.fragments += 1,
         }
-        Ok(())
+        self.copy(record, (record.frame, comment))
+    }
+
+    /// Writes the record of a sealed packet, which is `payload`, into the copy, where there is one: open if it could be
+    /// opened.
+    fn copy_sealed(
+        &mut self,
+        record: &Record,
+        (packet, payload): (&LaxSlicedPacket<'_>, &[u8]),
+        sealed: Sealed,
+    ) -> anyhow::Result<()> {
+        let Some(opened) = &mut self.opened else { return Ok(()) };
+        let comment = &record.comment;
+        opened.note(sealed.opened.is_some());
+        let Some(OpenPacket { bytes, note }) = sealed.opened else {
+            return self.copy(record, (record.frame, comment));
+        };
+        let frame = opened::rewritten(record.frame, packet, (payload, &bytes));
+        let mark = if comment.is_empty() { "" } else { "; " };
+        let wire_len = frame.len() as u32;
+        let copied = Record { wire_len, comment: Cow::Borrowed(""), ..*record };
+        self.copy(&copied, (&frame, &format!("{note}{mark}{comment}")))
+    }
+
+    /// Writes a record into the copy, where there is one.
+    fn copy(&mut self, record: &Record, (frame, comment): (&[u8], &str)) -> anyhow::Result<()> {
+        let Some(opened) = &mut self.opened else { return Ok(()) };
+        let (interface, wire_len) = (record.interface, record.wire_len);
+        opened.record(record.at_ns, PacketRecord { interface, at_ns: 0, frame, wire_len, comment })
     }
 }
 
@@ -312,75 +354,6 @@ impl Skipped {
     }
 }
 
-/// The layers of a frame.
-fn slice(link: Linktype, frame: &[u8]) -> Result<LaxSlicedPacket<'_>, Skip> {
-    let network = |protocol: Option<[u8; 2]>, header_len: usize| {
-        let ether_type = EtherType(u16::from_be_bytes(protocol.ok_or(Skip::Unreadable)?));
-        let rest = frame.get(header_len..).ok_or(Skip::Unreadable)?;
-        Ok(LaxSlicedPacket::from_ether_type(ether_type, rest))
-    };
-    let ip = |header_len: usize| {
-        let rest = frame.get(header_len..).ok_or(Skip::Unreadable)?;
-        LaxSlicedPacket::from_ip(rest).map_err(|_| Skip::Unreadable)
-    };
-    let pair = |at: usize| frame.get(at..at + 2).and_then(|pair| pair.try_into().ok());
-    match link.0 {
-        LINK_ETHERNET => LaxSlicedPacket::from_ethernet(frame).map_err(|_| Skip::Unreadable),
-        LINK_COOKED => network(pair(14), 16),
-        LINK_COOKED_2 => network(pair(0), 20),
-        // The address family in front is in the byte order of another machine; the IP version says
-        // the same.
-        LINK_NULL | LINK_LOOP => ip(4),
-        LINK_RAW | LINK_RAW_BSD | LINK_RAW_OPENBSD | LINK_IPV4 | LINK_IPV6 => ip(0),
-        _ => Err(Skip::Unreadable),
-    }
-}
-
-fn datagram<'a>(packet: &LaxSlicedPacket<'a>) -> Result<Datagram<'a>, Skip> {
-    let (from, to): (IpAddr, IpAddr) = match &packet.net {
-        Some(LaxNetSlice::Ipv4(ip)) => {
-            (ip.header().source_addr().into(), ip.header().destination_addr().into())
-        }
-        Some(LaxNetSlice::Ipv6(ip)) => {
-            (ip.header().source_addr().into(), ip.header().destination_addr().into())
-        }
-        _ if packet.stop_err.is_some() => return Err(Skip::Unreadable),
-        _ => return Err(Skip::Foreign),
-    };
-    let Some(ip) = packet.ip_payload() else { return Err(Skip::Unreadable) };
-    let (carrier, payload, len) = match (ip.ip_number.0, &packet.transport) {
-        (homa::IP_PROTOCOL, _) => (Carrier::Homa, ip.payload, ip_payload_len(packet)),
-        (homa::HIJACKED_IP_PROTOCOL, _) if homa::is_hijacked(ip.payload) => {
-            (Carrier::HijackedTcp, ip.payload, ip_payload_len(packet))
-        }
-        (UDP, Some(TransportSlice::Udp(udp))) => {
-            // A length of 0 means the rest of the IP packet.
-            let len =
-                usize::from(udp.length()).saturating_sub(UDP_HEADER_LEN).max(udp.payload().len());
-            (Carrier::Udp(udp.source_port(), udp.destination_port()), udp.payload(), len)
-        }
-        (UDP, _) if ip.fragmented => return Err(Skip::Fragment),
-        (UDP, _) => return Err(Skip::Unreadable),
-        _ => return Err(Skip::Foreign),
-    };
-    if ip.fragmented {
-        Err(Skip::Fragment)
-    } else {
-        Ok(Datagram { from, to, carrier, payload, len, sealed: None })
-    }
-}
-
-/// Bytes that the IP header says follow it and its extensions.
-fn ip_payload_len(packet: &LaxSlicedPacket) -> usize {
-    match &packet.net {
-        Some(LaxNetSlice::Ipv4(ip)) => ip.header().payload_len().map_or(0, usize::from),
-        Some(LaxNetSlice::Ipv6(ip)) => {
-            usize::from(ip.header().payload_length()).saturating_sub(ip.extensions().slice().len())
-        }
-        _ => 0,
-    }
-}
-
 /// A packet's comments, on one line.
 fn comment(record: &EnhancedPacketBlock) -> String {
     let comments = record.options.iter().filter(|option| option.code == OptionCode::Comment);
@@ -401,7 +374,11 @@ fn write_time(out: &mut impl Write, since_ns: Option<i128>) -> std::io::Result<(
     }
 }
 
-fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<()> {
+fn write_datagram(
+    out: &mut impl Write,
+    datagram: &Datagram,
+    sealed: Option<&Sealed>,
+) -> std::io::Result<()> {
     let (from, to) = (datagram.from, datagram.to);
     match datagram.carrier {
         Carrier::Udp(source, target) => {
@@ -409,6 +386,9 @@ fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<
         }
         Carrier::Homa => write!(out, " {from} > {to}: ")?,
         Carrier::HijackedTcp => write!(out, " {from} > {to} as TCP: ")?,
+    }
+    if let Some(Sealed { line, .. }) = sealed {
+        return write!(out, "{line}");
     }
     let captured = datagram.payload.len();
     if captured >= datagram.len {
@@ -426,9 +406,6 @@ fn write_datagram(out: &mut impl Write, datagram: &Datagram) -> std::io::Result<
 
 /// Writes the line of a datagram, whose bytes these are or would be.
 fn write_packet(out: &mut impl Write, datagram: &Datagram, bytes: &[u8]) -> std::io::Result<()> {
-    if let Some(line) = &datagram.sealed {
-        return write!(out, "{line}");
-    }
     if is_homa(datagram) {
         return match homa::Packet::parse(bytes) {
             Ok(packet) => write!(out, "{packet}"),
@@ -494,21 +471,6 @@ const BUFFER_LEN: usize = 64 << 10;
 const NS_PER_S: i128 = 1_000_000_000;
 /// Where the type of a Homa packet is.
 const HOMA_TYPE_AT: usize = 11;
-const UDP: u8 = IpNumber::UDP.0;
-const UDP_HEADER_LEN: usize = 8;
-
-// Numbers of the tcpdump.org registry of link types.
-const LINK_NULL: i32 = 0;
-const LINK_ETHERNET: i32 = 1;
-const LINK_RAW_BSD: i32 = 12;
-const LINK_RAW_OPENBSD: i32 = 14;
-const LINK_RAW: i32 = 101;
-const LINK_LOOP: i32 = 108;
-const LINK_COOKED: i32 = 113;
-const LINK_IPV4: i32 = 228;
-const LINK_IPV6: i32 = 229;
-const LINK_COOKED_2: i32 = 276;
-
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
@@ -516,6 +478,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::*;
 
+    use super::frame::*;
     use super::*;
 
     const REQUEST: [u8; 8] = [0xcc, 0x08, 0x00, 0xc0, 0x00, 0x01, 0x00, 0x01];
@@ -524,7 +487,7 @@ mod tests {
 
     fn printed(capture: &[u8]) -> (String, anyhow::Result<()>) {
         let mut out = Vec::new();
-        let result = dissect(capture, None, &mut out);
+        let result = dissect(capture, Session::default(), &mut out);
         (String::from_utf8(out).unwrap(), result)
     }
 
@@ -545,7 +508,7 @@ mod tests {
 
     fn snapshot(name: &str) {
         let mut out = Vec::new();
-        run(&conformance(&format!("{name}.pcap")), None, &mut out).unwrap();
+        run(&conformance(&format!("{name}.pcap")), None, None, &mut out).unwrap();
         insta::assert_snapshot!(name, String::from_utf8(out).unwrap());
     }
 
@@ -940,7 +903,8 @@ mod tests {
 
     #[test]
     fn missing_file_and_directory_are_named() {
-        let error = |path: &Path| format!("{:#}", run(path, None, &mut Vec::new()).unwrap_err());
+        let error =
+            |path: &Path| format!("{:#}", run(path, None, None, &mut Vec::new()).unwrap_err());
         assert!(
             error(&conformance("absent.pcap")).contains("absent.pcap: give the path of a file")
         );

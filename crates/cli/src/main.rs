@@ -108,6 +108,9 @@ struct DissectArgs {
     /// Open sealed packets by the servers' keys in this file
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
+    /// Write the capture to FILE with these packets open, as pcapng, for Wireshark
+    #[arg(long, value_name = "FILE", requires = "seal")]
+    opened: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -137,7 +140,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Dissect(args) => {
             let keys = args.seal.as_deref().map(keys::read).transpose();
-            let run = |keys| dissect::run(&args.file, keys, &mut stdout().lock());
+            let opened = args.opened.as_deref();
+            let run = |keys| dissect::run(&args.file, keys, opened, &mut stdout().lock());
             output::unless_reader_left(keys.and_then(run)).map(done)
         }
         Command::Sim(args) => sim::run(&args).map(done),
@@ -178,4 +182,5 @@ Exit codes:
 const DISSECT_AFTER_HELP: &str = "\
 Examples:
   tcpdump -i lo -w calls.pcap udp port 8000
-  tailcut dissect calls.pcap";
+  tailcut dissect calls.pcap
+  tailcut dissect sealed.pcap --seal servers.keys --opened open.pcapng";

@@ -24,6 +24,7 @@
 //! | [`affinity`] | pins threads and raises their priority |
 //! | [`log`] | log lines about counters that mean trouble, once a second at most |
 //! | [`trace`] | packets and decisions of one connection, into a capture file |
+//! | [`pcapng`] | the blocks of such a file |
 //!
 //! Invariant: no unsafe code outside the private module `sys`, and nothing that arrives from the
 //! network makes a call of this crate fail: it is counted instead.
@@ -47,6 +48,7 @@ pub mod entropy;
 pub mod keys;
 pub mod log;
 pub mod open;
+pub mod pcapng;
 #[cfg(feature = "tcp")]
 pub mod probe;
 pub mod raw;

@@ -239,6 +239,7 @@ impl Opening {
     /// As [`Opening::add`].
     pub fn bind(&self, address: SocketAddr) -> io::Result<AnyDatapath> {
         self.check_carrier()?;
+        self.check_cookies()?;
         match (self.protocol, self.datapath) {
             (_, DatapathKind::Udp) => UdpPort::bind(address, self.socket()).map(Into::into),
             (Protocol::Homa, DatapathKind::Ip) => {
@@ -323,6 +324,9 @@ impl Opening {
             }
             Protocol::Homa => {
                 let mut config = homa::Config { secret, seal, ..self.homa.clone() };
+                // They are asked for alike, whatever is spoken.
+                let (ask, key) = (self.r2p2.pool.cookies, self.r2p2.pool.key);
+                config.cookies = homa::CookieConfig { ask, key, clock_ns };
                 if self.datapath.is_directly_over_ip() {
                     config.client_port = datapath.local_address().port();
                     config.framing = homa::Framing::IP;
@@ -390,11 +394,14 @@ impl Opening {
     fn check_cookies(&self) -> io::Result<()> {
         let problem = match self.protocol {
             _ if self.r2p2.pool.cookies == AskCookies::Never => return Ok(()),
-            Protocol::Homa => "Homa has no cookies: take R2P2, or ask for none",
-            Protocol::R2p2 if self.sealing().is_some() => {
+            _ if self.sealing().is_some() => {
                 "sealed requests need no cookies: leave the keys or the cookies out"
             }
-            Protocol::R2p2 => return Ok(()),
+            Protocol::Homa if self.datapath == DatapathKind::HijackedTcp => {
+                "packets in the disguise of TCP bear no cookies: NICs change them, and the kernel's module \
+                 knows none; take the datapath ip or udp, or ask for none"
+            }
+            _ => return Ok(()),
         };
         Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
     }

@@ -29,6 +29,7 @@ use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Observer, Turn};
 use crate::log::{self, Trouble};
 use crate::open::routed_source;
+use crate::pcapng::{EMPTY_PACKET_LEN, PacketRecord, RAW_IP, SECTION, interface};
 use crate::raw::{Ends, write_packet};
 use crate::stamps::Stamps;
 
@@ -88,7 +89,7 @@ impl Trace {
             is_touched: false,
         };
         trace.write(&SECTION);
-        trace.write(&INTERFACE);
+        trace.write(&interface(RAW_IP));
         Ok(trace)
     }
 
@@ -270,43 +271,12 @@ fn time_of_day_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// An enhanced packet block of pcapng, with a comment unless that is empty.
+/// The block of a packet, with a comment unless that is empty.
 fn enhanced_packet(at_ns: u64, frame: &[u8], comment: &str) -> Vec<u8> {
-    let padded = |bytes: &[u8]| bytes.len().next_multiple_of(4);
-    let options_len = if comment.is_empty() { 0 } else { 8 + padded(comment.as_bytes()) };
-    let len = EMPTY_PACKET_LEN + padded(frame) + options_len;
-    let frame_len = frame.len() as u32;
-    let mut block = Vec::with_capacity(len);
-    for word in [6, len as u32, 0, (at_ns >> 32) as u32, at_ns as u32, frame_len, frame_len] {
-        block.extend(word.to_le_bytes());
-    }
-    block.extend_from_slice(frame);
-    block.resize(block.len().next_multiple_of(4), 0);
-    if !comment.is_empty() {
-        block.extend([1_u16, comment.len() as u16].into_iter().flat_map(u16::to_le_bytes));
-        block.extend_from_slice(comment.as_bytes());
-        // Padding, then the end of the options.
-        block.resize(block.len().next_multiple_of(4) + 4, 0);
-    }
-    block.extend((len as u32).to_le_bytes());
-    block
+    let wire_len = frame.len() as u32;
+    PacketRecord { interface: 0, at_ns, frame, wire_len, comment }.to_block()
 }
-
-/// A section header block: little-endian, version 1.0, of unknown length.
-const SECTION: [u8; 28] = [
-    0x0a, 0x0d, 0x0d, 0x0a, 28, 0, 0, 0, 0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0, 0xff, 0xff, 0xff,
-    0xff, 0xff, 0xff, 0xff, 0xff, 28, 0, 0, 0,
-];
-
-/// An interface description block: raw IP (link type 101), no limit, times in nanoseconds.
-const INTERFACE: [u8; 32] = [
-    1, 0, 0, 0, 32, 0, 0, 0, 101, 0, 0, 0, 0, 0, 0, 0, 9, 0, 1, 0, 9, 0, 0, 0, 0, 0, 0, 0, 32, 0,
-    0, 0,
-];
 
 /// The last record of a file that is full, and room for it.
 const END: &str = "the trace is full and ends here";
 const END_LEN: u64 = (EMPTY_PACKET_LEN + 8 + END.len().next_multiple_of(4)) as u64;
-
-/// Bytes of an enhanced packet block without packet and options.
-const EMPTY_PACKET_LEN: usize = 32;

@@ -61,11 +61,12 @@ impl Endpoint {
 
     /// Says how many requests the application runs at once; before that it is one. What it has
     /// beyond them waits, which replies and reports tell apart from what runs, and a copy of a
-    /// cloned request is dropped while anything waits. Homa, which has no clones, takes no notice.
+    /// cloned request is dropped while anything waits. To Homa, which has no clones, it says when there is load: cookies
+    /// may be asked for then.
     pub fn set_workers(&mut self, workers: usize) {
         match self {
             Self::R2p2(endpoint) => endpoint.set_workers(workers),
-            Self::Homa(_) => {}
+            Self::Homa(endpoint) => endpoint.set_workers(workers),
         }
     }
 

@@ -189,7 +189,7 @@ impl ServerBuilder {
     }
 
     /// When clients must show by a cookie that they receive at their addresses before anything is done for them,
-    /// R2P2 only; `docs/sealed.md` tells against whom that helps. Clients need no option for it. Servers behind one router
+    /// `docs/sealed.md` tells against whom that helps. Clients need no option for it. Servers behind one router
     /// share [`Pool::key`](tailcut_proto::r2p2::Pool::key) then. By default never.
     #[must_use]
     pub fn cookies(mut self, ask: AskCookies) -> Self {

@@ -81,7 +81,7 @@ pub(crate) struct Args {
     pool_key_file: Option<PathBuf>,
     /// When clients must show by a cookie that they receive at their addresses before anything is done for
     /// them: never, under-load (and always for requests of several packets) or always; those of trusted networks
-    /// never (R2P2 only, and not with --seal)
+    /// never (not with --seal)
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
     /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read again when

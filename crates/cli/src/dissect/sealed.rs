@@ -1,4 +1,4 @@
-//! The lines of sealed packets: of all the header, which is clear, and given the servers' keys the rest.
+//! Sealed packets: of all the header, which is clear, and given the servers' keys the rest.
 
 use std::net::SocketAddr;
 
@@ -9,20 +9,36 @@ use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trail
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, Packet};
 use zerocopy::FromBytes;
 
-use super::{Carrier, Datagram};
+use super::frame::{Carrier, Datagram};
+
+/// A sealed packet, as far as it is read.
+pub(super) struct Sealed {
+    /// Its line.
+    pub(super) line: String,
+    /// `None` where it stays sealed.
+    pub(super) opened: Option<OpenPacket>,
+}
+
+/// A packet as it would have been sent without a seal.
+pub(super) struct OpenPacket {
+    /// The packet, without the trailer.
+    pub(super) bytes: Vec<u8>,
+    /// What the trailer has told, for people.
+    pub(super) note: String,
+}
 
 /// What opens packets, given a server's keys.
 pub(super) fn opener(keys: Keys) -> anyhow::Result<Reader> {
     Reader::new(keys).context("only a server's keys open packets")
 }
 
-/// The line of a datagram; `None` if it is no sealed packet, or was not captured whole.
-pub(super) fn line(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Option<String> {
-    line_of_homa(datagram, reader.as_deref_mut()).or_else(|| line_of_r2p2(datagram, reader))
+/// Reads a datagram; `None` if it is no sealed packet, or was not captured whole.
+pub(super) fn read(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Option<Sealed> {
+    read_homa(datagram, reader.as_deref_mut()).or_else(|| read_r2p2(datagram, reader))
 }
 
-/// The line of a packet of Homa, whose header and trailer are clear.
-fn line_of_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<String> {
+/// A packet of Homa, whose header and trailer are clear.
+fn read_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed> {
     let payload = datagram.payload;
     let is_whole = payload.len() >= datagram.len;
     if !is_whole || !homa::is_hijacked(payload) || !homa::sealed::is_marked(payload) {
@@ -38,7 +54,8 @@ fn line_of_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Stri
     let (_, trailer) = Trailer::ref_from_suffix(payload).ok()?;
     let mut bytes = payload.to_vec();
     let is_open = reader.is_some_and(|reader| reader.open_homa(ends, &mut bytes));
-    let packet = homa::Packet::parse(bytes.get(..open_len)?).ok()?;
+    bytes.truncate(open_len);
+    let packet = homa::Packet::parse(&bytes).ok()?;
     let by = match packet.is_from_client() {
         true => format!("by client {}, ", trailer.client()),
         false => String::new(),
@@ -48,7 +65,10 @@ fn line_of_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Stri
         (true, _) => ("opened", String::new()),
         (false, _) => ("sealed", String::new()),
     };
-    Some(format!("{packet}, {state}, {by}epoch {}{shown}", trailer.epoch))
+    let epoch = trailer.epoch;
+    let line = format!("{packet}, {state}, {by}epoch {epoch}{shown}");
+    let note = format!("was sealed, {by}epoch {epoch}");
+    Some(Sealed { line, opened: is_open.then_some(OpenPacket { bytes, note }) })
 }
 
 /// The beginning of a payload, for people.
@@ -59,7 +79,7 @@ fn quoted(payload: &[u8]) -> String {
     }
 }
 
-fn line_of_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<String> {
+fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed> {
     let Carrier::Udp(source, target) = datagram.carrier else { return None };
     let ends = (SocketAddr::new(datagram.from, source), SocketAddr::new(datagram.to, target));
     let is_whole = datagram.payload.len() >= datagram.len;
@@ -74,28 +94,34 @@ fn line_of_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Stri
     let open_len = payload.len().checked_sub(TRAILER_LEN)?;
     let (_, trailer) = Trailer::ref_from_suffix(payload).ok()?;
     let mut bytes = payload.to_vec();
+    let has_keys = reader.is_some();
     let is_open = reader.is_some_and(|reader| reader.open(ends, &mut bytes));
     *bytes.get_mut(VERSION_AT)? = EXTENSION_VERSION;
-    let packet = Packet::parse(bytes.get(..open_len)?).ok()?;
+    bytes.truncate(open_len);
+    let packet = Packet::parse(&bytes).ok()?;
     let epoch = trailer.epoch;
     if version == HOP_VERSION {
         let (sender, receiver) = trailer.names();
         let to = if receiver == 0 { String::new() } else { format!(" to {receiver:016x}") };
-        return Some(format!("{packet}, authenticated, epoch {epoch}, from {sender:016x}{to}"));
+        let note = format!("authenticated, epoch {epoch}, from {sender:016x}{to}");
+        let line = format!("{packet}, {note}");
+        // It is clear, whoever reads it.
+        return Some(Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) });
     }
     let by = match packet.request_header() {
         Some(_) => format!("by client {}, ", trailer.client()),
         None => String::new(),
     };
     if is_open {
-        let payload = quoted(packet.payload);
-        return Some(format!("{packet}, opened, {by}epoch {epoch}{payload}"));
+        let line = format!("{packet}, opened, {by}epoch {epoch}{}", quoted(packet.payload));
+        let note = format!("was sealed, {by}epoch {epoch}");
+        return Some(Sealed { line, opened: Some(OpenPacket { bytes, note }) });
     }
     let text = packet.to_string();
     // What follows the id of a control packet is read from its payload, which is sealed.
     let shown =
         if packet.is_data() { text } else { text.split(' ').take(4).collect::<Vec<_>>().join(" ") };
-    Some(format!("{shown}, sealed, {by}epoch {epoch}"))
+    Some(Sealed { line: format!("{shown}, sealed, {by}epoch {epoch}"), opened: None })
 }
 
 /// Bytes of a payload that are shown.
@@ -124,8 +150,8 @@ mod tests {
                 digits.map(|two| u8::from_str_radix(two, 16).expect("digits")).collect();
             let carrier = Carrier::Udp(from.port(), to.port());
             let (from, to, len) = (from.ip(), to.ip(), bytes.len());
-            let datagram = Datagram { from, to, carrier, payload: &bytes, len, sealed: None };
-            line(&datagram, reader.as_mut()).expect("it is sealed")
+            let datagram = Datagram { from, to, carrier, payload: &bytes, len };
+            read(&datagram, reader.as_mut()).expect("it is sealed").line
         };
         packets.map(line_of).collect()
     }

@@ -178,6 +178,11 @@ pub(super) fn opening(args: &Args, secured: Option<&Secured>) -> Result<Opening>
     if opening.protocol == Protocol::R2p2 {
         opening.r2p2 = r2p2_config(args)?;
     }
+    opening.r2p2.pool.cookies = args.cookies;
+    // The ports are one pool even where nobody else shares their key.
+    let own_key = || entropy::secret().context("cannot draw a secret");
+    let key_file = args.pool_key_file.as_deref();
+    opening.r2p2.pool.key = Some(key_file.map_or_else(own_key, pool_key::read)?);
     opening.homa.serving.trusted.extend_from_slice(&args.trust);
     Ok(opening)
 }
@@ -186,10 +191,6 @@ fn r2p2_config(args: &Args) -> Result<r2p2::Config> {
     let mut config = r2p2::Config::default();
     config.pool.router = args.router.as_deref().map(network::resolve).transpose()?;
     config.serving.trusted.extend_from_slice(&args.trust);
-    config.pool.cookies = args.cookies;
-    // The ports are one pool even where nobody else shares their key.
-    let own_key = || entropy::secret().context("cannot draw a secret");
-    config.pool.key = Some(args.pool_key_file.as_deref().map_or_else(own_key, pool_key::read)?);
     Ok(config)
 }
 

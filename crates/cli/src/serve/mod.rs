@@ -114,7 +114,7 @@ pub(crate) struct Args {
     pool_key_file: Option<PathBuf>,
     /// When clients must show by a cookie that they receive at their addresses before anything is done for
     /// them: never, under-load (and always for requests of several packets) or always; those of trusted networks
-    /// never (R2P2 only, and not with --seal)
+    /// never (R2P2 and Homa, and not with --seal)
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
     /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read
@@ -422,8 +422,9 @@ fn check(args: &Args) -> Result<()> {
     if !args.transport.has_endpoints() && args.seal.is_some() {
         bail!("--seal is of R2P2 and Homa; leave it out, or change --transport");
     }
-    if args.cookies != AskCookies::Never && (!is_r2p2 || args.seal.is_some()) {
-        bail!("--cookies is of R2P2 without --seal, whose keys show more; leave one out");
+    let has_cookies = args.transport.has_endpoints() && args.seal.is_none();
+    if args.cookies != AskCookies::Never && !has_cookies {
+        bail!("--cookies is of R2P2 and Homa without --seal, whose keys show more; leave one out");
     }
     if !args.trust.is_empty() && !args.transport.has_endpoints() {
         bail!("--trust is for R2P2 and Homa, which validate addresses; leave it out");

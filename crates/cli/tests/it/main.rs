@@ -8,6 +8,7 @@ mod command_line;
 mod compare;
 mod discovery;
 mod dispatch;
+mod dissect;
 mod freezer;
 mod harness;
 mod http2;

@@ -98,6 +98,18 @@ fn calls_over_homa_are_sealed_and_open_ones_are_not_heard() {
     check_refused(&[&over_tcp[..], &["--seal", &servers]].concat(), "--seal is of R2P2 and Homa");
 }
 
+/// The host trusts its own addresses of loopback; what is asked of others, tests of the library show.
+#[test]
+fn cookies_are_of_homa_too_but_not_where_nics_change_packets() {
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--cookies", "always"];
+    let server = Service::start(&[&serve[..], &["--transport", "homa"]].concat(), 1);
+    assert_all_replied(&measure(server.address(), &[&LOAD[..], &["--transport", "homa"]].concat()));
+    let disguised = [&serve[..], &["--transport", "homa-tcp"]].concat();
+    check_refused(&disguised, "in the disguise of TCP bear no cookies");
+    let over_tcp = [&serve[..], &["--transport", "tcp"]].concat();
+    check_refused(&over_tcp, "--cookies is of R2P2 and Homa");
+}
+
 #[test]
 fn keys_rotate_and_tell_no_secret() {
     let files = Files::new("sealed-keys");

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::cutoffs::{Cutoffs, Priorities, UnscheduledRank};
 use super::outgoing::Outgoing;
 pub use crate::address::Prefix;
+use crate::peer::cookies::AskCookies;
 use crate::peer::limits::Serving;
 use crate::sealed::{Sealing, TRAILER_LEN};
 
@@ -72,8 +73,23 @@ pub struct Config {
     /// this is a server or a client, which alone it can be. Default `None`: packets are open. The kernel's
     /// module takes no sealed ones.
     pub seal: Option<Sealing>,
+    /// When clients must show by a cookie that they receive at their addresses. Default never.
+    pub cookies: CookieConfig,
     /// Configuration of the server half.
     pub serving: Serving,
+}
+
+/// When a server asks clients for cookies, and by what it makes them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CookieConfig {
+    /// When it asks those that are not trusted. Default never. The kernel's module, which knows no cookies, is not served
+    /// then. Sealed packets need none, and those in the disguise of TCP have none: there it never asks.
+    pub ask: AskCookies,
+    /// Key of the cookies, by which several endpoints make the same. Default `None`: one is derived from the secret.
+    pub key: Option<[u8; 16]>,
+    /// Wall-clock time at the endpoint's time 0, nanoseconds, by which cookies expire: who shares the key must agree on it to
+    /// a minute. Default 0.
+    pub clock_ns: u64,
 }
 
 /// How messages are cut into packets, and what a packet costs on the wire.
@@ -281,6 +297,7 @@ impl Default for Config {
             client_port: tailcut_wire::homa::CLIENT_PORT_MIN,
             secret: [0; 16],
             seal: None,
+            cookies: CookieConfig::default(),
             serving: Serving {
                 partial_ns_max: 1_000_000_000,
                 sessions_unvalidated_max: 64,

@@ -38,6 +38,8 @@ pub struct Metrics {
     pub acks: u64,
     /// Acknowledgements sent with DATA.
     pub acks_piggybacked: u64,
+    /// Server: requests whose clients were asked for a cookie before anything was done for them.
+    pub validations: u64,
     /// CUTOFFS sent.
     pub cutoffs: u64,
     /// Times that the cutoffs were recomputed and changed.

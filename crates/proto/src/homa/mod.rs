@@ -10,13 +10,14 @@
 //! | GRANT, RESEND, BUSY, RPC_UNKNOWN, NEED_ACK, ACK, CUTOFFS | `control` |
 //!
 //! `transmit` writes what is to be sent: control packets first, then the message with the fewest
-//! bytes left. `recovery` holds all timers, `sealing` what a seal changes. What a control packet says is believed only of a live
+//! bytes left. `recovery` holds all timers, `sealing` what a seal changes, `cookies` what servers do that ask for those. What a control packet says is believed only of a live
 //! RPC, of that peer and these ports, within its range.
 
 mod acks;
 mod client;
 mod config;
 mod control;
+mod cookies;
 mod cutoffs;
 mod egress;
 mod grants;
@@ -44,13 +45,15 @@ use tailcut_wire::homa::{Body, CommonHeader, DataFlags, Packet, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
 pub use self::config::{
-    Carrier, Config, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Pull, Recovery,
+    Carrier, Config, CookieConfig, Framing, GrantPolicy, Grants, Incast, Link, Prefix, Pull,
+    Recovery,
 };
 pub use self::cutoffs::{Adaptive, Cutoffs, Priorities, UnscheduledRank};
 pub use self::metrics::Metrics;
 pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
 
+use self::cookies::cookies_of;
 use self::cutoffs::Advice;
 use self::egress::Egress;
 use self::grants::Book;
@@ -63,6 +66,7 @@ use crate::call::unreachable::UnreachableLook;
 use crate::keyed::KeyedState;
 use crate::node::{Attached, Node, Path, Time, Transmit, is_unanswerable};
 use crate::order::wheel::Wheel;
+use crate::peer::cookies::Cookies;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
@@ -83,6 +87,10 @@ pub struct Endpoint {
     peers: Table<HomaPeer>,
     /// Keyed hashes of addresses, which validate them.
     tokens: Tokens,
+    /// Makes the cookies that clients show, where they must.
+    cookies: Cookies,
+    /// Requests that the application runs at once; what it has beyond them waits.
+    workers: usize,
     /// Sessions of the ids of calls.
     sessions: Numbers,
     /// Cutoffs that senders are told.
@@ -122,6 +130,20 @@ struct Origin<'a> {
     common: &'a CommonHeader,
     /// Bytes of the datagram.
     len: usize,
+    /// Of a packet that would begin a request.
+    shown: Shown,
+}
+
+/// What a packet that would begin a request has shown of its sender's address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Shown {
+    /// Nothing, and it need not.
+    #[default]
+    Unasked,
+    /// By a tag, that who receives there has made the packet.
+    Tag,
+    /// Nothing, and it must.
+    Lacking,
 }
 
 /// Result of looking for the RPC of a packet.
@@ -158,6 +180,8 @@ impl Endpoint {
             parts: HashMap::with_hasher(KeyedState::with_seed(seed)),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36), 0),
+            cookies: cookies_of(&config),
+            workers: 1,
             sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
@@ -242,6 +266,11 @@ impl Endpoint {
         let to_peer = self.peers.find(target).map_or(0, |peer| self.peers[peer].calls);
         self.holdings.calls + rpcs <= self.config.calls_max
             && to_peer + rpcs <= self.config.calls_per_peer_max
+    }
+
+    /// Says how many requests the application runs at once; see [`crate::endpoint::Endpoint::set_workers`].
+    pub fn set_workers(&mut self, workers: usize) {
+        self.workers = workers;
     }
 
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`]. Homa has no
@@ -447,7 +476,8 @@ impl Node for Endpoint {
             self.metrics.protocol_violation += 1;
             return;
         }
-        let origin = Origin { path, common: packet.common, len: datagram_len };
+        let shown = Shown::Unasked;
+        let origin = Origin { path, common: packet.common, len: datagram_len, shown };
         match packet.body {
             Body::Data { header, payload } if packet.is_from_client() => {
                 self.handle_request(now, &origin, header, payload)
@@ -464,6 +494,7 @@ impl Node for Endpoint {
             Body::Cutoffs(cutoffs) => self.handle_cutoffs(now, &origin, cutoffs),
             Body::NeedAck => self.handle_need_ack(now, &origin),
             Body::Ack(acks) => self.handle_ack(now, &origin, acks),
+            Body::Cookie(cookie) => self.handle_cookie(now, &origin, cookie),
             Body::Freeze => self.metrics.unexpected += 1,
         }
     }

@@ -205,6 +205,12 @@ impl Outgoing {
         to - from
     }
 
+    /// Has all of it sent once more, as if nothing had gone.
+    pub(super) fn restart(&mut self) {
+        self.next = 0;
+        self.has_repeated = true;
+    }
+
     fn granted_level(&self) -> u8 {
         self.apart.front().map_or(self.priority, |grant| grant.1)
     }
@@ -359,6 +365,15 @@ mod tests {
         assert_eq!(message.peek((30, 40)).unwrap().level, Level::Granted(1));
         assert!(message.grant_apart(90, 6));
         assert_eq!(message.peek((30, 40)).unwrap().level, Level::Granted(6));
+    }
+
+    #[test]
+    fn a_message_that_begins_anew_goes_as_if_it_had_never_gone() {
+        let mut message = message(50);
+        let sent = drain(&mut message);
+        message.restart();
+        assert!(message.has_repeated && message.peek((30, 40)).is_some_and(|it| !it.is_again));
+        assert_eq!(drain(&mut message), sent);
     }
 
     #[test]

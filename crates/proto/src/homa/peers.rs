@@ -10,11 +10,11 @@ use std::net::SocketAddr;
 
 use tailcut_wire::homa::DataHeader;
 
-use super::Endpoint;
 use super::acks::Acks;
 use super::cutoffs::Cutoffs;
 use super::ids::ClientId;
 use super::pace::Pace;
+use super::{Endpoint, Origin, Shown};
 use crate::call::numbering::Numbering;
 use crate::node::Time;
 use crate::order::heap::Heap;
@@ -38,6 +38,8 @@ pub(super) struct HomaPeer {
     pub(super) proof: Proof,
     /// [`Proof::tag`] that it has told us, to be echoed in what goes there; 0 before.
     pub(super) tag_told: u16,
+    /// The cookie that it has told, by which what goes there is tagged; 0 for none.
+    pub(super) cookie: u64,
     /// From a grant or a question to what answers it.
     pub(super) rtt: Rtt,
     /// From a request to its reply, service included.
@@ -91,6 +93,7 @@ impl Endpoint {
             advised: None,
             proof: if is_trusted { Proof::default() } else { self.proof(address) },
             tag_told: 0,
+            cookie: 0,
             rtt: Rtt::default(),
             reply_rtt: Rtt::default(),
             pace: Pace::default(),
@@ -105,16 +108,18 @@ impl Endpoint {
         self.peers.add(now, (address, is_trusted), state, &self.config.serving)
     }
 
-    /// True if a stranger at `address`, who echoes in `header` what it was told, may be added. May
+    /// True if a stranger who shows its address, or echoes in `header` what it was told, may be added. May
     /// evict an idle peer to make room.
     pub(super) fn takes_stranger(
         &mut self,
         now: Time,
-        address: SocketAddr,
+        origin: &Origin,
         header: &DataHeader,
     ) -> bool {
+        let address = origin.path.peer;
         self.peers.has_room_for_unvalidated(now, &self.config.serving)
             || self.config.serving.is_trusted(address.ip())
+            || origin.shown == Shown::Tag
             || Echo::of(header) == self.echo_for(address)
     }
 

@@ -22,7 +22,7 @@ use super::peers::Echo;
 use super::sealing::Admission;
 use super::slot::{Partial, Slot};
 use super::transmit::Control;
-use super::{Endpoint, Found, Origin, Phase};
+use super::{Endpoint, Found, Origin, Phase, Shown};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
 use crate::peer::once::Memory;
@@ -55,6 +55,11 @@ impl Endpoint {
             }
             Found::Rpc(index) => return self.handle_more(now, origin, index, (header, payload)),
         }
+        let shown = self.look_for_tag(now, origin, (header, payload));
+        if shown == Shown::Lacking {
+            return self.ask_for_cookie(origin, header);
+        }
+        let origin = &Origin { shown, ..*origin };
         let is_whole = header.message_length.get() as usize <= payload.len();
         match self.admit(now, origin, (header, is_whole)) {
             Ok(_) if !self.may_begin_by(header, payload) => self.metrics.protocol_violation += 1,
@@ -284,7 +289,7 @@ impl Endpoint {
         slot.local = origin.path.local;
         slot.sender = sender;
         slot.allowance.received = origin.len as u64;
-        slot.is_validated = false;
+        slot.is_validated = origin.shown == Shown::Tag;
         slot.flags = DataFlags::KNOWN;
         slot.request_flags = header.flags().0;
         slot.options.idempotent = header.flags().has(DataFlags::IDEMPOTENT);
@@ -357,7 +362,7 @@ impl Endpoint {
     ) -> Result<(PeerId, Partial), Option<Refusal>> {
         self.check_fit(header).map_err(|reason| Some(Refusal::Drop(reason)))?;
         let address = origin.path.peer;
-        if self.peers.find(address).is_none() && !self.takes_stranger(now, address, header) {
+        if self.peers.find(address).is_none() && !self.takes_stranger(now, origin, header) {
             return Err(Some(Refusal::Validate));
         }
         // Who cannot remember a refusal does not promise that no copy will run.
@@ -369,7 +374,7 @@ impl Endpoint {
         // The rest of a reply that was given before the stop is fetched by requests of their own.
         let is_fetch = is_fetch(header) && is_whole;
         let is_closed = self.is_stopping && !is_fetch;
-        let partial = self.partial_of(peer, (header, is_whole));
+        let partial = self.partial_of(origin, peer, (header, is_whole));
         let is_full = self.is_full(peer, header, partial);
         if is_fetch && is_full && self.peers[peer].state.fetches > 0 {
             // The reply that it is a part of is here, and has run: it is asked for again when others
@@ -509,12 +514,18 @@ impl Endpoint {
     }
 
     /// What a request counts as that begins by this packet.
-    fn partial_of(&self, peer: PeerId, (header, is_whole): (&DataHeader, bool)) -> Partial {
+    fn partial_of(
+        &self,
+        origin: &Origin,
+        peer: PeerId,
+        (header, is_whole): (&DataHeader, bool),
+    ) -> Partial {
         if is_whole {
             return Partial::No;
         }
         let version = self.advice.cutoffs.version;
-        match self.peers[peer].is_validated_by(Echo::of(header), version) {
+        let is_shown = origin.shown == Shown::Tag;
+        match is_shown || self.peers[peer].is_validated_by(Echo::of(header), version) {
             true => Partial::Validated,
             false => Partial::Unvalidated,
         }

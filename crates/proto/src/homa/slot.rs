@@ -50,6 +50,8 @@ pub(super) struct Slot {
     pub(super) allowance: Allowance,
     /// The peer receives at its address: it has told the version of the cutoffs back.
     pub(super) is_validated: bool,
+    /// The cookie by which the first packet of a request was tagged that has gone last, at the client; 0 for none.
+    pub(super) tagged_by: u64,
     /// What this RPC holds against the limits, at the server.
     pub(super) held: Held,
     /// As what it counts among the half-received requests.
@@ -259,6 +261,7 @@ impl Slot {
         };
         self.allowance = Allowance::default();
         self.is_validated = true;
+        self.tagged_by = 0;
         self.partial = Partial::No;
         self.is_grant_queued = false;
         self.is_fetch = false;

@@ -1,8 +1,8 @@
 //! What goes out: control packets first, then the message with the fewest bytes left (SRPT).
 
 use tailcut_wire::homa::{
-    AckPacket, Age, COMMON_LEN, CommonHeader, CutoffsPacket, DATA_LEN, DataFlags, DataHeader,
-    GrantPacket, PacketType, Ports, ResendPacket, TimeLeft, hijack,
+    AckPacket, Age, COMMON_LEN, CommonHeader, CookiePacket, CutoffsPacket, DATA_LEN, DataFlags,
+    DataHeader, GrantPacket, PacketType, Ports, ResendPacket, TimeLeft, hijack,
 };
 use tailcut_wire::r2p2::DropReason;
 use zerocopy::IntoBytes;
@@ -58,6 +58,13 @@ pub(super) enum Control {
         ports: Ports,
         id: ClientId,
         addressee: u64,
+    },
+    /// The cookie of whoever has sent a packet of this request.
+    Cookie {
+        to: Path,
+        ports: Ports,
+        id: ClientId,
+        is_demand: u8,
     },
     /// A request that is not served.
     Refused {
@@ -163,7 +170,7 @@ impl Endpoint {
         let (run, piece_len) = slot.out.run(lens, count_max)?;
         let is_ranked_whole = run.level != Level::Unscheduled
             || self.config.priorities.rank == UnscheduledRank::Message;
-        if !is_plain || !slot.is_validated || !is_ranked_whole {
+        if !is_plain || !slot.is_validated || !is_ranked_whole || self.cookie_for(index, run) != 0 {
             return None;
         }
         let priority = self.priority_of(index, run);
@@ -224,6 +231,8 @@ impl Endpoint {
         let (stored, padding) = room[DATA_LEN..].split_at_mut(bytes.len());
         stored.copy_from_slice(bytes);
         padding.fill(0);
+        self.tag_piece(index, piece, room);
+        let slot = &self.slots[index];
         let to = Path { local: slot.local, peer: self.peers[slot.peer].address };
         disguise(self.config.carrier, to, room);
         self.note_sent(now, index, piece);
@@ -340,6 +349,7 @@ impl Endpoint {
             Control::Cutoffs { rpc } => (rpc, size_of::<CutoffsPacket>()),
             Control::Unknown { to, addressee, .. } => return Some((to, COMMON_LEN, addressee)),
             Control::Ack { to, .. } => return Some((to, size_of::<AckPacket>(), 0)),
+            Control::Cookie { to, .. } => return Some((to, size_of::<CookiePacket>(), 0)),
             Control::Prove { to, addressee, .. } => {
                 return Some((to, size_of::<CutoffsPacket>(), addressee));
             }
@@ -404,6 +414,11 @@ impl Endpoint {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
                 put(room, &self.cutoffs_packet(common, self.echo_for(to.peer)));
+            }
+            Control::Cookie { .. } => {
+                if let Some(packet) = self.cookie_packet(control) {
+                    put(room, &packet);
+                }
             }
             Control::Refused { ports, id, reason, .. } => {
                 let mut header = DataHeader::new(ports, id.0 | 1, 1, 0);

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::{DropReason, Flags, Packet, RequestHeader, Route, RpcId};
 
 use super::STOPPING_GRACE_NS;
-use super::config::Pool;
+use super::config::Config;
 use super::routers::{FeedbackSource, Via};
 use super::server::{Asked, ClientState, Control, Newcomer, Server, note_taken};
 use super::shared::Shared;
 use crate::node::{Path, Time};
+use crate::peer::cookies::Extent;
 use crate::peer::limits::Serving;
 use crate::peer::once::Memory;
 use crate::peer::table::{PeerId, SessionPlace};
@@ -31,22 +32,24 @@ impl Server {
         now: Time,
         path: Path,
         route: Option<&Route>,
-        pool: &Pool,
+        config: &Config,
     ) -> Option<(SocketAddr, Option<Via>)> {
         let Some(route) = route.filter(|route| route.routed != 0) else {
             return Some((path.peer, None));
         };
         let placement = route.placement.get();
         if route.client_port.get() == 0 {
-            let via = pool.router.map(|router| Path { peer: router, ..path }).and_then(|router| {
-                self.routers.see(now, router, placement, FeedbackSource::Client)
-            });
+            let via =
+                config.pool.router.map(|router| Path { peer: router, ..path }).and_then(|router| {
+                    self.routers.see(now, router, placement, FeedbackSource::Client)
+                });
             return Some((path.peer, via));
         }
         if !self.routers.believes(path.peer) {
             return None;
         }
-        let via = self.routers.see(now, path, placement, FeedbackSource::Router);
+        let source = FeedbackSource::of_requests(config.seal.as_ref());
+        let via = self.routers.see(now, path, placement, source);
         Some((route.client(), via))
     }
 
@@ -233,7 +236,7 @@ impl Server {
             return true;
         }
         let is_loaded = self.waiting_len() > 0;
-        self.cookies.are_asked(now, is_loaded, packet)
+        self.cookies.are_asked(now, is_loaded, Extent::of(packet))
             && !(serving.is_trusted(path.peer.ip()) && serving.is_trusted(sender.ip()))
             && !self.cookies.is_tagged(path.peer, packet)
     }

@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use super::cookies::AskCookies;
 pub use crate::address::Prefix;
+use crate::peer::cookies::AskCookies;
 use crate::peer::limits::Serving;
 use crate::rtt::Bounds;
 use crate::sealed::Sealing;

@@ -23,7 +23,7 @@ mod client_proof;
 mod client_send;
 mod client_v1;
 mod config;
-pub(crate) mod cookies;
+mod cookies;
 mod copies;
 mod incoming;
 mod metrics;
@@ -45,9 +45,9 @@ use std::sync::Arc;
 use tailcut_wire::r2p2::{DropReason, MessageType, Packet, Rejection};
 
 pub use self::config::{Cloning, Config, Copies, Hedge, Loser, Pool, Prefix};
-pub use self::cookies::AskCookies;
 pub use self::metrics::Metrics;
 pub use crate::call::counters::Counters;
+pub use crate::peer::cookies::AskCookies;
 pub use crate::peer::limits::{Holdings, Serving};
 
 use self::client::Client;

@@ -10,6 +10,7 @@
 //! | another | a PROBE without its token | told the token, and nothing is kept |
 //! | another | a PROBE that echoes its token | counted, and believed what it writes into routes |
 //! | not counted | a request that it says to be of another | it is told its token; the request is not taken |
+//! | counted, and packets are sealed | a request whose placement leaps | not counted: it was recorded, or is of before |
 //!
 //! Where the records are full, the network that has most of them makes room, so that whoever
 //! receives at many addresses of one displaces himself.
@@ -20,6 +21,7 @@ use tailcut_wire::r2p2::FeedbackBody;
 
 use crate::node::{Path, Time};
 use crate::peer::sessions::prefix_of;
+use crate::sealed::Sealing;
 
 /// Routers of a server.
 #[derive(Debug)]
@@ -70,6 +72,16 @@ pub(crate) enum FeedbackSource {
     Router,
     /// A client's, as far as its source says.
     Client,
+    /// A router's, which may have been recorded long ago: a sealed request. Of PROBEs, which come before any request,
+    /// each is taken once.
+    Recorded,
+}
+
+impl FeedbackSource {
+    /// That of the requests which come from a router.
+    pub(crate) fn of_requests(seal: Option<&Sealing>) -> Self {
+        if seal.is_some() { Self::Recorded } else { Self::Router }
+    }
 }
 
 impl Routers {
@@ -97,7 +109,8 @@ impl Routers {
     }
 
     /// Takes note of what the router at `path` says that it has placed here. Only the router
-    /// itself, not a client behind one that keeps clients' addresses, may begin the counts anew.
+    /// itself, not a client behind one that keeps clients' addresses, nor whoever sends again what was recorded, may
+    /// begin the counts anew.
     /// `None` when the router is not counted.
     pub(crate) fn see(
         &mut self,
@@ -116,7 +129,7 @@ impl Routers {
         if ahead < LEAP {
             record.placement_seen = placement;
         } else if ahead.wrapping_neg() >= LEAP {
-            if source == FeedbackSource::Client {
+            if source != FeedbackSource::Router {
                 return None;
             }
             record.epoch = self.next_epoch;
@@ -344,6 +357,21 @@ mod tests {
         let before = routers.probe(0, router(), 5);
         assert_eq!(routers.see(0, router(), 1 << 30, FeedbackSource::Client), None);
         assert_eq!(routers.see(0, router(), 6, FeedbackSource::Client), before);
+    }
+
+    /// What a router had placed before it was told of the server anew comes again: its requests are counted on.
+    #[test]
+    fn a_recorded_request_cannot_begin_the_counts_anew() {
+        let mut routers = Routers::new(4, None, 77);
+        let before = routers.probe(0, router(), 1 << 30);
+        for recorded in [5, 1 << 31, (1 << 30) + LEAP] {
+            let seen = routers.see(0, router(), recorded, FeedbackSource::Recorded);
+            assert_eq!(seen, None, "{recorded}");
+        }
+        let placed = routers.see(0, router(), (1 << 30) + 1, FeedbackSource::Recorded);
+        assert_eq!((placed, before.is_some()), (before, true));
+        let again = routers.probe(0, router(), 1 << 31);
+        assert!(again.is_some() && again != before, "a probe begins them");
     }
 
     #[test]

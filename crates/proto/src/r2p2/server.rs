@@ -22,7 +22,6 @@ use tailcut_wire::r2p2::{
 
 use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
-use super::cookies::{AskCookies, Cookies};
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
 use super::queue::SendQueue;
@@ -36,6 +35,7 @@ use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::order::list::{Linked, Links};
 use crate::order::wheel::Wheel;
+use crate::peer::cookies::{AskCookies, Cookies};
 use crate::peer::holdings::Held;
 use crate::peer::limits::{Holdings, Serving};
 use crate::peer::sessions::Denied;
@@ -286,7 +286,7 @@ impl Server {
         let asked = Asked::by(packet, header, shared);
         let rpc_id = asked.rpc_id;
         self.turn(now);
-        let Some((address, via)) = self.resolve(now, path, route, &shared.config.pool) else {
+        let Some((address, via)) = self.resolve(now, path, route, &shared.config) else {
             // It is the router that is asked for its token.
             let asked = Asked { addressee: 0, is_routers: true, ..asked };
             return self.refuse_packet(path, asked, Refusal::Validate, shared);

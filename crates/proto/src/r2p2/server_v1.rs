@@ -17,6 +17,7 @@ use crate::address::AddressKey;
 use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
+use crate::peer::cookies::Extent;
 use crate::peer::limits::Serving;
 use crate::rpc::{AnswerError, CallOptions};
 
@@ -84,7 +85,9 @@ impl Server {
         }
         self.turn(now);
         let is_loaded = self.waiting_len() > 0;
-        if self.cookies.are_asked(now, is_loaded, packet) && !serving.is_trusted(peer.ip()) {
+        if self.cookies.are_asked(now, is_loaded, Extent::of(packet))
+            && !serving.is_trusted(peer.ip())
+        {
             // It knows no cookies.
             return self.drop_v1(path, packet.rid, DropReason::Unvalidated, shared);
         }

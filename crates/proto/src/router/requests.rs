@@ -16,6 +16,7 @@ use super::outbox::Datagram;
 use super::server::{Server, Standing};
 use crate::address::share_of;
 use crate::node::{Path, Source, Time, is_unanswerable};
+use crate::peer::cookies::Extent;
 use crate::peer::limits::SESSION_IDLE_NS;
 use crate::policy::WorkerId;
 use crate::scheduler::{Outcome, Ticket, Wait};
@@ -111,7 +112,7 @@ impl Router {
     fn lacks_cookie(&mut self, now: Time, packet: &Packet, arrival: &Arrival) -> bool {
         self.cookies.turn(now);
         let is_loaded = self.queue_len() > 0;
-        if !self.cookies.are_asked(now, is_loaded, packet)
+        if !self.cookies.are_asked(now, is_loaded, Extent::of(packet))
             || self.believes(arrival.path.peer)
             || self.config.cookies.trusted.iter().any(|known| known.contains(arrival.client.ip()))
             || self.cookies.is_tagged(arrival.client, packet)

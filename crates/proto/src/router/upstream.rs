@@ -75,7 +75,8 @@ impl Router {
             && self.believes(path.peer)
         {
             let placement = route.placement.get();
-            self.upstreams.routers.see(now, path, placement, FeedbackSource::Router);
+            let source = FeedbackSource::of_requests(self.config.seal.as_ref());
+            self.upstreams.routers.see(now, path, placement, source);
         }
     }
 

@@ -70,11 +70,10 @@ impl Family {
             Self::Drawn => Some(Plan::homa_of_seed(seed)),
             Self::Hostile => Some(Plan::hostile_homa_of_seed(seed)),
             Self::Sealed => Some(Plan::sealed_homa_of_seed(seed)),
-            Self::Late | Self::Overflow | Self::Flood | Self::Streams => {
+            Self::Late | Self::Overflow | Self::Flood | Self::Streams | Self::Cookies => {
                 Some(self.of_r2p2(seed).over_homa())
             }
-            Self::Life | Self::Failover | Self::Detection => None,
-            Self::Cookies | Self::Feedback => None,
+            Self::Life | Self::Failover | Self::Detection | Self::Feedback => None,
         }
     }
 }

@@ -10,6 +10,8 @@ use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 
 use tailcut_proto::r2p2::AskCookies;
+use tailcut_wire::homa::DataHeader;
+use tailcut_wire::homa::tagged::tag_of;
 use tailcut_wire::r2p2::{MessageType, Packet};
 
 use super::plan::{Attack, Host, Plan};
@@ -83,6 +85,16 @@ impl Heard {
         }
         if let Some(tags) = &mut self.tags {
             tags.insert((client, packet.token()));
+        }
+    }
+
+    /// The same over Homa, where it is what needs no grant that bears a tag.
+    pub(super) fn keep_first_of_homa(&mut self, client: usize, header: &DataHeader, bytes: &[u8]) {
+        if self.keeps_first && header.offset() == 0 {
+            self.first = Some((client, bytes.to_vec()));
+        }
+        if let Some((tags, tag)) = self.tags.as_mut().zip(tag_of(header)) {
+            tags.insert((client, tag));
         }
     }
 

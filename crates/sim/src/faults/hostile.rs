@@ -11,7 +11,7 @@
 //! | `Unproven` | whole requests without a cookie, or by what was heard of another: from anywhere, and from clients' own addresses |
 //! | `StaleFeedback` | reports that servers have sent before, once more and from their own addresses |
 //!
-//! Over Homa all of them are half requests, from addresses of a private network that no server
+//! Over Homa all of them but `Unproven` are half requests, from addresses of a private network that no server
 //! trusts, some of which echo half of what they were told. One in four contradicts itself: it says
 //! that it may not be sent.
 //!
@@ -28,7 +28,8 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::homa::Grants;
 use tailcut_proto::r2p2::AskCookies;
 use tailcut_proto::router::RouterConfig;
-use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
+use tailcut_wire::homa::tagged::set_tag;
+use tailcut_wire::homa::{DATA_LEN, DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{
     EXTENDED_LEN, FeedbackBody, MessageType, ReplyRepr, RequestRepr, Route, RpcId, Segment,
     SessionId,
@@ -181,7 +182,10 @@ pub(super) fn forge(plan: &Plan, attack: Attack, count: u64, watch: &Watch) -> O
     let word = (plan.seed ^ count).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(31);
     let server = Host::Server(word as usize % plan.servers.len());
     if let Transport::Homa(_) = plan.transport {
-        return Some(forge_homa(server, word, watch));
+        return Some(match attack {
+            Attack::Unproven => unproven_homa(plan, (server, word), watch),
+            _ => forge_homa(server, word, watch),
+        });
     }
     let anywhere = SocketAddr::from(([10, 9, word as u8, (word >> 8) as u8], 9));
     let (to, from, bytes) = match attack {
@@ -306,6 +310,34 @@ fn forge_homa(to: Host, word: u64, watch: &Watch) -> Forged {
     Forged { to, from, bytes: [header.as_bytes(), &[0xff; 64]].concat() }
 }
 
+/// As [`unproven`], over Homa.
+fn unproven_homa(plan: &Plan, (to, word): (Host, u64), watch: &Watch) -> Forged {
+    let anywhere = SocketAddr::from(([192, 168, 0, word as u8 % 64], 33_000));
+    let client = Host::Client((word >> 16) as usize % plan.clients.len());
+    let made_up = |tag: u64| {
+        let ports = Ports { source: 33_000, destination: 8000 };
+        let mut header = DataHeader::new(ports, word & !1 | 2, 64, 0);
+        header.flags = DataFlags::KNOWN;
+        header.incoming = 64.into();
+        if tag != 0 {
+            set_tag(&mut header, tag);
+        }
+        [header.as_bytes(), &[0xff; 64]].concat()
+    };
+    let (from, bytes) = match (word >> 32 & 3, watch.heard.first()) {
+        (0, _) => (anywhere, made_up(word)),
+        (1, _) | (_, None) => (client.address(), made_up(0)),
+        // The tag of what was heard, on something else and from the same address.
+        (2, Some((client, mut heard))) => {
+            heard.iter_mut().skip(DATA_LEN).for_each(|byte| *byte = 0xff);
+            heard[HOMA_ID_AT] ^= 1 << (word >> 40 & 7);
+            (Host::Client(client).address(), heard)
+        }
+        (_, Some((_, heard))) => (anywhere, heard),
+    };
+    Forged { to, from, bytes }
+}
+
 /// Attacks of peers of any plan, over either transport.
 const PEERS: [Attack; 5] = [
     Attack::HalfRequests,
@@ -317,6 +349,8 @@ const PEERS: [Attack; 5] = [
 
 /// Place of a byte of a request's session.
 const ID_AT: usize = 9;
+/// The same over Homa.
+const HOMA_ID_AT: usize = 22;
 
 /// When the first call is made: servers and routers know then what they have had.
 const START_NS: u64 = 20 * MS;

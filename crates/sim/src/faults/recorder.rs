@@ -133,7 +133,7 @@ impl PacketKind {
             PacketType::Cutoffs => Self::HomaCutoffs,
             PacketType::NeedAck => Self::HomaNeedAck,
             PacketType::Ack => Self::HomaAck,
-            PacketType::Freeze => return None,
+            PacketType::Freeze | PacketType::Cookie => return None,
         })
     }
 

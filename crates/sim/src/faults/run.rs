@@ -515,7 +515,10 @@ impl<'a> Run<'a> {
         if let Transport::Homa(policy) = self.plan.transport {
             let seal = self.seal_of(host, local);
             let config = homa::Config { secret, seal, ..self.homa_config(host, policy) };
-            let endpoint = homa::Endpoint::new(self.started_at(host, local), config);
+            let mut endpoint = homa::Endpoint::new(self.started_at(host, local), config);
+            if let Host::Server(index) = host {
+                endpoint.set_workers(self.plan.servers[index].workers as usize);
+            }
             return self.stand(host, endpoint.into());
         }
         let (segment_len, seal) = (self.plan.segment_len, self.seal_of(host, local));
@@ -534,10 +537,7 @@ impl<'a> Run<'a> {
                 config.clients_max = server.clients_max;
                 config.pool.key = server.is_pooled.then_some(POOL_KEY);
                 config.pool.clock_ns = POOL_CLOCK_NS;
-                config.pool.cookies = match self.options.sabotage {
-                    Some(Sabotage::CookiesAreNotAsked) => AskCookies::Never,
-                    _ => self.plan.cookies,
-                };
+                config.pool.cookies = self.cookies_asked();
                 if server.is_trusting {
                     config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
                 }
@@ -559,6 +559,14 @@ impl<'a> Run<'a> {
             endpoint.set_workers(self.plan.servers[index].workers as usize);
         }
         self.stand(host, endpoint.into())
+    }
+
+    /// When servers ask for cookies.
+    fn cookies_asked(&self) -> AskCookies {
+        match self.options.sabotage {
+            Some(Sabotage::CookiesAreNotAsked) => AskCookies::Never,
+            _ => self.plan.cookies,
+        }
     }
 
     /// What a client does about copies: a router places them, or they go to any server.
@@ -599,6 +607,8 @@ impl<'a> Run<'a> {
             Host::Server(index) => {
                 let server = &self.plan.servers[index];
                 config.message_len_max = server.message_len_max;
+                config.cookies.ask = self.cookies_asked();
+                config.cookies.clock_ns = POOL_CLOCK_NS;
                 config.peers_max = server.clients_max;
                 config.serving.requests_max = server.requests_max;
                 config.serving.partials_max = server.partials_max;

@@ -14,7 +14,8 @@
 //! placed it (a duplicate goes where its original went, and a fixed call to the first server, both
 //! past the bound), where it reached the server before a later placement or a probe told the server
 //! to take it for lost, and where the server's counts have not begun anew since (`epoch`, in
-//! docs/protocol/r2p2.md). By induction over placements the router's `outstanding` is never less
+//! docs/protocol/r2p2.md). Nor does what a stranger brings a sealed server again: the server may have refused the
+//! request, and told the router that it has it no more. By induction over placements the router's `outstanding` is never less
 //! than the number of these.
 //!
 //! **At most once** has a documented hole (docs/concepts.md): a first transmission carries no age,
@@ -33,6 +34,7 @@ use std::net::SocketAddr;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Copies;
 use tailcut_wire::homa;
+use tailcut_wire::homa::tagged::tag_of;
 use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
 
 use super::heard::Heard;
@@ -316,6 +318,7 @@ impl Watch {
             }
             (Ok(packet), Some(Expected::Anything)) if self.is_strict => {
                 self.note_paid(host, from, packet, datagram.len() as u64);
+                self.note_replayed(host, packet);
                 true
             }
             _ => true,
@@ -401,6 +404,13 @@ impl Watch {
             (Host::Client(client), _, AnyPacket::R2p2(packet)) => {
                 self.heard.keep_first(client, &packet, datagram);
                 self.note_call(client, &packet);
+            }
+            (Host::Client(client), _, AnyPacket::Homa(packet)) => {
+                if let (homa::Body::Data { header, .. }, true) =
+                    (packet.body, packet.is_from_client())
+                {
+                    self.heard.keep_first_of_homa(client, header, datagram);
+                }
             }
             _ => {}
         }
@@ -777,6 +787,15 @@ impl Watch {
         }
     }
 
+    /// A stranger brings a server what that has had before.
+    fn note_replayed(&mut self, host: Host, packet: &AnyPacket<'_>) {
+        if let (Host::Server(server), AnyPacket::R2p2(packet)) = (host, packet)
+            && let Some(number) = self.number(packet)
+        {
+            self.servers[server].arrivals.insert(number, false);
+        }
+    }
+
     fn note_arrival(
         &mut self,
         (server, from): (usize, SocketAddr),
@@ -807,7 +826,9 @@ impl Watch {
             book.arrivals.insert(number, false);
             return;
         };
-        let order = book.see(placement, route.client_port.get() != 0);
+        // A sealed server lets no request begin its counts anew.
+        let may_begin = self.sealed.is_none() && route.client_port.get() != 0;
+        let order = book.see(placement, may_begin);
         self.overtaken += u64::from(order == Order::Overtaken);
         let counts = order == Order::Ahead
             && packet.count == 1
@@ -919,9 +940,8 @@ impl<'a> AnyPacket<'a> {
         match self {
             Self::R2p2(packet) => packet.token(),
             Self::Homa(packet) => match packet.body {
-                homa::Body::Data { header, .. } => {
-                    homa_token(header.cutoff_version.get(), &header.common)
-                }
+                homa::Body::Data { header, .. } => tag_of(header)
+                    .unwrap_or_else(|| homa_token(header.cutoff_version.get(), &header.common)),
                 _ => 0,
             },
         }
@@ -970,3 +990,6 @@ fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
 /// A placement this far from the last is another router's, or of the same one restarted
 /// (docs/protocol/r2p2.md).
 const LEAP: u32 = 1 << 16;
+
+#[cfg(test)]
+mod tests;

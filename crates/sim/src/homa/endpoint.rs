@@ -305,7 +305,9 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
         Body::Grant(_) | Body::Resend(_) | Body::Busy | Body::RpcUnknown => {
             Carriage::Links(paper::CONTROL_WIRE_BYTES)
         }
-        Body::Ack(_) | Body::NeedAck | Body::Cutoffs(_) | Body::Freeze => Carriage::Aside,
+        Body::Ack(_) | Body::NeedAck | Body::Cutoffs(_) | Body::Freeze | Body::Cookie(_) => {
+            Carriage::Aside
+        }
     }
 }
 

@@ -126,10 +126,12 @@ fn a_server_that_waits_for_who_is_a_day_ahead_is_found() {
 /// Each has broken a promise once. 78: a stranger sent another server what named nobody, and the client, told
 /// its name, asked it for the call by that. 191: a router's answers that taught a client no name were
 /// asked for again at once, without end. 76: a call that was refused for want of room ran when there was some.
-/// 2166: a router was taken for a server, which then had the call from a stranger.
+/// 2166: a router was taken for a server, which then had the call from a stranger. 620284, 631552: what a stranger
+/// brought again after it was refused was counted against a router's bound. 703565: a request of before its server was
+/// removed and added, brought again, had the server's counts begin anew.
 #[test]
 fn seeds_that_found_bugs_stay_fixed() {
-    for seed in [76, 78, 126, 191, 2166] {
+    for seed in [76, 78, 126, 191, 2166, 620_284, 631_552, 703_565] {
         let report = run(&Plan::sealed_of_seed(seed), Options::default());
         assert_eq!(
             report.violation, None,

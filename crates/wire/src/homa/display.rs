@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::tagged::tag_of;
 use super::{Ack, Body, DataFlags, DataHeader, Packet, PacketType, RESEND_ALL, TimeLeft};
 
 impl fmt::Display for Packet<'_> {
@@ -28,8 +29,11 @@ impl fmt::Display for Packet<'_> {
                 write!(f, " version {}", cutoffs.version)?;
                 cutoffs.cutoffs.iter().try_for_each(|cutoff| write!(f, " {cutoff}"))
             }
+            Body::Cookie(packet) if packet.is_demand == 0 => f.write_str(" renewed"),
             Body::Ack(acks) => acks.iter().try_for_each(|&ack| write_ack(f, " ", ack)),
-            Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck => Ok(()),
+            Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck | Body::Cookie(_) => {
+                Ok(())
+            }
         }
     }
 }
@@ -44,6 +48,9 @@ fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fm
     )?;
     if header.ack.client_id.get() != 0 {
         write_ack(f, " ack ", header.ack)?;
+    }
+    if tag_of(header).is_some() {
+        f.write_str(" tagged")?;
     }
     if header.retransmit != 0 {
         f.write_str(" retransmit")?;
@@ -84,5 +91,6 @@ fn name(packet_type: PacketType) -> &'static str {
         PacketType::Freeze => "freeze",
         PacketType::NeedAck => "need-ack",
         PacketType::Ack => "ack",
+        PacketType::Cookie => "cookie",
     }
 }

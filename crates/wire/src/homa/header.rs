@@ -27,6 +27,8 @@ pub enum PacketType {
     NeedAck = 0x17,
     /// RPCs that the client has finished.
     Ack = 0x18,
+    /// A server that asks for cookies tells one. Not of the module, to which it is never sent.
+    Cookie = 0x1f,
 }
 
 impl PacketType {
@@ -42,6 +44,7 @@ impl PacketType {
             0x16 => Self::Freeze,
             0x17 => Self::NeedAck,
             0x18 => Self::Ack,
+            0x1f => Self::Cookie,
             _ => return None,
         })
     }
@@ -367,6 +370,20 @@ pub struct AckPacket {
     pub num_acks: U16,
     /// Further finished RPCs.
     pub acks: [Ack; ACKS_MAX],
+}
+
+/// A COOKIE packet, which is shorter than any DATA.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct CookiePacket {
+    /// The first 28 bytes.
+    pub common: CommonHeader,
+    /// The cookie of the receiver's address, by which it tags requests.
+    pub cookie: U64,
+    /// 1 where nothing has been done for the packet that this answers; 0 where it was taken, and the cookie is a newer one.
+    pub is_demand: u8,
 }
 
 /// Beginning of a message with [`DataFlags::PART`].

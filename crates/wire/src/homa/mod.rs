@@ -8,6 +8,7 @@
 //! | RPC_UNKNOWN, BUSY, NEED_ACK, FREEZE | 28 | what their names say |
 //! | CUTOFFS | 62 | which priority unscheduled bytes of which messages get |
 //! | ACK | 80, always | up to six RPCs are finished |
+//! | COOKIE | 37 | by what requests are to be tagged; of this implementation alone |
 //!
 //! All fields are big-endian at fixed offsets; `docs/protocol/homa.md` is the normative text. The
 //! header has the shape of a TCP header so that NICs segment it; [`hijack`] makes such frames, and
@@ -19,10 +20,11 @@ mod header;
 mod hijack;
 mod packet;
 pub mod sealed;
+pub mod tagged;
 
 pub use header::{
-    Ack, AckPacket, Age, CommonHeader, CutoffsPacket, DataFlags, DataHeader, GrantPacket,
-    PacketType, PartHeader, PartKind, Ports, ResendPacket, TimeLeft,
+    Ack, AckPacket, Age, CommonHeader, CookiePacket, CutoffsPacket, DataFlags, DataHeader,
+    GrantPacket, PacketType, PartHeader, PartKind, Ports, ResendPacket, TimeLeft,
 };
 pub use hijack::{HIJACKED_IP_PROTOCOL, hijack, is_hijacked, tcp_checksum};
 pub use packet::{Body, Malformed, Packet, Resend};
@@ -48,6 +50,8 @@ pub const CLIENT_PORT_MIN: u16 = 0x8000;
 pub const RESEND_ALL: u32 = u32::MAX;
 /// `seg_offset` of a DATA packet whose offset stands in `sequence`.
 pub const OFFSET_IN_SEQUENCE: u32 = u32::MAX;
+/// The first reserved byte of DATA that is [tagged].
+pub const TAG_MARK: u8 = 4;
 /// Flags that the module writes on every packet: SYN and RST, which no TCP segment has together.
 pub const FLAGS: u8 = 0x06;
 /// Urgent pointer that the module writes on every packet.

@@ -4,8 +4,8 @@ use zerocopy::FromBytes;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::{
-    ACKS_MAX, Ack, AckPacket, COMMON_LEN, CommonHeader, CutoffsPacket, DataHeader, GrantPacket,
-    LEVELS, PacketType,
+    ACKS_MAX, Ack, AckPacket, COMMON_LEN, CommonHeader, CookiePacket, CutoffsPacket, DataHeader,
+    GrantPacket, LEVELS, PacketType,
 };
 
 /// A coherent packet.
@@ -43,6 +43,8 @@ pub enum Body<'a> {
     NeedAck,
     /// Finished RPCs besides that of the header; at most [`ACKS_MAX`].
     Ack(&'a [Ack]),
+    /// By what requests are to be tagged.
+    Cookie(&'a CookiePacket),
 }
 
 /// Range that a RESEND asks for.
@@ -67,7 +69,7 @@ pub enum Malformed {
     /// A message of no bytes, or data outside of it. How long a message may be is for the endpoint
     /// to say.
     Length,
-    /// An id, a count of acknowledgements or a priority that cannot be.
+    /// An id, a count of acknowledgements, a priority or a cookie that cannot be.
     Value,
 }
 
@@ -99,6 +101,7 @@ impl<'a> Packet<'a> {
             PacketType::Freeze => Body::Freeze,
             PacketType::NeedAck => Body::NeedAck,
             PacketType::Ack => parse_ack(bytes)?,
+            PacketType::Cookie => parse_cookie(bytes)?,
         };
         Ok(Self { common, body })
     }
@@ -115,6 +118,7 @@ impl<'a> Packet<'a> {
             Body::Freeze => PacketType::Freeze,
             Body::NeedAck => PacketType::NeedAck,
             Body::Ack(_) => PacketType::Ack,
+            Body::Cookie(_) => PacketType::Cookie,
         }
     }
 
@@ -163,4 +167,14 @@ fn parse_ack(bytes: &[u8]) -> Result<Body<'_>, Malformed> {
     let (ack, _) = AckPacket::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
     let count = usize::from(ack.num_acks.get());
     if count > ACKS_MAX { Err(Malformed::Value) } else { Ok(Body::Ack(&ack.acks[..count])) }
+}
+
+fn parse_cookie(bytes: &[u8]) -> Result<Body<'_>, Malformed> {
+    let (packet, _) = CookiePacket::ref_from_prefix(bytes).map_err(|_| Malformed::Truncated)?;
+    // 0 stands for none.
+    if packet.cookie.get() == 0 || packet.is_demand > 1 {
+        Err(Malformed::Value)
+    } else {
+        Ok(Body::Cookie(packet))
+    }
 }

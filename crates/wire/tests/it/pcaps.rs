@@ -199,7 +199,7 @@ fn captures_show_every_packet_of_homa_in_every_carrier() {
             .collect()
     };
     assert_eq!(kinds("homa-ip"), (0x10..=0x18).collect());
-    assert_eq!(kinds("homa-udp"), [0x10, 0x11, 0x15, 0x18].into());
+    assert_eq!(kinds("homa-udp"), [0x10, 0x11, 0x15, 0x18, 0x1f].into());
     assert_eq!(kinds("homa-tcp"), [0x10, 0x11, 0x14, 0x17, 0x18].into());
     let is_v6 = |datagram: &golden::capture::Datagram| datagram.to.is_ipv6();
     for name in ["homa-ip", "homa-udp", "homa-tcp"] {

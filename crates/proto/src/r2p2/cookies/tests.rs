@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::{Policy, RequestRepr, RpcId, Segment};
 
 use super::*;
+use crate::peer::cookies::{AskCookies, PERIOD_NS};
 
 const KEY: [u8; 16] = [7; 16];
 const CLIENT: &str = "10.0.0.1:33000";
@@ -110,16 +111,7 @@ fn only_what_routers_write_may_change() {
 }
 
 #[test]
-fn under_load_they_are_asked_for_a_second_and_of_long_requests_always() {
-    let mut cookies = Cookies::new(AskCookies::UnderLoad, &KEY, 0);
-    let short = tagged(b"words", 1);
-    let short = Packet::parse(&short).unwrap();
-    let long = Packet { count: 2, ..short };
-    assert!(!cookies.are_asked(0, false, &short));
-    assert!(cookies.are_asked(0, false, &long));
-    assert!(cookies.are_asked(10, true, &short));
-    assert!(cookies.are_asked(10 + LOADED_NS - 1, false, &short));
-    assert!(!cookies.are_asked(10 + LOADED_NS, false, &short));
-    let mut never = Cookies::new(AskCookies::Never, &KEY, 0);
-    assert!(!never.are_asked(0, true, &long) && !never.are_given() && never.flag() == 0);
+fn what_gives_none_says_nothing_of_cookies() {
+    assert_eq!(Cookies::new(AskCookies::Never, &KEY, 0).flag(), 0);
+    assert_eq!(always(0).flag(), Flags::COOKIE);
 }

@@ -2,6 +2,7 @@
 //! do not depend on the code that they test; inside UDP with what this make adds; as TCP, some of
 //! it cut by a NIC.
 
+use tailcut_wire::homa::tagged::set_tag;
 use tailcut_wire::homa::{
     Ack, Age, DATA_LEN, DataFlags, DataHeader, IP_PROTOCOL, PartHeader, PartKind, Ports, TimeLeft,
     hijack, tcp_checksum,
@@ -194,6 +195,9 @@ pub(crate) fn in_udp() -> Vec<Datagram> {
                 &format!("0001 {:016x} 0003 {}", (ID - 2) | 1, "00".repeat(40)),
             ),
         ),
+        to_client(7, control("c3e28000", "1f", ID | 1, "2388e24c26cac801 01")),
+        to_server(7, request(|header| set_tag(header, 0x52c8_6fdd_3137_c8f1))),
+        to_client(7, control("c3e28000", "1f", ID | 1, "a94180958902 88fb 00")),
         Datagram::new("[fd00::3]:33000", "[fd00::4]:50146", request(|_| {})).at(7),
         Datagram::new(
             "[fd00::4]:50146",

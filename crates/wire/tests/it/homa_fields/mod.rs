@@ -1,5 +1,6 @@
 //! The fields of a coherent Homa packet, as tshark prints them.
 
+use tailcut_wire::homa::tagged::tag_of;
 use tailcut_wire::homa::{Ack, Body, DataFlags, DataHeader, Packet, PartHeader, TimeLeft};
 use zerocopy::FromBytes;
 
@@ -54,6 +55,10 @@ fn of_body(body: &Body) -> Vec<String> {
             ]
         }
         Body::Ack(acks) => of_acks(acks),
+        Body::Cookie(packet) => vec![
+            format!("homa.cookie.cookie {:#018x}", packet.cookie.get()),
+            format!("homa.cookie.is_demand {}", packet.is_demand),
+        ],
         Body::RpcUnknown | Body::Busy | Body::Freeze | Body::NeedAck => Vec::new(),
     }
 }
@@ -72,6 +77,7 @@ fn of_acks(acks: &[Ack]) -> Vec<String> {
 
 fn of_data(header: &DataHeader, payload: &[u8]) -> Vec<String> {
     let flags = header.flags();
+    let tag = tag_of(header).map(|tag| format!("homa.data.tag {tag:#018x}"));
     let mut fields = vec![
         format!("homa.data.message_length {}", header.message_length),
         format!("homa.data.incoming {}", header.incoming),
@@ -106,6 +112,7 @@ fn of_data(header: &DataHeader, payload: &[u8]) -> Vec<String> {
                 .map(|ns| format!("homa.data.deadline_us {}", ns / 1000)),
         );
     }
+    fields.extend(tag);
     if flags.has(DataFlags::REFUSED) {
         fields.push(format!("homa.refused.reason {}", payload[0]));
     }
