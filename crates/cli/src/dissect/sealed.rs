@@ -39,7 +39,9 @@ fn line_of_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Stri
     let mut bytes = payload.to_vec();
     let is_open = reader.is_some_and(|reader| reader.open_homa(ends, &mut bytes));
     let packet = homa::Packet::parse(bytes.get(..open_len)?).ok()?;
-    let by = match packet.is_from_client() {
+    // Of a call back the client is who answers.
+    let is_back = payload[homa::sealed::BACK_AT] == 1;
+    let by = match packet.is_from_client() != is_back {
         true => format!("by client {}, ", trailer.client()),
         false => String::new(),
     };

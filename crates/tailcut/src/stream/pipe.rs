@@ -209,7 +209,10 @@ pub(super) fn error(fault: Fault) -> io::Error {
         Fault::Refused => io::ErrorKind::ConnectionRefused,
         Fault::Reset => io::ErrorKind::ConnectionReset,
         Fault::Aborted => io::ErrorKind::ConnectionAborted,
-        Fault::Lost(Failure::Deadline | Failure::Unreachable) => io::ErrorKind::TimedOut,
+        Fault::NoKeys | Fault::Lost(Failure::Deadline | Failure::Unreachable) => {
+            io::ErrorKind::TimedOut
+        }
+        Fault::Denied => io::ErrorKind::PermissionDenied,
         Fault::Finished => io::ErrorKind::BrokenPipe,
         Fault::NotSent(_) | Fault::TooMany => io::ErrorKind::QuotaExceeded,
         Fault::Closed => io::ErrorKind::NotConnected,
