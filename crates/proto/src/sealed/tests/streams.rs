@@ -294,7 +294,9 @@ fn nothing_forged_is_acted_on() {
             let mut forged = sent.clone();
             forged.bytes[BACK_AT] ^= 1;
             forged.bytes[place] ^= bits;
-            hosts.deliver(forged);
+            hosts.deliver(forged.clone());
+            // Nor is it what its sender might have been sent.
+            hosts.deliver(Sent { from: sent.to, to: sent.from, bytes: forged.bytes });
         }
     }
     assert_eq!(hosts.state(), before);
