@@ -16,7 +16,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use tailcut_proto::rpc::{Failure, Rpc};
+use tailcut_proto::rpc::{CallError, Failure, Rpc};
 use tailcut_proto::stream::{Fault, StreamId, Streams};
 
 use crate::lock;
@@ -214,6 +214,7 @@ pub(super) fn error(fault: Fault) -> io::Error {
         }
         Fault::Denied => io::ErrorKind::PermissionDenied,
         Fault::Finished => io::ErrorKind::BrokenPipe,
+        Fault::NotSent(CallError::NoSession) => io::ErrorKind::ConnectionReset,
         Fault::NotSent(_) | Fault::TooMany => io::ErrorKind::QuotaExceeded,
         Fault::Closed => io::ErrorKind::NotConnected,
         // Lost otherwise, or broken.

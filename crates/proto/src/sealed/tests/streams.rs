@@ -270,6 +270,28 @@ fn streams_carry_where_datagrams_are_lost_doubled_and_overtaken() {
     }
 }
 
+/// Whoever answers a call back asks whether the answer has come, and is told so, by a packet for its keys.
+#[test]
+fn an_answer_to_a_call_back_is_acknowledged_when_it_is_asked_for() {
+    let mut hosts = hosts();
+    let (id, accepted) = hosts.open(CLIENT);
+    hosts.wait(1_000);
+    hosts.is_blocked = |sent| sent.from == at(SERVER) && kind_of(sent) == PacketType::Ack;
+    hosts.carry((SERVER, accepted), (CLIENT, id), b"hello");
+    let requests = |hosts: &mut Hosts| hosts.at(CLIENT).rpc().holdings().requests;
+    let asks = |sent: &Sent| {
+        is_back(sent) && sent.from == at(CLIENT) && kind_of(sent) == PacketType::NeedAck
+    };
+    let by = hosts.now + 2_000 * MS;
+    while !hosts.log.iter().any(asks) && hosts.now < by {
+        hosts.step();
+    }
+    assert_eq!(requests(&mut hosts), 1, "it is kept until then");
+    hosts.is_blocked = |_| false;
+    hosts.wait(100);
+    assert_eq!((requests(&mut hosts), hosts.seal_at(SERVER).unsealable), (0, 0));
+}
+
 /// Each of them, changed in one bit of each byte, is nothing to anybody.
 #[test]
 fn nothing_forged_is_acted_on() {
@@ -365,10 +387,21 @@ fn a_call_back_comes_from_whom_the_session_is_with() {
     let before = hosts.state();
     hosts.deliver(Sent { from: at(STRANGER), ..call.clone() });
     assert_eq!((hosts.state(), hosts.seal_at(CLIENT).misdirected), (before, 1));
-    hosts.is_blocked = |_| false;
+    hosts.is_blocked = |_| true;
     hosts.deliver(call);
     let mut buffer = [0; 10];
     assert_eq!(hosts.at(CLIENT).read(id, &mut buffer), Ok(Some(5)));
+    // Nor is the answer the client's from there.
+    hosts.turn();
+    let answers = hosts.log.iter().rev();
+    let mut answers = answers.filter(|sent| sent.from == at(CLIENT) && is_back(sent));
+    let answer = answers.find(|sent| kind_of(sent) == PacketType::Data).cloned().unwrap();
+    let (before, replayed) = (hosts.state(), hosts.seal_at(SERVER).replayed);
+    hosts.deliver(Sent { from: at(STRANGER), ..answer.clone() });
+    assert_eq!((hosts.state(), hosts.seal_at(SERVER).replayed), (before, replayed + 1));
+    assert_eq!(hosts.at(SERVER).holdings().messages, 1);
+    hosts.deliver(answer);
+    assert_eq!(hosts.at(SERVER).holdings().messages, 0, "it is answered");
 }
 
 /// Another client at the same address, which knows the numbers of a stream, is none of its ends; and what is
@@ -657,6 +690,10 @@ fn a_session_has_room_for_so_many_calls_of_its_server() {
     assert_eq!(server.call_back(caller, 3), None, "it has not been named yet");
     let mut named = packet(PacketType::Busy, session << 24, 0);
     assert!(client.seal(now, to, &mut named));
+    let mut answer = packet(PacketType::Busy, session << 24 | 1, 0);
+    assert!(client.seal(now, to, &mut answer));
+    assert_eq!(server.open(now, from, &mut answer), None, "no answer begins a session");
+    assert_eq!(server.call_back(caller, 3), None);
     assert!(server.open(now, from, &mut named).is_some());
     let numbers: Vec<_> = (0..4).map(|_| server.call_back(caller, 3)).collect();
     let sender = addressed(0) as u32 | 7 << 24 | 17;
