@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes sealed packets again, from docs/sealed.md alone: a second implementation.
 
-Reads packets.txt (R2P2) and homa.txt (Homa) beside it: `keys`, a server's keys with their lines joined by |, then packets as
+Reads packets.txt (R2P2), homa.txt (Homa) and streams.txt (byte streams over that) beside it: `keys`, a server's keys with their lines joined by |, then packets as
 `from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
 (Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
 """
@@ -218,12 +218,13 @@ def check_homa(keys, nodes, source, to, packet):
     header_len = 56 if kind == HOMA_DATA else len(packet) - 32
     header, sealed, rest = packet[:header_len], packet[header_len:-16], packet[-16:]
     high, epoch, low, last = rest[:3], rest[3], rest[4:8], rest[8:]
-    if mark != 2 or packet[10] != 0:
+    back = packet[10]
+    if mark != 2 or back > 1:
         return None
-    if packet[27] & 1 == 0:
-        # A client's: what names nobody asks who is there, and is a RESEND.
+    if packet[27] & 1 == back:
+        # A client's: what names nobody asks who is there, and is a RESEND of a call of its own.
         client = int.from_bytes(high, "big")
-        if not named and kind != HOMA_RESEND:
+        if not named and (kind != HOMA_RESEND or back):
             return None
         nodes.clients[source] = client
         key = keys.homa_request(epoch, client, int.from_bytes(packet[20:25], "big"), low)
@@ -258,7 +259,8 @@ def main():
     # The paper's own vector, Appendix A.
     assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
     check_cookie()
-    count = check_file("packets.txt", check) + check_file("homa.txt", check_homa)
+    count = check_file("packets.txt", check)
+    count += check_file("homa.txt", check_homa) + check_file("streams.txt", check_homa)
     print(f"{count} sealed packets are what they should be")
 
 

@@ -419,7 +419,7 @@ impl Opening {
 /// A session that began in the millisecond of a sealed server's start may be older than it, and is
 /// refused: nobody is to find the server there before that is over.
 #[expect(clippy::disallowed_methods, reason = "nothing is served yet, and nobody waits for long")]
-fn pass_millisecond() {
+pub fn pass_millisecond() {
     std::thread::sleep(Duration::from_millis(2));
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::r2p2::Holdings;
-use crate::rpc::{AnswerError, Call, CallError, CallId, DropReason, Event, Lent, RequestId, Rpc};
+use crate::rpc::{
+    AnswerError, Call, CallError, CallId, Caller, DropReason, Event, Lent, RequestId, Rpc,
+};
 use crate::sealed::{Access, ChangedKeys, Denial, Keys};
 use crate::{homa, r2p2};
 
@@ -209,6 +211,18 @@ impl Rpc for Endpoint {
 
     fn call_lent(&mut self, now: Time, call: Call, request: Lent) -> Result<CallId, CallError> {
         either!(self.call_lent(now, call, request))
+    }
+
+    fn caller(&self, id: RequestId) -> Option<Caller> {
+        either!(self.caller(id))
+    }
+
+    fn call_back(&mut self, now: Time, call: Call, to: Caller) -> Result<CallId, CallError> {
+        either!(self.call_back(now, call, to))
+    }
+
+    fn is_sealed(&self) -> bool {
+        either!(self.is_sealed())
     }
 
     #[inline]

@@ -78,6 +78,17 @@ pub struct CallOptions {
     pub v1: bool,
 }
 
+/// Who has sent a request, where packets are sealed: what a server needs to call its client back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The number in the client's keys.
+    pub client: u32,
+    /// The session of the request, of 40 bits.
+    pub session: u64,
+    /// When that began: Unix time, ms.
+    pub began_ms: u64,
+}
+
 /// An event, in the order in which it happened.
 #[derive(Debug)]
 pub enum Event {
@@ -182,6 +193,10 @@ pub enum CallError {
     /// The call asks for version 1, which has no sealed form, and packets are sealed.
     #[error("version 1 has no sealed form, and packets are sealed")]
     NoSealedForm,
+    /// Packets are sealed and this side has a server's keys, which call nobody but back, in a session that is
+    /// still known.
+    #[error("a server's keys call nobody but back, in a session that is still known")]
+    NoSession,
     /// The deadline is not in the future, or further away than the configuration allows.
     #[error("the deadline is in the past or more than {limit_ns} ns ahead")]
     BadDeadline {
@@ -224,6 +239,24 @@ pub trait Rpc: Node {
         let mut payload = self.buffer_for(request.bytes().len());
         payload.extend_from_slice(request.bytes());
         self.call(now, Call { payload, ..call })
+    }
+
+    /// Who has sent a request that has not been answered, where packets are sealed and a server may call
+    /// back; else `None`.
+    fn caller(&self, _id: RequestId) -> Option<Caller> {
+        None
+    }
+
+    /// As [`Rpc::call`], to a client that has called: where packets are sealed, its keys and its session
+    /// seal the call, and nobody else can read it.
+    fn call_back(&mut self, now: Time, call: Call, _to: Caller) -> Result<CallId, CallError> {
+        self.call(now, call)
+    }
+
+    /// True if packets are sealed: then a peer can call back only in a session in which this side has
+    /// called it, and learns of the next one by a call alone.
+    fn is_sealed(&self) -> bool {
+        false
     }
 
     /// Forgets a call: no event will come of it. Harmless when it has ended.

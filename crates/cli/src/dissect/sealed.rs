@@ -56,7 +56,9 @@ fn read_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed>
     let is_open = reader.is_some_and(|reader| reader.open_homa(ends, &mut bytes));
     bytes.truncate(open_len);
     let packet = homa::Packet::parse(&bytes).ok()?;
-    let by = match packet.is_from_client() {
+    // Of a call back the client is who answers.
+    let is_back = payload[homa::sealed::BACK_AT] == 1;
+    let by = match packet.is_from_client() != is_back {
         true => format!("by client {}, ", trailer.client()),
         false => String::new(),
     };
@@ -131,9 +133,11 @@ const SHOWN_MAX: usize = 32;
 mod tests {
     use super::*;
 
-    /// The lines of the packets of `conformance/sealed/homa.txt` under its first keys.
-    fn lines(opens: bool) -> Vec<String> {
-        let text = include_str!("../../../../conformance/sealed/homa.txt");
+    const HOMA: &str = include_str!("../../../../conformance/sealed/homa.txt");
+    const STREAMS: &str = include_str!("../../../../conformance/sealed/streams.txt");
+
+    /// The lines of the packets of a file under its first keys.
+    fn lines(text: &str, opens: bool) -> Vec<String> {
         let (keys, packets) = text.split_once('\n').expect("keys, then packets");
         // The second key is of no time that a file can say.
         let keys = keys.strip_prefix("keys ").expect("keys").split('|');
@@ -158,7 +162,7 @@ mod tests {
 
     #[test]
     fn packets_of_homa_are_opened_by_the_servers_keys_and_their_headers_shown_without() {
-        let (opened, sealed) = (lines(true), lines(false));
+        let (opened, sealed) = (lines(HOMA, true), lines(HOMA, false));
         assert_eq!(opened.len(), sealed.len());
         let state = |line: &str| line.contains(", opened, ");
         assert!(opened.iter().all(|line| state(line)) && !sealed.iter().any(|line| state(line)));
@@ -166,5 +170,19 @@ mod tests {
         assert!(opened[0].ends_with(", opened, by client 17, epoch 7"), "{}", opened[0]);
         assert!(sealed[0].ends_with(", sealed, by client 17, epoch 7"), "{}", sealed[0]);
         assert!(opened.iter().any(|line| line.ends_with(": \"the first\"")), "{opened:#?}");
+    }
+
+    /// The number of a client is told of what it has sent, also of what answers a call of the listener.
+    #[test]
+    fn packets_of_streams_are_opened_whoever_has_begun_their_calls() {
+        let (opened, sealed) = (lines(STREAMS, true), lines(STREAMS, false));
+        let packets = STREAMS.lines().skip(1).zip(opened.iter().zip(&sealed));
+        for (packet, (opened, sealed)) in packets {
+            let is_of_client = packet.starts_with("10.0.0.1:");
+            assert!(opened.contains(", opened, ") && sealed.contains(", sealed, "), "{opened}");
+            for line in [opened, sealed] {
+                assert_eq!(line.contains("by client 17, "), is_of_client, "{line}");
+            }
+        }
     }
 }

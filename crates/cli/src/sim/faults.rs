@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// `hostile`, strangers that attack; `feedback`, reports that are forged and replayed; `late`,
     /// datagrams that take longer than the protocol is told; `overflow`, buffers that are full; `flood`,
     /// a client that calls far more than its share; `cookies`, strangers where those are asked for; `streams`, byte streams under faults; `sealed`, packets
-    /// that are sealed, which strangers forge and replay.
+    /// that are sealed, which strangers forge and replay; `sealed-streams`, the same of byte streams, over Homa.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
     plan: Option<Family>,
     /// Calls come at so many times what the servers can serve, from 0.1 to 100 [default: as drawn]
@@ -122,13 +122,16 @@ impl Drawn {
             (Transport::Homa, None) => Ok(Self::Homa(family)),
             (Transport::R2p2, Some(policy)) => Ok(Self::Policy(policy)),
             (Transport::R2p2, None) if args.client_clones => Ok(Self::ClientClones),
+            (Transport::R2p2, None) if family.of_r2p2(0).is_none() => {
+                bail!("--plan {family} is of streams that Homa carries; add --transport homa")
+            }
             (Transport::R2p2, None) => Ok(Self::R2p2(family)),
         }
     }
 
     fn plan(self, seed: u64) -> Plan {
         match self {
-            Self::R2p2(family) => family.of_r2p2(seed),
+            Self::R2p2(family) => family.of_r2p2(seed).unwrap_or_else(|| Plan::of_seed(seed)),
             Self::Homa(family) => family.of_homa(seed).unwrap_or_else(|| Plan::homa_of_seed(seed)),
             Self::Policy(policy) => Plan::cloning_of_seed(seed, policy),
             Self::ClientClones => Plan::client_cloning_of_seed(seed),

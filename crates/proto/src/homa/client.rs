@@ -13,6 +13,7 @@ use tailcut_wire::homa::{DataFlags, DataHeader, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::acks::AckAction;
+use super::ids::ClientId;
 use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
@@ -20,16 +21,17 @@ use crate::call::slab::{SlotId, SlotKey};
 use crate::message::payload::Payload;
 use crate::node::Time;
 use crate::peer::table::{Peer, PeerId};
-use crate::rpc::{Call, CallError, CallId, Event, Failure, Lent};
+use crate::rpc::{Call, CallError, CallId, Caller, Event, Failure, Lent};
 
 impl Endpoint {
-    /// Begins a call; `lent` is the request where [`Call::payload`] is not.
+    /// Begins a call; `lent` is the request where [`Call::payload`] is not, and `back` who has called, where
+    /// it is a call back.
     #[inline(always)]
     pub(super) fn begin_call(
         &mut self,
         now: Time,
         call: Call,
-        lent: Option<Lent>,
+        (lent, back): (Option<Lent>, Option<Caller>),
     ) -> Result<CallId, CallError> {
         let mut request = lent.map_or(Payload::Own(call.payload), Payload::Lent);
         let limit_ns = self.config.lifetime_ns_max;
@@ -49,8 +51,10 @@ impl Endpoint {
         if self.peers[peer].calls + rpcs > self.config.calls_per_peer_max {
             return Err(too_many(self.config.calls_per_peer_max));
         }
-        let index = self.open(now, peer, call.target.port());
+        let (id, sender) = self.id_for(now, peer, back)?;
+        let index = self.open(now, peer, (call.target.port(), id));
         let slot = &mut self.slots[index];
+        slot.sender = sender;
         slot.options = call.options;
         slot.context = call.context;
         slot.deadline = call.deadline;
@@ -65,8 +69,12 @@ impl Endpoint {
     }
 
     /// An RPC to a peer, of which nothing is sent yet.
-    pub(super) fn open(&mut self, now: Time, peer: PeerId, server_port: u16) -> SlotId {
-        let id = self.next_id(now, peer);
+    pub(super) fn open(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        (server_port, id): (u16, ClientId),
+    ) -> SlotId {
         let index = self.slots.take(Slot::default);
         let ports = Ports { source: self.config.client_port, destination: server_port };
         self.slots[index].begin(now, Phase::Calling(Member::Whole), (peer, ports, id));
@@ -216,14 +224,20 @@ impl Endpoint {
         let slot = &self.slots[index];
         if slot.timing.first_sent_at != 0 {
             let (ports, id) = (slot.ports, slot.id);
-            let to = self.path_of(index);
-            self.push_control(Control::Ack { to, ports, id });
+            let (to, addressee) = (self.path_of(index), self.addressee_of(index));
+            self.push_control(Control::Ack { to, ports, id, addressee });
         }
         self.release(index);
     }
 
     fn finish(&mut self, now: Time, index: SlotId, flags: DataFlags) {
         let payload = self.take_message(now, index, flags);
+        if flags.has(DataFlags::PART) && self.seal.is_some() {
+            // Who is sealed sends long messages as they are.
+            self.metrics.protocol_violation += 1;
+            self.buffers.give(payload);
+            return self.fail(index, Failure::Refused(DropReason::Unspecified));
+        }
         if flags.has(DataFlags::PART) || self.slots[index].phase.call().is_some() {
             return self.take_reply_part(now, index, payload);
         }

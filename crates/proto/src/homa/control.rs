@@ -170,7 +170,8 @@ impl Endpoint {
                 let Ports { source, destination } = origin.common.ports();
                 let ports = Ports { source: destination, destination: source };
                 let id = ClientId(origin.common.local_id());
-                self.push_control(Control::Ack { to: origin.path, ports, id });
+                let addressee = self.addressee();
+                self.push_control(Control::Ack { to: origin.path, ports, id, addressee });
             }
             Found::OtherPorts => self.metrics.protocol_violation += 1,
         }

@@ -282,7 +282,8 @@ impl Endpoint {
         first: SlotId,
         (peer, server_port): (PeerId, u16),
     ) -> SlotId {
-        let index = self.open(now, peer, server_port);
+        let id = self.next_id(now, peer);
+        let index = self.open(now, peer, (server_port, id));
         let (options, deadline) = (self.slots[first].options, self.slots[first].deadline);
         let slot = &mut self.slots[index];
         slot.options = options;

@@ -69,7 +69,7 @@ use crate::order::wheel::Wheel;
 use crate::peer::cookies::Cookies;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
-use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
+use crate::rpc::{AnswerError, Call, CallError, CallId, Caller, Event, Lent, RequestId, Rpc};
 use crate::sealed::{Access, ChangedKeys, Denial, EndpointSeal, Keys};
 
 /// A Homa client and server on one port.
@@ -211,7 +211,7 @@ impl Endpoint {
         if len as usize > limit {
             return Err(CallError::TooLarge { len: len as usize, limit });
         }
-        let id = self.begin_call(now, call, None)?;
+        let id = self.begin_call(now, call, (None, None))?;
         if let Some(index) = self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Calling(_)))
         {
             self.pad(index, len);
@@ -566,11 +566,23 @@ impl Node for Endpoint {
 
 impl Rpc for Endpoint {
     fn call(&mut self, now: Time, call: Call) -> Result<CallId, CallError> {
-        self.begin_call(now, call, None)
+        self.begin_call(now, call, (None, None))
+    }
+
+    fn caller(&self, id: RequestId) -> Option<Caller> {
+        self.caller_of(id)
+    }
+
+    fn call_back(&mut self, now: Time, call: Call, to: Caller) -> Result<CallId, CallError> {
+        self.begin_call(now, call, (None, Some(to)))
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.seal.is_some()
     }
 
     fn call_lent(&mut self, now: Time, call: Call, request: Lent) -> Result<CallId, CallError> {
-        self.begin_call(now, call, Some(request))
+        self.begin_call(now, call, (Some(request), None))
     }
 
     fn cancel(&mut self, _now: Time, id: CallId) {

@@ -50,6 +50,8 @@ pub(super) struct HomaPeer {
     pub(super) numbering: Numbering,
     /// Calls to it that have ended and that it has not been told of.
     pub(super) acks: Acks,
+    /// What acknowledgements to it say to the seal, where packets are sealed and it has been called back.
+    pub(super) addressee: u64,
     /// Its messages that want grants, by what the policy ranks them by.
     pub(super) wanting: Heap,
     /// It gets no grant before.
@@ -99,6 +101,7 @@ impl Endpoint {
             pace: Pace::default(),
             numbering: Numbering::default(),
             acks: Acks::default(),
+            addressee: 0,
             wanting: Heap::default(),
             grant_at: 0,
             asked_about: None,

@@ -24,7 +24,7 @@ use crate::call::slab::SlotId;
 use crate::node::{Time, Transmit};
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
-use crate::rpc::RequestId;
+use crate::rpc::{CallError, Caller, RequestId};
 use crate::sealed::{DENIED_CODE, Denial, TRAILER_LEN, addressed, client_of};
 
 /// What a server's policy says of a packet that would begin a request.
@@ -41,8 +41,43 @@ pub(super) enum Admission {
 impl Endpoint {
     /// The number of the client whose request this is, where packets are sealed.
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
-        self.seal.as_ref()?;
+        self.seal.as_ref().filter(|seal| seal.is_server())?;
         self.waiting_slot(id).map(|index| client_of(self.slots[index].sender))
+    }
+
+    /// As [`crate::rpc::Rpc::caller`].
+    pub(super) fn caller_of(&self, id: RequestId) -> Option<Caller> {
+        let seal = self.seal.as_ref()?;
+        let slot = &self.slots[self.waiting_slot(id)?];
+        seal.caller(client_of(slot.sender), slot.id.session())
+    }
+
+    /// The id of a call that begins, and for whom a server's seal seals it: who has called, where it is a
+    /// call back.
+    #[inline(always)]
+    pub(super) fn id_for(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        back: Option<Caller>,
+    ) -> Result<(ClientId, u32), CallError> {
+        if self.seal.as_ref().is_some_and(|seal| seal.is_server()) {
+            return self.id_back(peer, back);
+        }
+        Ok((self.next_id(now, peer), 0))
+    }
+
+    /// The same of a call back, in the session of who has called.
+    fn id_back(
+        &mut self,
+        peer: PeerId,
+        back: Option<Caller>,
+    ) -> Result<(ClientId, u32), CallError> {
+        let (seal, to) = self.seal.as_mut().zip(back).ok_or(CallError::NoSession)?;
+        let called = seal.call_back(to, SEQUENCE_MAX);
+        let (sender, sequence) = called.ok_or(CallError::NoSession)?;
+        self.peers[peer].state.addressee = addressed(sender);
+        Ok((ClientId::new(to.session, sequence), sender))
     }
 
     /// Opens a datagram in place; gives the length of the open packet at its beginning. `None` where it is
@@ -114,7 +149,8 @@ impl Endpoint {
     pub(super) fn may_go_by_name(&mut self, now: Time, index: SlotId) -> bool {
         let Some(seal) = &self.seal else { return true };
         let slot = &mut self.slots[index];
-        if !slot.is_client() {
+        // Who calls back is answered by the client whose session it is, or by nobody.
+        if !slot.is_client() || seal.is_server() {
             return true;
         }
         let name = seal.name(now, self.peers[slot.peer].address, false);

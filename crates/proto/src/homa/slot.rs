@@ -60,9 +60,9 @@ pub(super) struct Slot {
     pub(super) is_grant_queued: bool,
     /// It carries a part of a long reply to who fetches it, at the server.
     pub(super) is_fetch: bool,
-    /// Where packets are sealed, at the server: the client, in its epoch.
+    /// Where packets are sealed, at who has the servers' keys: the client, in its epoch.
     pub(super) sender: u32,
-    /// Where packets are sealed, at the client: the server that the request has gone to; 0 before.
+    /// Where packets are sealed, at who has a client's keys: the server that the request has gone to; 0 before.
     pub(super) name: u64,
     /// The same: whether its data may go, as far as names say.
     pub(super) naming: Naming,

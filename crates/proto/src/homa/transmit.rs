@@ -51,6 +51,7 @@ pub(super) enum Control {
         to: Path,
         ports: Ports,
         id: ClientId,
+        addressee: u64,
     },
     /// Our cutoffs to a stranger, who must tell their version back.
     Prove {
@@ -319,6 +320,7 @@ impl Endpoint {
                 continue;
             }
             let to = Path::from(*address);
+            batch.set_addressee(state.addressee);
             let Some(room) = (batch.count() < count_max)
                 .then(|| batch.room(&to, size_of::<AckPacket>()))
                 .flatten()
@@ -348,7 +350,9 @@ impl Endpoint {
             Control::Plain { rpc, .. } => (rpc, COMMON_LEN),
             Control::Cutoffs { rpc } => (rpc, size_of::<CutoffsPacket>()),
             Control::Unknown { to, addressee, .. } => return Some((to, COMMON_LEN, addressee)),
-            Control::Ack { to, .. } => return Some((to, size_of::<AckPacket>(), 0)),
+            Control::Ack { to, addressee, .. } => {
+                return Some((to, size_of::<AckPacket>(), addressee));
+            }
             Control::Cookie { to, .. } => return Some((to, size_of::<CookiePacket>(), 0)),
             Control::Prove { to, addressee, .. } => {
                 return Some((to, size_of::<CutoffsPacket>(), addressee));
@@ -401,7 +405,7 @@ impl Endpoint {
                 self.metrics.unknowns += 1;
                 put(room, &CommonHeader::new(PacketType::RpcUnknown, ports, local_id));
             }
-            Control::Ack { to, ports, id } => {
+            Control::Ack { to, ports, id, .. } => {
                 self.metrics.acks += 1;
                 let common = CommonHeader::new(PacketType::Ack, ports, id.0);
                 let (acks, count) = self.peers.find(to.peer).map_or(Default::default(), |peer| {

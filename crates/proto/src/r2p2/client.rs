@@ -216,6 +216,9 @@ impl Client {
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
+        if shared.seal.as_ref().is_some_and(|seal| seal.is_server()) {
+            return Err(CallError::NoSession);
+        }
         if call.options.v1 && shared.seal.is_some() {
             return Err(CallError::NoSealedForm);
         }

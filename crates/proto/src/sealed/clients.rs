@@ -75,6 +75,8 @@ pub(super) struct SessionKeys {
     pub(super) request: AeadKey,
     /// Which of its packets have come, where each is taken once.
     pub(super) window: Option<Box<Window>>,
+    /// Calls of this server in it.
+    pub(super) called: u32,
 }
 
 impl Clients {

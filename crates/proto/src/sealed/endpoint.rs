@@ -18,6 +18,7 @@ use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, addressed, client_of};
 use crate::call::numbering::Numbers;
 use crate::node::{Time, Transmit};
+use crate::rpc::Caller;
 
 /// Seals and opens the datagrams of one endpoint.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl EndpointSeal {
                 Side::HomaServer(Box::new(HomaServer::new(&start, &mut numbers)))
             }
             Role::Client(number) => {
-                Side::HomaClient(Box::new(HomaClient::new(number, keys, (peers_max, seed))))
+                Side::HomaClient(Box::new(HomaClient::new(number, sealing, (peers_max, seed))))
             }
             Role::Router => panic!("{ROUTERS_KEYS}"),
         };
@@ -198,10 +199,8 @@ impl EndpointSeal {
                 let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
                 let at = accepted.ok_or(Cause::UnknownKeys)?;
                 server.open(Accepted { keys: &self.keys, at, wall_ms }, peer, (&seen, bytes))?;
-                self.note_request(
-                    wall_ms,
-                    matches!(seen.kind, PacketType::Data | PacketType::Resend),
-                )
+                let is_request = matches!(seen.kind, PacketType::Data | PacketType::Resend);
+                self.note_request(wall_ms, is_request && !seen.is_back)
             }
             // A reply comes under the keys of its call, however old they are by then.
             Side::Client(client) => {
@@ -305,10 +304,13 @@ impl EndpointSeal {
 
     /// True if the request that was opened last may be run, which has come from `address`. Either its
     /// session `is_sound`, which says that what ran of it is remembered there, and is this client's; or it
-    /// began after the server's start, and has not been known here or at another address before.
+    /// began after the server's start, and has not been known here or at another address before. At a client
+    /// of Homa it is a call of a server, in a session of the client's own, and has come once.
     pub fn may_run(&mut self, now: Time, address: SocketAddr, is_sound: bool) -> bool {
         let wall_ms = self.clock.ms(now);
-        let Some(clients) = self.side.clients() else { return false };
+        let Some(clients) = self.side.clients() else {
+            return matches!(self.side, Side::HomaClient(_));
+        };
         let may_run = clients.may_run(wall_ms, address, is_sound);
         self.metrics.stale_sessions += u64::from(!may_run);
         may_run
@@ -335,6 +337,27 @@ impl EndpointSeal {
     #[inline]
     pub fn is_session_unknown(&self) -> bool {
         self.side.clients().is_some_and(|clients| !clients.arrival.is_known)
+    }
+
+    /// True of a server's seal.
+    #[inline]
+    pub fn is_server(&self) -> bool {
+        self.side.clients().is_some()
+    }
+
+    /// Who has sent a request of Homa in this session of a client, as [`EndpointSeal::call_back`] takes it;
+    /// `None` where the session is no longer known.
+    pub fn caller(&self, client: u32, session: u64) -> Option<Caller> {
+        let Side::HomaServer(server) = &self.side else { return None };
+        server.caller(&self.keys, (client, session))
+    }
+
+    /// A server calls back, in a session of the client's: the client in its epoch, for whom packets of the
+    /// call are sealed, and the number of the call in the session, below `sequence_max`. `None` where the
+    /// session is no longer known or has had so many, and of a seal that calls nobody back.
+    pub fn call_back(&mut self, to: Caller, sequence_max: u32) -> Option<(u32, u32)> {
+        let Side::HomaServer(server) = &mut self.side else { return None };
+        server.call_back(to, sequence_max)
     }
 
     /// The client whose packet was opened last, with its epoch.

@@ -86,6 +86,9 @@ pub struct Sealing {
     pub member: u8,
     /// Which clients may call what, of a server. Default `None`: all may call everything.
     pub access: Option<Arc<Access>>,
+    /// A server may call its clients back, in sessions in which they have called it, and a client takes such
+    /// calls. Over Homa alone: both ends of a byte stream call. Default false.
+    pub calls_back: bool,
 }
 
 /// The default of [`Sealing::clock_tolerance_ms`]: hosts of a datacenter that keep time are within 10 ms.
@@ -95,7 +98,7 @@ impl Sealing {
     /// Sealing with these keys at a host whose wall clock was `clock_ns` at the node's time 0.
     pub fn new(keys: Arc<Keys>, clock_ns: u64) -> Self {
         let (clock_tolerance_ms, name, member, access) = (CLOCK_TOLERANCE_MS, None, 0, None);
-        Self { keys, clock_ns, clock_tolerance_ms, name, member, access }
+        Self { keys, clock_ns, clock_tolerance_ms, name, member, access, calls_back: false }
     }
 
     /// The name of a node, which it draws itself unless it is given one.

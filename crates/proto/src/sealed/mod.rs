@@ -88,7 +88,8 @@ pub struct SealMetrics {
     /// heard, after later ones. Over Homa packets that have come before, or may have.
     pub replayed: u64,
     /// Packets between router and server dropped because they are for another node, or of another. Over
-    /// Homa packets that name nobody and ask nothing.
+    /// Homa packets that name nobody and ask nothing, and calls back that are not of whom, or from where, the
+    /// session is with.
     pub misdirected: u64,
     /// Requests dropped by a router because their deadline has passed by the client's clock.
     pub outdated: u64,

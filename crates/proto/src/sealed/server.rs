@@ -138,7 +138,7 @@ impl Server {
         }
         self.clients.keep(sender(key.client, epoch), derived);
         let began_ms = keys.epochs[at].began_ms(began);
-        let known = SessionKeys { epoch, began, request, window: None };
+        let known = SessionKeys { epoch, began, request, window: None, called: 0 };
         self.clients.sessions.add(key, began_ms, known);
         true
     }

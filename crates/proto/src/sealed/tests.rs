@@ -22,6 +22,7 @@ mod seal_of_client;
 mod seal_of_router;
 mod seal_of_server;
 pub(super) mod seals;
+mod streams;
 mod vectors;
 
 pub(super) const CLIENT: &str = "10.0.0.1:1000";

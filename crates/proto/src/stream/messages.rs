@@ -10,7 +10,7 @@ use super::slot::{Phase, Sent, What};
 use super::{Fault, Streams};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
-use crate::rpc::{Call, CallError, CallId, CallOptions, Failure, Rpc};
+use crate::rpc::{Call, CallError, CallId, CallOptions, DropReason, Failure, Rpc};
 
 impl<E: Rpc> Streams<E> {
     /// Sends what queued streams have to send, as far as messages may be outstanding.
@@ -62,13 +62,21 @@ impl<E: Rpc> Streams<E> {
         let key = self.sent.key(place);
         let mut payload = self.rpc.buffer();
         let target = self.write_message(index, what, &mut payload);
-        let span_ns =
-            if what == What::Open { self.config.open_ns_max } else { self.config.message_ns_max };
-        let (deadline, context) = (now.saturating_add(span_ns), key.0);
+        let slot = &mut self.slots[index];
+        let deadline = match what {
+            What::Open => slot.since.saturating_add(self.config.open_ns_max),
+            _ => now.saturating_add(self.config.message_ns_max),
+        };
+        slot.sent_at = now;
+        let (context, caller) = (key.0, slot.caller);
         // A message that comes twice changes nothing, so that the transport need not refuse what it
         // may have run before it restarted.
         let options = CallOptions { idempotent: true, ..CallOptions::default() };
-        let call = self.rpc.call(now, Call { target, payload, deadline, context, options });
+        let call = Call { target, payload, deadline, context, options };
+        let call = match caller {
+            Some(caller) => self.rpc.call_back(now, call, caller),
+            None => self.rpc.call(now, call),
+        };
         self.sent[place] = Sent { stream, what, call: call.ok() };
         if let Err(error) = call {
             self.sent.release(place);
@@ -167,11 +175,29 @@ impl<E: Rpc> Streams<E> {
         let Some((index, what)) = self.take_sent(call) else {
             return;
         };
+        let open_by = self.slots[index].since.saturating_add(self.config.open_ns_max);
         let fault = match (what, failure) {
+            // Of a session that began before the peer did: the next call begins another one.
+            (What::Open, Failure::Refused(DropReason::Uncertain))
+                if now.saturating_add(OPEN_AGAIN_NS) < open_by =>
+            {
+                return self.wheel.arm(index, now.saturating_add(OPEN_AGAIN_NS));
+            }
             (What::Open, Failure::Refused(_)) => Fault::Refused,
+            (What::Open, Failure::Deadline | Failure::Unreachable) if self.rpc.is_sealed() => {
+                Fault::NoKeys
+            }
+            (_, Failure::Rejected { .. }) => Fault::Denied,
             _ => Fault::Lost(failure),
         };
         self.fail(now, index, fault);
+    }
+
+    /// Asks again for a stream that the peer could not take yet.
+    pub(super) fn open_again(&mut self, now: Time, index: SlotId) {
+        if let Err(error) = self.send(now, index, What::Open) {
+            self.fail(now, index, Fault::NotSent(error));
+        }
     }
 
     /// Takes note that the peer of a stream is alive. A timer that is set moves when it is due.
@@ -208,3 +234,7 @@ impl<E: Rpc> Streams<E> {
         Some((index, what))
     }
 }
+
+/// Time after which a stream is asked for again whose peer could not tell whether it had been before: clocks
+/// may be apart by ten of them.
+const OPEN_AGAIN_NS: u64 = 10_000_000;

@@ -7,13 +7,16 @@
 //!
 //! | phase of a stream | enters | goes on |
 //! |---|---|---|
-//! | opening | `connect` sends OPEN | its reply: open, or failed |
+//! | opening | `connect` sends OPEN; again where the peer could not tell whether it had had it | its reply: open, or failed |
 //! | half-open | OPEN of a peer, which is answered | a message with both numbers: open, in the backlog; `open_ns_max`: gone |
 //! | open | | closed and both directions over: gone; a fault: failed |
 //! | failed | the peer is dead, has reset it, or has broken the protocol | the application closes it: gone |
 //!
 //! `half` is one stream's directions, `messages` what is sent and answered, `requests` what peers
 //! send, `shares` the windows and what one host may have of all.
+//!
+//! Where packets are sealed, a stream is that of the client whose keys have opened it: messages of others
+//! are of none, and the other side calls back in the session in which that client has called last.
 //!
 //! Invariants: every byte is delivered once and in order, or the stream fails; what a stream holds
 //! is bounded by its window in each direction, and the sum of windows by the configuration; an
@@ -29,6 +32,7 @@ mod slot;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 pub use self::config::{Config, Holdings, Metrics};
 
@@ -44,6 +48,7 @@ use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::wheel::Wheel;
 use crate::rpc::{CallError, Event, Failure, Rpc};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys};
 
 /// A stream of a [`Streams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,6 +75,12 @@ pub enum Fault {
     /// This side has ended it.
     #[error("the stream was reset here")]
     Aborted,
+    /// Nobody has answered who has keys of this side's group, and takes sealed streams.
+    #[error("nobody answers there whose packets are sealed by the same group's keys")]
+    NoKeys,
+    /// The peer's access policy does not allow it to this side's keys.
+    #[error("the peer's access policy does not allow the stream")]
+    Denied,
     /// The peer did not answer a message.
     #[error("a message of the stream was not answered: {0}")]
     Lost(Failure),
@@ -230,6 +241,12 @@ impl<E: Rpc> Streams<E> {
         self.slots[index].holder = Holder::Application;
         self.note_change(index);
         Some((self.id_of(index), self.slots[index].peer))
+    }
+
+    /// The number of the client that has opened a stream, where packets are sealed and this side has the
+    /// servers' keys.
+    pub fn identity(&self, id: StreamId) -> Option<u32> {
+        self.slots[self.find(id)?].caller.map(|caller| caller.client)
     }
 
     /// Takes no further stream; those that wait to be accepted are reset.
@@ -423,6 +440,7 @@ impl<E: Rpc> Streams<E> {
         slot.opener = key.opener;
         slot.acceptor = 0;
         slot.is_opener = key.is_opener;
+        (slot.caller, slot.sent_at) = (None, now);
         slot.is_window_in_flight = false;
         slot.has_greeted = false;
         slot.is_changed = false;
@@ -441,7 +459,7 @@ impl<E: Rpc> Streams<E> {
         self.metrics.broken += u64::from(fault == Fault::Broken);
         self.cancel_messages(now, index);
         let slot = &self.slots[index];
-        let is_ours = !matches!(fault, Fault::Refused | Fault::Reset);
+        let is_ours = !matches!(fault, Fault::Refused | Fault::Reset | Fault::Denied);
         if slot.phase == Phase::Open && is_ours && self.holdings.messages < self.config.messages_max
         {
             // Whoever does not hear of it learns it from the answer to its next message.
@@ -508,7 +526,16 @@ impl<E: Rpc> Streams<E> {
             (Phase::Open, _) => config.keepalive_ns,
             _ => return self.wheel.disarm(index),
         };
-        self.wheel.arm(index, slot.since.saturating_add(span_ns));
+        self.wheel.arm(index, self.quiet_since(index).saturating_add(span_ns));
+    }
+
+    /// Since when there is a reason to ask the peer of a stream. Who has opened it where packets are sealed
+    /// also sends something now and then: the peer calls back in the session in which it was called last, and
+    /// that is to be one under keys that are in use.
+    fn quiet_since(&self, index: SlotId) -> Time {
+        let slot = &self.slots[index];
+        let must_call = slot.is_opener && slot.holder != Holder::Nobody && self.rpc.is_sealed();
+        if must_call { slot.since.min(slot.sent_at) } else { slot.since }
     }
 
     /// Nothing listens at `peer`: nobody will take the streams that are being opened to it. Those
@@ -529,16 +556,16 @@ impl<E: Rpc> Streams<E> {
     }
 
     fn handle_due(&mut self, now: Time, index: SlotId) {
+        let quiet_ns = now.saturating_sub(self.quiet_since(index));
         let slot = &mut self.slots[index];
         match (slot.phase, slot.holder) {
+            (Phase::Opening, _) => self.open_again(now, index),
             (Phase::HalfOpen, _) => {
                 self.metrics.half_open_dropped += 1;
                 self.release(now, index);
             }
             (Phase::Open, Holder::Nobody) => self.fail(now, index, Fault::Aborted),
-            (Phase::Open, _) if now.saturating_sub(slot.since) < self.config.keepalive_ns => {
-                self.arm(index)
-            }
+            (Phase::Open, _) if quiet_ns < self.config.keepalive_ns => self.arm(index),
             (Phase::Open, _) => {
                 slot.inc.shrink();
                 self.narrow(index);
@@ -609,6 +636,22 @@ impl<E: Rpc> Node for Streams<E> {
 
     fn handle_unreachable(&mut self, now: Time, peer: SocketAddr) {
         self.refuse_opening(now, peer);
+    }
+
+    fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
+        self.rpc.handle_wall_clock(now, unix_ns);
+    }
+
+    fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
+        self.rpc.update_keys(now, keys)
+    }
+
+    fn update_access(&mut self, access: &Arc<Access>) {
+        self.rpc.update_access(access);
+    }
+
+    fn denials(&self) -> (u64, Option<&Denial>) {
+        self.rpc.denials()
     }
 
     fn handle_timeout(&mut self, now: Time) {

@@ -13,7 +13,7 @@ use super::{Fault, Streams};
 use crate::address::AddressKey;
 use crate::call::slab::SlotId;
 use crate::node::Time;
-use crate::rpc::{DropReason, RequestId, Rpc};
+use crate::rpc::{Caller, DropReason, RequestId, Rpc};
 
 impl<E: Rpc> Streams<E> {
     /// A request: it is answered at once.
@@ -23,8 +23,9 @@ impl<E: Rpc> Streams<E> {
         (id, peer): (RequestId, SocketAddr),
         payload: Vec<u8>,
     ) {
+        let from = (peer, self.rpc.caller(id));
         let reply =
-            Message::parse(&payload).ok().map(|message| self.handle_message(now, peer, &message));
+            Message::parse(&payload).ok().map(|message| self.handle_message(now, from, &message));
         self.rpc.recycle(payload);
         // Who has given up meanwhile needs no answer.
         let _ = match reply {
@@ -40,12 +41,12 @@ impl<E: Rpc> Streams<E> {
         };
     }
 
-    fn handle_message(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Reply {
+    fn handle_message(&mut self, now: Time, from: Sender, message: &Message) -> Reply {
         self.metrics.messages_in += 1;
         if message.kind == MessageKind::Open {
-            return self.handle_open(now, peer, message);
+            return self.handle_open(now, from, message);
         }
-        let reply = self.handle_known(now, peer, message);
+        let reply = self.handle_known(now, from, message);
         self.metrics.gone += u64::from(reply.is_none());
         let limit = reply.unwrap_or(0);
         let status = if reply.is_some() { Status::Taken } else { Status::Gone };
@@ -53,12 +54,15 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// A peer opens a stream.
-    fn handle_open(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Reply {
+    fn handle_open(&mut self, now: Time, (peer, caller): Sender, message: &Message) -> Reply {
         let key =
             Key { peer: AddressKey(peer), opener: message.header.opener.get(), is_opener: false };
         if let Some(&index) = self.known.get(&key) {
-            // It has come before.
             let slot = &mut self.slots[index];
+            if !slot.is_of(caller) {
+                return self.refuse_open();
+            }
+            // It has come before.
             return Reply {
                 status: Status::Taken,
                 acceptor: slot.acceptor,
@@ -67,14 +71,14 @@ impl<E: Rpc> Streams<E> {
         }
         let is_welcome = self.config.is_listening && self.backlog.len() < self.config.backlog_max;
         if !is_welcome || !self.has_room_for(peer) {
-            self.metrics.refused += 1;
-            return Reply { status: Status::Refused, acceptor: 0, limit: 0 };
+            return self.refuse_open();
         }
         self.make_room(now);
         let acceptor = self.numbers.draw(64);
         let index = self.begin(now, key);
         let slot = &mut self.slots[index];
         slot.acceptor = acceptor;
+        slot.caller = caller;
         slot.phase = Phase::HalfOpen;
         slot.holder = Holder::Nobody;
         // Only the opener says first that it hears.
@@ -85,6 +89,11 @@ impl<E: Rpc> Streams<E> {
         self.half_open.push_back(self.id_of(index));
         self.arm(index);
         Reply { status: Status::Taken, acceptor, limit }
+    }
+
+    fn refuse_open(&mut self) -> Reply {
+        self.metrics.refused += 1;
+        Reply { status: Status::Refused, acceptor: 0, limit: 0 }
     }
 
     /// The oldest half-open streams make room for another.
@@ -109,7 +118,12 @@ impl<E: Rpc> Streams<E> {
     }
 
     /// A message of a stream; `None` when there is none, or no longer, else the limit.
-    fn handle_known(&mut self, now: Time, peer: SocketAddr, message: &Message) -> Option<u64> {
+    fn handle_known(
+        &mut self,
+        now: Time,
+        (peer, caller): Sender,
+        message: &Message,
+    ) -> Option<u64> {
         let header = message.header;
         let key = Key {
             peer: AddressKey(peer),
@@ -117,9 +131,11 @@ impl<E: Rpc> Streams<E> {
             is_opener: !header.has(FROM_OPENER),
         };
         let index = self.known.get(&key).copied()?;
-        if self.slots[index].acceptor != header.acceptor.get() {
+        let slot = &mut self.slots[index];
+        if slot.acceptor != header.acceptor.get() || !slot.is_of(caller) {
             return None;
         }
+        slot.note_caller(caller);
         if self.slots[index].phase == Phase::HalfOpen && !self.confirm(now, index) {
             return None;
         }
@@ -188,3 +204,6 @@ impl<E: Rpc> Streams<E> {
         Some(())
     }
 }
+
+/// Where a message comes from, and who has sealed it, where packets are sealed by servers' keys here.
+type Sender = (SocketAddr, Option<Caller>);

@@ -9,7 +9,7 @@ use crate::address::AddressKey;
 use crate::call::slab::SlotKey;
 use crate::node::Time;
 use crate::order::list::Links;
-use crate::rpc::CallId;
+use crate::rpc::{CallId, Caller};
 
 /// A stream in its place of the table.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Slot {
     pub(super) acceptor: u64,
     /// This side has opened it.
     pub(super) is_opener: bool,
+    /// Who has opened it from elsewhere, where packets are sealed: as its latest session has it.
+    pub(super) caller: Option<Caller>,
     /// Bytes held for the application at most, by [`Way`].
     pub(super) windows: [usize; 2],
     /// The direction that is written.
@@ -46,6 +48,8 @@ pub(super) struct Slot {
     pub(super) links: Links,
     /// When the peer was last heard of; of a closed stream, when it was closed.
     pub(super) since: Time,
+    /// When this side last sent a message.
+    pub(super) sent_at: Time,
     /// Set in [`Phase::Failed`] alone.
     pub(super) fault: Option<Fault>,
 }
@@ -115,6 +119,7 @@ impl Slot {
             opener: 0,
             acceptor: 0,
             is_opener: false,
+            caller: None,
             windows: [0; 2],
             out: Outgoing::default(),
             inc: Incoming::default(),
@@ -125,6 +130,7 @@ impl Slot {
             is_changed: false,
             links: Links::default(),
             since: 0,
+            sent_at: 0,
             fault: None,
         }
     }
@@ -132,6 +138,20 @@ impl Slot {
     /// Bytes held for the application at most in a direction.
     pub(super) fn window(&self, way: Way) -> usize {
         self.windows[way as usize]
+    }
+
+    /// True if a message is of who has opened it from elsewhere, as far as seals tell.
+    pub(super) fn is_of(&self, caller: Option<Caller>) -> bool {
+        self.is_opener || self.caller.map(|own| own.client) == caller.map(|other| other.client)
+    }
+
+    /// A message of it has come, in this session: what begins last is what is called back in.
+    pub(super) fn note_caller(&mut self, caller: Option<Caller>) {
+        if let (Some(own), Some(other)) = (&mut self.caller, caller)
+            && other.began_ms >= own.began_ms
+        {
+            *own = other;
+        }
     }
 
     pub(super) fn key(&self) -> Key {

@@ -31,5 +31,6 @@ mod router_tuning;
 mod router_upstream;
 mod scripts;
 mod stream_messages;
+mod stream_opening;
 mod stream_support;
 mod unscheduled;

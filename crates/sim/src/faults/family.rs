@@ -36,6 +36,8 @@ pub enum Family {
     Streams,
     /// Packets are sealed, in plans of most other families and of its own: strangers change nothing.
     Sealed,
+    /// The same of byte streams, over Homa.
+    SealedStreams,
 }
 
 fn no_family(text: &str) -> String {
@@ -46,9 +48,9 @@ impl Family {
     /// Its names.
     const VARIANTS_TEXT: &'static [&'static str] = <Self as VariantNames>::VARIANTS;
 
-    /// The plan of a seed over R2P2.
-    pub fn of_r2p2(self, seed: u64) -> Plan {
-        match self {
+    /// The plan of a seed over R2P2; `None` for a family that is about Homa.
+    pub fn of_r2p2(self, seed: u64) -> Option<Plan> {
+        Some(match self {
             Self::Drawn => Plan::of_seed(seed),
             Self::Life => Plan::life_of_seed(seed),
             Self::Failover => Plan::failover_of_seed(seed),
@@ -61,7 +63,8 @@ impl Family {
             Self::Flood => Plan::flood_of_seed(seed),
             Self::Streams => Plan::streams_of_seed(seed),
             Self::Sealed => Plan::sealed_of_seed(seed),
-        }
+            Self::SealedStreams => return None,
+        })
     }
 
     /// The plan of a seed over Homa; `None` for a family that is about routers.
@@ -70,8 +73,9 @@ impl Family {
             Self::Drawn => Some(Plan::homa_of_seed(seed)),
             Self::Hostile => Some(Plan::hostile_homa_of_seed(seed)),
             Self::Sealed => Some(Plan::sealed_homa_of_seed(seed)),
+            Self::SealedStreams => Some(Plan::sealed_streams_of_seed(seed)),
             Self::Late | Self::Overflow | Self::Flood | Self::Streams | Self::Cookies => {
-                Some(self.of_r2p2(seed).over_homa())
+                self.of_r2p2(seed).map(Plan::over_homa)
             }
             Self::Life | Self::Failover | Self::Detection | Self::Feedback => None,
         }

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 
 use tailcut_wire::homa::COMMON_LEN;
-use tailcut_wire::homa::sealed::{MARK_AT, NAMED_AT, SEALED_MARK, is_marked};
+use tailcut_wire::homa::sealed::{BACK_AT, MARK_AT, NAMED_AT, SEALED_MARK, is_marked};
 use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
 use super::recorder::{Expected, PacketKind, Recorded, mixed};
@@ -22,9 +22,9 @@ pub(super) fn rpc_of(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*id) & !1)
 }
 
-/// True if it is for a client.
+/// True if it is for a client: of a call of the client, what answers it, and of one back the call.
 pub(super) fn is_for_client(bytes: &[u8]) -> bool {
-    bytes.get(ID_AT + 7).is_some_and(|last| last & 1 != 0)
+    bytes.get(ID_AT + 7).is_some_and(|last| (last & 1 != 0) != (bytes[BACK_AT] == 1))
 }
 
 /// What a packet may do that was recorded and is sent to a host: `is_home` says that it was sent there, and
@@ -58,7 +58,7 @@ pub(super) fn change(bytes: &mut Vec<u8>, word: u64, other: Option<&Recorded>) {
         9 => bytes[MARK_AT] = [0, 1, 3, noise as u8][place % 4],
         10 => {
             // An open packet.
-            bytes[MARK_AT..=NAMED_AT].fill(0);
+            bytes[MARK_AT..=BACK_AT].fill(0);
             bytes.truncate(len - TRAILER_LEN);
         }
         11 => {
@@ -69,7 +69,7 @@ pub(super) fn change(bytes: &mut Vec<u8>, word: u64, other: Option<&Recorded>) {
         }
         12 => bytes[ID_AT + 5 + place % 3] ^= noise as u8 | 1,
         13 => bytes[len - 16 + place % 3] ^= noise as u8 | 1,
-        14 => bytes[NAMED_AT] ^= 1,
+        14 => bytes[if place & 1 == 0 { NAMED_AT } else { BACK_AT }] ^= 1,
         _ => {
             // Another count.
             let count = bytes.last_chunk_mut().expect("a trailer has one");
@@ -97,7 +97,7 @@ pub(super) fn shown(datagram: &[u8]) -> Cow<'_, [u8]> {
         return Cow::Borrowed(datagram);
     }
     let mut open = datagram[..datagram.len() - TRAILER_LEN].to_vec();
-    open[MARK_AT..=NAMED_AT].fill(0);
+    open[MARK_AT..=BACK_AT].fill(0);
     Cow::Owned(open)
 }
 

@@ -42,7 +42,7 @@
 //! | `Determinism` | the same plan gives the same run | by [`check`], which runs it twice |
 //! | `NothingLost` | in plans of [`Plan::life_of_seed`], [`Plan::overflow_of_seed`], `service`, and half of `streams`: every call is answered, but for those whose handler refuses or panics | at the end |
 //! | `Detects`, `Returns` | in plans of [`Plan::detection_of_seed`]: every router has a server out 30 ms after its death, and in service 100 ms after its return | then |
-//! | `InOrder` | in plans of [`Plan::streams_of_seed`]: what is read of a stream is what was written, once and in order | when it is read |
+//! | `InOrder` | in plans of [`Plan::streams_of_seed`] and [`Plan::sealed_streams_of_seed`]: what is read of a stream is what was written, once and in order | when it is read |
 //! | `StreamEnds` | there too: a stream carries everything or fails, and leaves nothing | within 2 s after the faults |
 //! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
 //! | `Fairness` | there too: every call of the other clients is answered, and 99 of 100 wait 10 services at most for each call that their client has | at the end |

@@ -126,7 +126,9 @@ impl PacketKind {
             PacketType::Data if is_request => Self::HomaRequest,
             PacketType::Data => Self::HomaReply,
             PacketType::Grant => Self::HomaGrant,
-            PacketType::Resend if is_request && common.reserved[1] == 0 => Self::HomaQuestion,
+            PacketType::Resend if is_request && common.reserved[1..] == [0; 2] => {
+                Self::HomaQuestion
+            }
             PacketType::Resend => Self::HomaResend,
             PacketType::RpcUnknown => Self::HomaUnknown,
             PacketType::Busy => Self::HomaBusy,

@@ -71,6 +71,36 @@ impl Plan {
         plan.with_seals(dice, round)
     }
 
+    /// The plan of a seed whose clients open streams that are sealed, over Homa:
+    ///
+    /// | of 4 seeds | the plan is one of [`Plan::streams_of_seed`], and |
+    /// |---|---|
+    /// | 3, both even ones among them | keys rotate, and each host takes its own when it will |
+    /// | every other one | servers also lose their keys, and wall clocks are set |
+    pub fn sealed_streams_of_seed(seed: u64) -> Self {
+        let dice = &mut generator(seed, STREAM ^ 2);
+        let mut plan = Self::streams_of_seed(seed).over_homa();
+        set_clocks(dice, &mut plan, 20);
+        let every_ns = dice.random_range(220 * MS..500 * MS);
+        let every_ns = (seed % 4 != 3).then_some(every_ns);
+        plan.seal = Some(SealPlan { every_ns, ..SealPlan::default() });
+        if every_ns.is_some() {
+            // Streams are opened, and faults begin, under several keys.
+            let stretch = dice.random_range(3..12);
+            plan.streams.iter_mut().for_each(|stream| stream.at *= stretch);
+            plan.faults.iter_mut().for_each(|fault| fault.at *= stretch);
+        }
+        if !plan.loses_nothing {
+            let lasts_ns = plan.quiet_at();
+            for _ in 0..dice.random_range(0..=2) {
+                let (at, lasts_ns) =
+                    (dice.random_range(0..lasts_ns), dice.random_range(MS..30 * MS));
+                plan.faults.push(Fault { at, lasts_ns, kind: loss(dice, &plan) });
+            }
+        }
+        plan.with_seals(dice, seed / 4)
+    }
+
     /// The plan with all that seals add to it.
     fn with_seals(mut self, dice: &mut Generator, round: u64) -> Self {
         let cipher =

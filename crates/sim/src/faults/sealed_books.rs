@@ -24,6 +24,8 @@ pub(super) struct SealedBooks {
     reader: Reader,
     /// The transport of all hosts.
     transport: Transport,
+    /// There are streams, of which payloads tell whom a server may call.
+    has_streams: bool,
     /// What strangers have heard, where they send it again.
     pub(super) recorder: Option<Recorder>,
     /// What the datagram may do that a stranger sends just now.
@@ -55,6 +57,7 @@ impl SealedBooks {
         Some(Self {
             reader,
             transport: plan.transport,
+            has_streams: !plan.streams.is_empty(),
             recorder: is_heard.then(|| Recorder::new(plan.transport)),
             intruding: None,
             keyless: BTreeSet::new(),
@@ -110,7 +113,7 @@ impl SealedBooks {
             // The client itself has told it.
             return;
         }
-        let open = shown(Some(self), datagram);
+        let open = shown(Some(self), (client.address(), to), datagram);
         let Ok(packet) = Packet::parse(&open) else { return };
         let is_first = packet.is_data() && packet.index == 0;
         let id = packet.rpc_id().filter(|id| is_first && !numbers.contains_key(&id.0));
@@ -166,9 +169,24 @@ pub(super) fn names_on(datagram: &[u8]) -> String {
     }
 }
 
-/// A datagram as it would be if it were open; the payload of a sealed one is noise.
-pub(super) fn shown<'a>(books: Option<&SealedBooks>, datagram: &'a [u8]) -> Cow<'a, [u8]> {
-    if books.is_some_and(|books| matches!(books.transport, Transport::Homa(_))) {
+/// A datagram between two addresses as it would be if it were open; the payload of a sealed one is noise, but
+/// of streams.
+pub(super) fn shown<'a>(
+    mut books: Option<&mut SealedBooks>,
+    ends: (SocketAddr, SocketAddr),
+    datagram: &'a [u8],
+) -> Cow<'a, [u8]> {
+    if let Some(books) = &mut books
+        && matches!(books.transport, Transport::Homa(_))
+    {
+        let mut opened = datagram.to_vec();
+        // What strangers send again says nothing of which server is where.
+        let is_told = books.intruding.is_none() || !homa_seals::is_for_client(datagram);
+        let is_read = books.has_streams && is_told && datagram.len() > TRAILER_LEN;
+        if is_read && books.reader.open_homa(ends, &mut opened) {
+            opened.truncate(datagram.len() - TRAILER_LEN);
+            return Cow::Owned(opened);
+        }
         return homa_seals::shown(datagram);
     }
     let is_of_seal = books.is_some()

@@ -132,6 +132,8 @@ impl Run<'_> {
             Host::Router | Host::Standby => self.has(Sabotage::NameIsKept),
             Host::Client(_) => false,
         };
+        // Both ends of a stream call.
+        sealing.calls_back = !self.plan.streams.is_empty();
         sealing.name = keeps_name.then(|| mixed(self.plan.place(host) as u64));
         if self.has(Sabotage::ClocksAreTrusted) && matches!(host, Host::Server(_)) {
             sealing.clock_tolerance_ms = u64::from(u32::MAX);

@@ -307,7 +307,7 @@ impl Watch {
             Some(sealed) => sealed.arrives((host, life), (from, datagram), &self.numbers),
             None => None,
         };
-        let bytes = &*shown(self.sealed.as_ref(), datagram);
+        let bytes = &*shown(self.sealed.as_mut(), (from, host.address()), datagram);
         let parsed = AnyPacket::parse(self.transport, bytes);
         if let (Ok(AnyPacket::R2p2(packet)), None) = (&parsed, intruding) {
             self.heard.keep_report((host, from), packet, datagram);
@@ -369,7 +369,8 @@ impl Watch {
         if !self.is_strict {
             return;
         }
-        let (bytes, len) = (&*shown(self.sealed.as_ref(), datagram), datagram.len() as u64);
+        let bytes = &*shown(self.sealed.as_mut(), (host.address(), to), datagram);
+        let len = datagram.len() as u64;
         let Ok(packet) = AnyPacket::parse(self.transport, bytes) else { return };
         let Some(to) = Host::at(to) else {
             return self.pay_stranger(host, to, (&packet, len));

@@ -14,6 +14,12 @@ static SEEDS_OF_HOMA: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed --transport homa")
 });
 
+/// The same, of byte streams.
+static SEEDS_OF_STREAMS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
+    let check = |seed| check_plan(&Plan::sealed_streams_of_seed(seed), 16, Options::default());
+    cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-streams --transport homa")
+});
+
 /// The same, of R2P2.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_of_seed(seed), 16, Options::default());
@@ -31,6 +37,26 @@ fn nothing_that_strangers_send_is_acted_on_and_every_promise_is_kept() {
 fn nothing_that_strangers_send_over_homa_is_acted_on_and_every_promise_is_kept() {
     if let Err(broken) = &*SEEDS_OF_HOMA {
         panic!("{broken}");
+    }
+}
+
+#[test]
+fn nothing_that_strangers_send_to_streams_is_acted_on_and_every_byte_comes_once_and_in_order() {
+    let coverage = match &*SEEDS_OF_STREAMS {
+        Ok(coverage) => coverage,
+        Err(broken) => panic!("{broken}"),
+    };
+    let counted = |name: &str| {
+        let found = coverage.figures().into_iter().find(|(figure, _)| figure == name);
+        found.map_or(0, |(_, count)| count)
+    };
+    assert!(counted("effects.streams_carried") > 500);
+    assert!(counted("effects.streams_failed") > 50);
+    for kind in ["request", "reply", "grant", "resend", "question", "cutoffs", "ack"] {
+        for attack in ["forged", "replayed"] {
+            let count = counted(&format!("{attack}.homa_{kind}"));
+            assert!(count > 100, "{attack} {kind}: {count}");
+        }
     }
 }
 
@@ -76,6 +102,18 @@ fn check_found_in(plan: fn(u64) -> Plan, sabotage: Sabotage, (seeds, invariant):
     let found = (0..seeds).filter_map(|seed| run(&plan(seed), options).violation);
     let mut found = found.map(|violation| violation.invariant);
     assert!(found.any(|found| found == invariant), "{sabotage:?} is not found by {seeds} seeds");
+}
+
+#[test]
+fn bugs_of_sealed_streams_are_found() {
+    for (sabotage, invariant) in [
+        (Sabotage::SealIsLeftOut, Invariant::NothingForged),
+        (Sabotage::DroppedAreAnswered, Invariant::NothingForged),
+        (Sabotage::DroppedAreAnswered, Invariant::NothingReplayed),
+        (Sabotage::KeysStayOld, Invariant::NothingLost),
+    ] {
+        check_found_in(Plan::sealed_streams_of_seed, sabotage, (60, invariant));
+    }
 }
 
 #[test]

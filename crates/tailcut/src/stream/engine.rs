@@ -28,7 +28,7 @@ pub(super) struct Handle {
 #[derive(Debug, Default)]
 struct Inbox {
     orders: VecDeque<Order>,
-    accepted: VecDeque<(Arc<Pipe>, SocketAddr)>,
+    accepted: VecDeque<Accepted>,
     acceptor: Option<std::task::Waker>,
     /// Nobody accepts any more.
     is_deaf: bool,
@@ -37,6 +37,9 @@ struct Inbox {
     /// The thread has ended.
     is_dead: bool,
 }
+
+/// A stream that a peer has opened: with that, and the number of the client in its keys.
+pub(super) type Accepted = (Arc<Pipe>, SocketAddr, Option<u32>);
 
 #[derive(Debug)]
 enum Order {
@@ -79,10 +82,7 @@ impl Handle {
         }
     }
 
-    pub(super) fn poll_accept(
-        &self,
-        context: &Context<'_>,
-    ) -> Poll<io::Result<(Arc<Pipe>, SocketAddr)>> {
+    pub(super) fn poll_accept(&self, context: &Context<'_>) -> Poll<io::Result<Accepted>> {
         let mut inbox = lock(&self.inbox);
         let was_full = inbox.accepted.len() >= ACCEPTED_MAX;
         if let Some(next) = inbox.accepted.pop_front() {
@@ -106,7 +106,7 @@ impl Handle {
         let waiting = std::mem::take(&mut inbox.accepted);
         drop(inbox);
         self.order(Order::StopListening);
-        for (pipe, _) in waiting {
+        for (pipe, ..) in waiting {
             pipe.lock().is_dropped = true;
             self.look(&pipe);
         }
@@ -229,12 +229,13 @@ impl Work<'_> {
             let pipe = Arc::new(Pipe::default());
             pipe.lock().id = Some(id);
             self.keep(id, pipe.clone());
+            let identity = self.streams.identity(id);
             let mut inbox = lock(inbox);
             let acceptor = inbox.acceptor.take();
             if inbox.is_deaf {
                 pipe.lock().is_dropped = true;
             } else {
-                inbox.accepted.push_back((pipe.clone(), peer));
+                inbox.accepted.push_back((pipe.clone(), peer, identity));
             }
             drop(inbox);
             self.look(&pipe);

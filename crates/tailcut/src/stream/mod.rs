@@ -32,6 +32,7 @@
 
 mod engine;
 mod pipe;
+mod seal;
 #[cfg(feature = "tokio")]
 mod tokio;
 
@@ -42,14 +43,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use tailcut_net::driver::{Driver, Wait};
+use tailcut_net::keys::{LiveAccess, LiveKeys};
+use tailcut_net::open::pass_millisecond;
 use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::homa;
 pub use tailcut_proto::homa::Config as HomaConfig;
+use tailcut_proto::sealed::Sealing;
 use tailcut_proto::stream::Streams;
 pub use tailcut_proto::stream::{Config, Fault};
 
 use self::engine::Handle;
 use self::pipe::Pipe;
+use self::seal::{End, Seal};
 
 /// Opens listeners, connectors and streams.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +62,7 @@ pub struct StreamBuilder {
     wait: Wait,
     streams: Config,
     homa: HomaConfig,
+    seal: Seal,
 }
 
 /// Takes streams that others open.
@@ -77,6 +83,7 @@ pub struct Stream {
     pipe: Arc<Pipe>,
     handle: Arc<Handle>,
     peer: SocketAddr,
+    identity: Option<u32>,
 }
 
 impl StreamBuilder {
@@ -106,11 +113,29 @@ impl StreamBuilder {
         self
     }
 
+    /// Seals streams by these keys, the servers' for a listener and a client's for who connects: what is
+    /// carried is encrypted, both ends are authenticated, and what is not sealed is dropped.
+    /// `docs/sealed.md` tells how keys are made. Either [`Keys`](crate::sealed::Keys) or what newer ones may
+    /// follow, as for [`ServerBuilder::seal`](crate::ServerBuilder::seal): streams go on under those.
+    #[must_use]
+    pub fn seal(mut self, keys: impl Into<LiveKeys>) -> Self {
+        self.seal.keys = Some(keys.into());
+        self
+    }
+
+    /// Which clients may open streams, of a listener that is sealed: those to whom the policy allows `*`.
+    /// To others it is [`Fault::Denied`].
+    #[must_use]
+    pub fn access(mut self, access: impl Into<LiveAccess>) -> Self {
+        self.seal.access = Some(access.into());
+        self
+    }
+
     /// Takes streams at `address`; port 0 takes a free one.
     ///
     /// # Errors
     ///
-    /// When the name does not resolve, or the port is taken or not to be had.
+    /// When keys are another role's, when the name does not resolve, or the port is taken or not to be had.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<StreamListener> {
         let handle = self.start(resolve(address)?, &self.streams)?;
         Ok(StreamListener { handle })
@@ -143,11 +168,8 @@ impl StreamBuilder {
     }
 
     fn start(&self, address: SocketAddr, config: &Config) -> io::Result<Arc<Handle>> {
-        if self.homa.seal.is_some() {
-            // Keys have roles, and each end of a stream is a client and a server.
-            let text = "byte streams are not sealed: leave the seal out of the configuration";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
+        let end = if config.is_listening { End::Listener } else { End::Connector };
+        let sealed = self.seal.sealing(self.homa.seal.clone(), end)?;
         let port = UdpPort::bind(address, UdpConfig::default())?;
         let mut homa = self.homa.clone();
         homa.secret = tailcut_net::entropy::secret()?;
@@ -160,8 +182,20 @@ impl StreamBuilder {
         homa.serving.partials_max = homa.serving.partials_max.max(homa.serving.requests_max);
         let streams = Config { secret: tailcut_net::entropy::secret()?, ..config.clone() };
         let mut driver = Driver::new(self.wait)?;
+        let (read_at, unix_ns) = driver.clock().both();
+        let live = sealed.map(|(seal, live)| {
+            let clock_ns = unix_ns.saturating_sub(read_at);
+            homa.seal = Some(Sealing { clock_ns, ..seal });
+            live
+        });
         let endpoint = homa::Endpoint::new(driver.clock().now(), homa);
-        driver.add(Streams::new(endpoint, streams), port, None);
+        if live.is_some() && end == End::Listener {
+            pass_millisecond();
+        }
+        let index = driver.add(Streams::new(endpoint, streams), port, None);
+        if let Some(live) = live {
+            driver.watch_keys(index, live, self.seal.access.clone());
+        }
         Handle::start(driver)
     }
 }
@@ -190,9 +224,10 @@ impl StreamListener {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<(Stream, SocketAddr)>> {
-        self.handle
-            .poll_accept(context)
-            .map_ok(|(pipe, peer)| (Stream { pipe, handle: self.handle.clone(), peer }, peer))
+        self.handle.poll_accept(context).map_ok(|(pipe, peer, identity)| {
+            let handle = self.handle.clone();
+            (Stream { pipe, handle, peer, identity }, peer)
+        })
     }
 
     /// The listener's address.
@@ -213,12 +248,14 @@ impl StreamConnector {
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` when nobody listens there, `TimedOut` when nobody answers, and when a
-    /// limit is reached.
+    /// `ConnectionRefused` when nobody listens there, `TimedOut` when nobody answers, who has keys of the
+    /// same group where the stream is sealed ([`Fault::NoKeys`]), `PermissionDenied` when the listener's
+    /// policy does not allow it, and when a limit is reached.
     pub async fn connect(&self, target: impl ToSocketAddrs) -> io::Result<Stream> {
         let peer = resolve(target)?;
         // From here on dropping the future drops the stream.
-        let stream = Stream { pipe: self.handle.connect(peer), handle: self.handle.clone(), peer };
+        let (pipe, handle) = (self.handle.connect(peer), self.handle.clone());
+        let stream = Stream { pipe, handle, peer, identity: None };
         poll_fn(|context| stream.pipe.lock().poll_open(context)).await?;
         Ok(stream)
     }
@@ -248,6 +285,12 @@ impl Stream {
     /// This side's address.
     pub fn local_address(&self) -> SocketAddr {
         self.handle.local()
+    }
+
+    /// The number of the client whose keys have opened the stream; `None` where it was opened here, or is
+    /// not sealed.
+    pub fn identity(&self) -> Option<u32> {
+        self.identity
     }
 
     /// Reads what has come; 0 at the end of the stream.

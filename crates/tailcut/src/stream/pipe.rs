@@ -16,7 +16,7 @@ use std::io;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use tailcut_proto::rpc::{Failure, Rpc};
+use tailcut_proto::rpc::{CallError, Failure, Rpc};
 use tailcut_proto::stream::{Fault, StreamId, Streams};
 
 use crate::lock;
@@ -209,8 +209,12 @@ pub(super) fn error(fault: Fault) -> io::Error {
         Fault::Refused => io::ErrorKind::ConnectionRefused,
         Fault::Reset => io::ErrorKind::ConnectionReset,
         Fault::Aborted => io::ErrorKind::ConnectionAborted,
-        Fault::Lost(Failure::Deadline | Failure::Unreachable) => io::ErrorKind::TimedOut,
+        Fault::NoKeys | Fault::Lost(Failure::Deadline | Failure::Unreachable) => {
+            io::ErrorKind::TimedOut
+        }
+        Fault::Denied => io::ErrorKind::PermissionDenied,
         Fault::Finished => io::ErrorKind::BrokenPipe,
+        Fault::NotSent(CallError::NoSession) => io::ErrorKind::ConnectionReset,
         Fault::NotSent(_) | Fault::TooMany => io::ErrorKind::QuotaExceeded,
         Fault::Closed => io::ErrorKind::NotConnected,
         // Lost otherwise, or broken.

@@ -18,4 +18,6 @@ mod sealed;
 #[cfg(feature = "tokio")]
 mod streams;
 #[cfg(feature = "tokio")]
+mod streams_sealed;
+#[cfg(feature = "tokio")]
 mod tasks;

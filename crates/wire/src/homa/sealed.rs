@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 8 | [`SEALED_MARK`]; 0 in an open one |
 //! | 9 | 1 if a packet to a server names it, else 0 |
-//! | 10 | 0 |
+//! | 10 | 1 if the RPC is one that the server has begun, else 0 |
 //! | last 32 | [`Trailer`](crate::r2p2::sealed::Trailer) |
 //!
 //! What they mean is in `docs/sealed.md`.
@@ -19,11 +19,13 @@ pub const SEALED_MARK: u8 = 2;
 pub const MARK_AT: usize = 8;
 /// Place of the byte that says whether a packet names its receiver.
 pub const NAMED_AT: usize = 9;
+/// Place of the byte that says whether the server has begun the RPC: it calls its client back.
+pub const BACK_AT: usize = 10;
 
 /// True if a datagram has the mark of a sealed packet: all of it, for others may leave something in these bytes.
 #[inline]
 pub fn is_marked(bytes: &[u8]) -> bool {
-    matches!(bytes.get(MARK_AT..MARK_AT + 3), Some([SEALED_MARK, 0 | 1, 0]))
+    matches!(bytes.get(MARK_AT..MARK_AT + 3), Some([SEALED_MARK, 0 | 1, 0 | 1]))
 }
 
 /// Bytes of a packet that stay clear, of a type and a length without the trailer: those of DATA up to its

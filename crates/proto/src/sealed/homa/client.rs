@@ -7,8 +7,9 @@ use tailcut_wire::homa::PacketType;
 use super::super::Cause;
 use super::super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::super::clients::COUNT_BITS;
-use super::super::keys::{ClientSecret, Keys, Transport};
+use super::super::keys::{ClientSecret, Keys, Sealing, Transport};
 use super::super::known::Kept;
+use super::super::names::name_of;
 use super::super::neighbours::Targets;
 use super::super::packet;
 use super::super::primitives::AeadKey;
@@ -30,6 +31,8 @@ pub(in super::super) struct HomaClient {
     replies: Kept<(u64, u8, u8), Replies>,
     /// Whom it sends to.
     targets: Targets,
+    /// Servers may call it back.
+    calls_back: bool,
 }
 
 #[derive(Debug)]
@@ -42,6 +45,10 @@ struct Session {
     count: u64,
     /// The first server that a packet has named; 0 before.
     name: u64,
+    /// Where that packet has gone.
+    to: Option<SocketAddr>,
+    /// One above the highest number of a call of that server in it.
+    called: u32,
 }
 
 /// Packets of one server's instance.
@@ -56,12 +63,13 @@ struct Replies {
 impl HomaClient {
     pub(in super::super) fn new(
         number: u32,
-        keys: &Keys,
+        sealing: &Sealing,
         (servers_max, seed): (usize, u64),
     ) -> Self {
         Self {
             number,
-            secrets: secrets_of(keys, Transport::Homa),
+            secrets: secrets_of(&sealing.keys, Transport::Homa),
+            calls_back: sealing.calls_back,
             sessions: Kept::new(servers_max.saturating_mul(SESSIONS_EACH), seed),
             replies: Kept::new(servers_max.saturating_mul(INSTANCES_EACH), seed),
             targets: Targets::new(seed),
@@ -93,7 +101,8 @@ impl HomaClient {
         let name = self.targets.name(now, to, false);
         // One that has begun before its server did is refused there.
         let is_of_another = own.name != 0 && name != 0 && own.name != name;
-        is_of_another || own.count >= COUNT_MAX || own.began.is_over((now, clock), current)
+        let is_used_up = own.count >= COUNT_MAX || own.called >= CALLED_MAX;
+        is_of_another || is_used_up || own.began.is_over((now, clock), current)
     }
 
     /// Takes note of the session of a call that begins.
@@ -106,7 +115,8 @@ impl HomaClient {
         if self.sessions.find(session).is_none() {
             let (place, began) = Beginning::new(at, keys);
             let key = self.secrets[place].request_key(session, began.ticks);
-            self.sessions.entry(session, || Session { began, key, count: 0, name: 0 });
+            let (count, name, to, called) = (0, 0, None, 0);
+            self.sessions.entry(session, || Session { began, key, count, name, to, called });
         }
     }
 
@@ -117,14 +127,17 @@ impl HomaClient {
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
-        if seen.is_from_client() || seen.is_named {
+        if seen.is_from_client() || seen.is_named || seen.is_back && !self.calls_back {
             return Err(Cause::Unsealed);
         }
         let epoch = seen.trailer.epoch;
         let place = keys.place_of(epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;
         // Whoever makes up an instance has its key derived, and so has to know a session at least.
-        self.sessions.find(seen.session()).ok_or(Cause::UnknownKeys)?;
+        let own = self.sessions.find(seen.session()).ok_or(Cause::UnknownKeys)?;
+        if seen.is_back && !own.is_with(peer, seen.trailer.hop.get()) {
+            return Err(Cause::Misdirected);
+        }
         let (instance, count) = (seen.trailer.hop.get(), seen.trailer.count());
         let label = (instance, epoch, (count >> COUNT_BITS) as u8);
         let nonce = reply_nonce(&seen.trailer);
@@ -145,8 +158,19 @@ impl HomaClient {
             self.replies.entry(label, || Replies { key, window });
         }
         self.targets.hear(now, peer, (instance, true));
-        self.targets.learn(now, peer, seen.id & !1, instance);
+        if seen.is_back {
+            self.note_called(seen);
+        } else {
+            self.targets.learn(now, peer, seen.id & !1, instance);
+        }
         Ok(())
+    }
+
+    /// A packet of a server's call has come.
+    fn note_called(&mut self, seen: &Glance) {
+        if let Some(own) = self.sessions.find_mut(seen.session()) {
+            own.called = own.called.max(seen.sequence() + 1);
+        }
     }
 
     pub(in super::super) fn seal(
@@ -155,18 +179,23 @@ impl HomaClient {
         to: SocketAddr,
         bytes: &mut [u8],
     ) -> bool {
-        let Some((kind, id)) = written(bytes).filter(|(_, id)| id & 1 == 0) else { return false };
+        let Some((kind, id)) = written(bytes) else { return false };
+        let is_back = id & 1 != 0;
+        if is_back && !self.calls_back {
+            return false;
+        }
         let Some(own) = self.sessions.find_mut(id >> SESSION_SHIFT) else { return false };
         let is_known = keys.epochs.iter().any(|key| key.epoch == own.began.epoch);
         // A question is answered by whoever is there; all else is for one server.
-        let is_question = kind == PacketType::Resend;
-        let name = self.targets.name(now, to, is_question);
+        let is_question = kind == PacketType::Resend && !is_back;
+        // Who calls back is whom the session is with.
+        let name = if is_back { own.name } else { self.targets.name(now, to, is_question) };
         if !is_known || name == 0 && !is_question {
             return false;
         }
         match name {
             0 => self.targets.ask(now, id, to),
-            _ if own.name == 0 => own.name = name,
+            _ if own.name == 0 => (own.name, own.to) = (name, Some(to)),
             _ => {}
         }
         let Beginning { epoch, ticks, .. } = own.began;
@@ -176,9 +205,20 @@ impl HomaClient {
     }
 }
 
+impl Session {
+    /// True if it is with a server's instance, at this address.
+    fn is_with(&self, address: SocketAddr, instance: u64) -> bool {
+        self.name != 0 && self.name == name_of(instance) && self.to == Some(address)
+    }
+}
+
 /// Packets of a session after which calls begin another one: AES-GCM is to seal no more than some 2^32 under a
 /// key.
 const COUNT_MAX: u64 = 1 << 31;
+
+/// Calls of a server in a session after which this side begins another one with its next call: half of those
+/// that an id has room for.
+const CALLED_MAX: u32 = 1 << 22;
 
 /// Sessions that are kept for each server that a client may know: one that calls begin in, and those of
 /// calls that last.

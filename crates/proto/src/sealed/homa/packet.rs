@@ -1,7 +1,7 @@
 //! One packet of Homa, sealed and opened in place, given the keys. No state.
 
 use tailcut_wire::homa::PacketType;
-use tailcut_wire::homa::sealed::{MARK_AT, NAMED_AT, SEALED_MARK, clear_len, header};
+use tailcut_wire::homa::sealed::{BACK_AT, MARK_AT, NAMED_AT, SEALED_MARK, clear_len, header};
 use tailcut_wire::r2p2::sealed::{TRAILER_LEN, Trailer};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,6 +19,8 @@ pub(in super::super) struct Glance {
     pub(in super::super) id: u64,
     /// It says that it names its receiver.
     pub(in super::super) is_named: bool,
+    /// It says that the server has begun the RPC.
+    pub(in super::super) is_back: bool,
     /// Bytes that are clear.
     header_len: usize,
     /// Its last bytes.
@@ -29,7 +31,13 @@ impl Glance {
     /// True if a client says to have sent it.
     #[inline]
     pub(in super::super) fn is_from_client(&self) -> bool {
-        self.id & 1 == 0
+        (self.id & 1 == 0) != self.is_back
+    }
+
+    /// The number of its RPC in the session.
+    #[inline]
+    pub(super) fn sequence(&self) -> u32 {
+        (self.id & ((1 << SESSION_SHIFT) - 1)) as u32 >> 1
     }
 
     /// The 40 bits of the session of its RPC.
@@ -54,11 +62,11 @@ impl Glance {
 /// Reads what has the form of a sealed datagram; `None` for all else.
 pub(in super::super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let (common, kind) = header(bytes)?;
-    let [SEALED_MARK, named @ (0 | 1), 0] = common.reserved else { return None };
+    let [SEALED_MARK, named @ (0 | 1), back @ (0 | 1)] = common.reserved else { return None };
     let header_len = clear_len(kind, bytes.len().checked_sub(TRAILER_LEN)?)?;
     let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
-    let (id, is_named) = (common.sender_id.get(), named == 1);
-    Some(Glance { kind, id, is_named, header_len, trailer: *trailer })
+    let (id, is_named, is_back) = (common.sender_id.get(), named == 1, back == 1);
+    Some(Glance { kind, id, is_named, is_back, header_len, trailer: *trailer })
 }
 
 /// Type and id of a packet that this node has written, behind which there is room for a trailer.
@@ -75,11 +83,12 @@ pub(super) fn seal(
     trailer: &Trailer,
     receiver: Option<u64>,
 ) -> bool {
-    let Some((kind, _)) = written(bytes) else { return false };
+    let Some((kind, id)) = written(bytes) else { return false };
     let Some(header_len) = bytes.len().checked_sub(TRAILER_LEN) else { return false };
     let Some(header_len) = clear_len(kind, header_len) else { return false };
     bytes[MARK_AT] = SEALED_MARK;
     bytes[NAMED_AT] = u8::from(receiver.is_some_and(|name| name != 0));
+    bytes[BACK_AT] = u8::from(receiver.is_some() != (id & 1 == 0));
     let parts = Parts::of(bytes, header_len);
     let aad = associated(parts.header, trailer, receiver);
     parts.seal((key, nonce), trailer, &aad);
@@ -98,7 +107,7 @@ pub(in super::super) fn open(
     let aad = associated(parts.header, &seen.trailer, receiver);
     let is_genuine = key.open(nonce, aad.bytes(), parts.payload_and_tag);
     if is_genuine {
-        bytes[MARK_AT..=NAMED_AT].fill(0);
+        bytes[MARK_AT..=BACK_AT].fill(0);
     }
     is_genuine
 }

@@ -6,18 +6,22 @@ use tailcut_wire::homa::PacketType;
 
 use super::super::clients::{Clients, SessionKeys, Start};
 use super::super::keys::{Keys, Transport};
+use super::super::known::SessionKey;
 use super::super::packet::addressee;
 use super::super::replay::Arrival;
 use super::super::window::Window;
 use super::super::{Cause, sender};
 use super::packet::{Glance, open, reply_nonce, request_nonce, seal, written};
 use crate::call::numbering::Numbers;
+use crate::rpc::Caller;
 
 /// A server's half.
 #[derive(Debug)]
 pub(in super::super) struct HomaServer {
     /// Keys of clients, and what is known of their sessions.
     pub(in super::super) clients: Clients,
+    /// It may call them back.
+    calls_back: bool,
 }
 
 /// Keys, the place among them of a packet's epoch, and the time.
@@ -33,7 +37,8 @@ pub(in super::super) struct Accepted<'a> {
 
 impl HomaServer {
     pub(in super::super) fn new(start: &Start, numbers: &mut Numbers) -> Self {
-        Self { clients: Clients::new(start, numbers, Transport::Homa) }
+        let calls_back = start.sealing.calls_back;
+        Self { clients: Clients::new(start, numbers, Transport::Homa), calls_back }
     }
 
     /// Opens a packet of a client.
@@ -43,16 +48,22 @@ impl HomaServer {
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
-        let is_question = seen.kind == PacketType::Resend;
-        if !seen.is_from_client() || matches!(seen.kind, PacketType::NeedAck | PacketType::Freeze) {
+        let may_come = match seen.kind {
+            PacketType::NeedAck => seen.is_back,
+            PacketType::Freeze => false,
+            _ => true,
+        };
+        if !seen.is_from_client() || !may_come || seen.is_back && !self.calls_back {
             return Err(Cause::Unsealed);
         }
+        // What answers a call of this server begins nothing.
+        let is_question = seen.kind == PacketType::Resend && !seen.is_back;
+        let is_data = seen.kind == PacketType::Data && !seen.is_back;
         if !seen.is_named && !is_question {
             return Err(Cause::Misdirected);
         }
         let (key, epoch) = (seen.key(), seen.trailer.epoch);
         let replay = &self.clients.replay;
-        let is_data = seen.kind == PacketType::Data;
         if replay.is_of_another(peer, key) {
             return Err(Cause::Forged);
         }
@@ -65,6 +76,7 @@ impl HomaServer {
         let mut arrival = Arrival { key, epoch, began_ms, is_hop, is_named, is_known: true };
         match self.clients.sessions.find_mut(key) {
             Some(known) => open_known(known, receiver, (seen, bytes))?,
+            None if seen.is_back => return Err(Cause::Replayed),
             None => {
                 let opened = self.open_first(accepted, (&arrival, receiver), (seen, bytes));
                 arrival.is_known = opened?;
@@ -103,13 +115,38 @@ impl HomaServer {
         }
         // Questions that came before have been answered, and nothing was remembered of them.
         let window = Some(Box::new(Window::from(seen.count())));
-        sessions.add(key, began_ms, SessionKeys { epoch, began, request, window });
+        sessions.add(key, began_ms, SessionKeys { epoch, began, request, window, called: 0 });
         Ok(true)
+    }
+
+    /// As [`super::super::EndpointSeal::caller`].
+    pub(in super::super) fn caller(
+        &self,
+        keys: &Keys,
+        (client, session): (u32, u64),
+    ) -> Option<Caller> {
+        let known = self.clients.sessions.find(SessionKey { client, session })?;
+        let began_ms = keys.epochs[keys.place_of(known.epoch)?].began_ms(known.began);
+        Some(Caller { client, session, began_ms })
+    }
+
+    /// As [`super::super::EndpointSeal::call_back`].
+    pub(in super::super) fn call_back(
+        &mut self,
+        Caller { client, session, .. }: Caller,
+        sequence_max: u32,
+    ) -> Option<(u32, u32)> {
+        let known = self.clients.sessions.find_mut(SessionKey { client, session })?;
+        if !self.calls_back || known.called >= sequence_max {
+            return None;
+        }
+        known.called += 1;
+        Some((sender(client, known.epoch), known.called - 1))
     }
 
     /// Seals a packet for the client that its last bytes say.
     pub(in super::super) fn seal(&mut self, keys: &Keys, bytes: &mut [u8]) -> bool {
-        let is_own = written(bytes).is_some_and(|(_, id)| id & 1 != 0);
+        let is_own = written(bytes).is_some_and(|(_, id)| self.calls_back || id & 1 != 0);
         let Some(sender) = addressee(bytes).filter(|_| is_own) else { return false };
         let Some((key, trailer)) = self.clients.next_reply(keys, sender) else { return false };
         seal(bytes, (key, reply_nonce(&trailer)), &trailer, None)
