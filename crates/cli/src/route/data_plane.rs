@@ -12,9 +12,9 @@ use std::{fs, io};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ValueEnum;
+use tailcut_net::datapath::AnyDatapath;
 use tailcut_net::datapath::udp::{SegmentedSend, UdpConfig};
 use tailcut_net::datapath::xdp::{self as datapath, Lanes, XdpPort};
-use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::ebpf::router::{COUNT_NAMES, SERVERS_MAX, XdpConfig, XdpRouter};
 use tailcut_net::ebpf::{Mode, interface_index};
 use tailcut_proto::netclone::SwitchConfig;
@@ -63,6 +63,8 @@ pub(super) struct DataPlaneFlags {
 /// An attached program; detached when it is dropped.
 pub(super) struct Plane {
     xdp: XdpRouter,
+    /// The way to the router past the kernel's stack, until its port has it; or why there is none.
+    lanes: Option<io::Result<Lanes>>,
     /// Nobody else has the interface while this is bound.
     _lock: UnixListener,
 }
@@ -131,27 +133,18 @@ impl DataPlaneFlags {
         }
     }
 
-    /// Of the router's port, which has single datagrams where it is to go behind the program.
-    pub(super) fn segmented_send(&self) -> SegmentedSend {
-        match self.dataplane {
-            DataPlane::Sockets => SegmentedSend::On,
-            DataPlane::Xdp => SegmentedSend::Off,
-        }
-    }
-
     /// The router's port, which takes by AF_XDP what the program does not place. Where that cannot be had, it comes
     /// by the kernel's stack.
-    pub(super) fn put_behind(&self, plane: &Plane, port: AnyDatapath) -> Result<AnyDatapath> {
-        let AnyDatapath::Udp(port) = port else {
+    pub(super) fn put_behind(&self, plane: &mut Plane, port: AnyDatapath) -> Result<AnyDatapath> {
+        let AnyDatapath::Udp(mut port) = port else {
             bail!("--dataplane xdp has the interface: leave --datapath out");
         };
-        let interface = self.interface()?;
-        let config = datapath::XdpConfig {
-            mode: Some(self.mode()),
-            ..datapath::XdpConfig::new(interface.parse().map_err(anyhow::Error::msg)?)
-        };
-        match Lanes::behind(&plane.xdp, port.local_address(), config) {
-            Ok(lanes) => Ok(XdpPort::behind(lanes, port, UdpConfig::default())?.into()),
+        match plane.lanes.take().expect("a plane has one port") {
+            Ok(lanes) => {
+                // A batch would come past the stack as one datagram.
+                port.set_segmented_send(SegmentedSend::Off)?;
+                Ok(XdpPort::behind(lanes, port, UdpConfig::default())?.into())
+            }
             Err(error) => {
                 tracing::warn!(%error, "no AF_XDP: what XDP does not place comes by the kernel's stack");
                 Ok(port.into())
@@ -181,7 +174,13 @@ impl DataPlaneFlags {
         let folder = Path::new(FOLDER).join(interface);
         let xdp =
             XdpRouter::load_pinned(&folder).map_err(|error| explain_folder(error, &folder))?;
-        let mut plane = Plane { xdp, _lock };
+        let config = datapath::XdpConfig {
+            mode: Some(self.mode()),
+            ..datapath::XdpConfig::new(interface.parse().map_err(anyhow::Error::msg)?)
+        };
+        // Queues that a router before has left may take a while: what it has pinned places on.
+        let lanes = Some(Lanes::behind(&xdp, listen, config));
+        let mut plane = Plane { xdp, lanes, _lock };
         let policy = policy(args);
         plane.xdp.configure(&XdpConfig { listen, policy, packet_len_max: PACKET_LEN_MAX });
         let places = plane.xdp.places();

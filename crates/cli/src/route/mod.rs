@@ -377,8 +377,8 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
             (seal.name, seal.member) = (Some(name), member);
         }
         let mut router = Router::new(started_at, config).map_err(name_option)?;
-        let plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
-        if let Some(plane) = &plane {
+        let mut plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
+        if let Some(plane) = &mut plane {
             port = args.dataplane.put_behind(plane, port)?;
         }
         let node = driver.add(router, port, raw);
@@ -468,8 +468,7 @@ fn open_port(args: &Args) -> Result<AnyDatapath> {
         bail!("a router has one port, and systemd has passed several sockets");
     };
     let datapath = args.serving.datapath.map_or(DatapathKind::Udp, DatapathKind::Xdp);
-    let segmented_send = args.dataplane.segmented_send();
-    place.open(&Opening { datapath, segmented_send, ..Opening::default() })
+    place.open(&Opening { datapath, ..Opening::default() })
 }
 
 /// Several threads have several ports towards servers, and sockets of their own making.

@@ -1,6 +1,7 @@
 //! Agents and coordinators that know each other by certificates.
 
 use std::process::Output;
+use std::time::Duration;
 
 use rcgen::SanType;
 
@@ -59,6 +60,8 @@ fn who_has_an_admitted_certificate_has_an_agent_load() {
         ("agent", SanType::IpAddress([127, 0, 0, 1].into())),
         ("bench", uri("spiffe://example.org/bench")),
     ]);
+    // They are read once a second at most.
+    std::thread::sleep(Duration::from_secs(1));
     let renewed = load(server.address(), &place, &files.path("bench.run"));
     assert!(renewed.status.code().is_some_and(|code| code == 0 || code == 3), "{renewed:?}");
     let old = load(server.address(), &place, &files.path("web.run"));

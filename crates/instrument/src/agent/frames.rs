@@ -16,7 +16,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustls::Connection;
+use rustls::{AlertDescription, Connection};
 use thiserror::Error;
 
 use super::stream::Hurried;
@@ -47,7 +47,15 @@ impl From<io::Error> for Broken {
             }
             // What TLS refuses, here or there; sockets have no such error.
             ErrorKind::InvalidData => match error.get_ref().and_then(|why| why.downcast_ref()) {
-                Some(rustls::Error::AlertReceived(_)) => Self::NotAdmitted,
+                Some(rustls::Error::AlertReceived(
+                    AlertDescription::AccessDenied
+                    | AlertDescription::BadCertificate
+                    | AlertDescription::CertificateExpired
+                    | AlertDescription::CertificateRevoked
+                    | AlertDescription::CertificateUnknown
+                    | AlertDescription::UnknownCA
+                    | AlertDescription::DecryptError,
+                )) => Self::NotAdmitted,
                 _ => Self::Forged,
             },
             _ => Self::Failed(error),

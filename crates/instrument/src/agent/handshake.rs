@@ -49,6 +49,10 @@ pub(super) enum Refusal {
     NotAdmitted,
     #[error("shows a certificate that is not taken: {0}")]
     Untrusted(CertificateError),
+    #[error("shows a certificate of somebody who is not admitted")]
+    Stranger,
+    #[error("speaks something else under its certificate")]
+    OtherProtocol,
     #[error("ended before the session began")]
     Ended,
     #[error("did not answer in time")]
@@ -73,10 +77,15 @@ impl From<io::Error> for Refusal {
                     | CertificateError::NotValidForNameContext { .. }
                     | CertificateError::NotValidYetContext { .. }
                     | CertificateError::ExpiredContext { .. }
+                    | CertificateError::InvalidPurpose
+                    | CertificateError::InvalidPurposeContext { .. }
                     | CertificateError::Revoked
                     | CertificateError::UnknownRevocationStatus
                     | CertificateError::ExpiredRevocationListContext { .. }),
                 )) => Self::Untrusted(why.clone()),
+                Some(rustls::Error::InvalidCertificate(
+                    CertificateError::ApplicationVerificationFailure,
+                )) => Self::Stranger,
                 // Another root than the one that counts, or a signature by another key. Seen here, or said by the other
                 // side.
                 Some(
@@ -122,7 +131,7 @@ pub(super) fn begin(
     let theirs = hear(&mut hurried, before)?;
     check(theirs, key.is_some())?;
     let tls = key_or_public(key).and_then(|key| key.coordinator(host)).map_err(Refusal::Failed)?;
-    secure(tls, hurried, stream, BODY_LEN_MAX)
+    secure(tls, key, (hurried, stream), BODY_LEN_MAX)
 }
 
 /// Begins as the agent.
@@ -136,7 +145,7 @@ pub(super) fn accept(
     hurried.write_all(&hello(key.is_some()))?;
     check(theirs, key.is_some())?;
     let tls = key_or_public(key).and_then(|key| key.agent()).map_err(Refusal::Failed)?;
-    secure(tls, hurried, stream, ORDER_LEN_MAX)
+    secure(tls, key, (hurried, stream), ORDER_LEN_MAX)
 }
 
 fn key_or_public(key: Option<&Key>) -> anyhow::Result<Key> {
@@ -146,11 +155,14 @@ fn key_or_public(key: Option<&Key>) -> anyhow::Result<Key> {
 /// Shakes hands, after which frames come with bodies of so many bytes at most.
 fn secure(
     mut tls: Connection,
-    mut hurried: Hurried,
-    stream: &Stream,
+    key: Option<&Key>,
+    (mut hurried, stream): (Hurried, &Stream),
     body_len_max: u32,
 ) -> Result<Session, Refusal> {
     tls.complete_io(&mut hurried)?;
+    if key.is_some_and(|key| !key.is_spoken_in(&tls)) {
+        return Err(Refusal::OtherProtocol);
+    }
     let tls = Arc::new(Mutex::new(tls));
     Ok(Session {
         sealer: Sealer::new(stream.clone(), tls.clone()),

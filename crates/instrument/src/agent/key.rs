@@ -11,7 +11,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, anyhow, bail};
 use rustls::crypto::ring::default_provider;
@@ -21,9 +21,11 @@ use rustls::version::TLS13;
 use rustls::{
     ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
 };
+use tailcut_net::clock::Clock;
 use tailcut_net::entropy;
 use tailcut_net::keys::certificates::Certificates;
 use tailcut_net::keys::pinned::{self, Identity, KEY_LEN, parse_hex};
+use tailcut_proto::node::Time;
 
 use crate::text_file::{self, CONFIG_BYTES_MAX};
 
@@ -34,8 +36,12 @@ pub struct Key(Kind);
 #[derive(Clone, Debug)]
 enum Kind {
     Shared(Shared),
-    Certificates(Certificates),
+    Certificates(Certificates, Served),
 }
+
+/// An agent's end of TLS by certificates, and when they were read: whoever connects has that done, once a second at
+/// most.
+type Served = Arc<Mutex<Option<(Time, Arc<ServerConfig>)>>>;
 
 /// A shared key.
 #[derive(Clone, Debug)]
@@ -64,7 +70,7 @@ impl Key {
         if Certificates::is_title_of(&text) {
             let parsed = Certificates::parse(&text);
             let certificates = parsed.map_err(|problem| anyhow!("{shown}: {problem}"))?;
-            return Ok(Self(Kind::Certificates(certificates)));
+            return Ok(Self(Kind::Certificates(certificates, Served::default())));
         }
         let bytes = parse_hex(text.trim()).with_context(|| {
             format!("{shown} holds no key, which is {KEY_LEN} bytes in hexadecimal; make one with: tailcut agent --make-key FILE")
@@ -108,7 +114,7 @@ impl Key {
     pub(super) fn coordinator(&self, host: &str) -> Result<Connection> {
         let (config, name) = match &self.0 {
             Kind::Shared(shared) => (shared.coordinator.clone(), ServerName::try_from(NAME)?),
-            Kind::Certificates(certificates) => certificates.client(host, ALPN)?,
+            Kind::Certificates(certificates, _) => certificates.client(host, ALPN)?,
         };
         Ok(ClientConnection::new(config, name)?.into())
     }
@@ -117,9 +123,21 @@ impl Key {
     pub(super) fn agent(&self) -> Result<Connection> {
         let config = match &self.0 {
             Kind::Shared(shared) => shared.agent.clone(),
-            Kind::Certificates(certificates) => certificates.server(ALPN)?,
+            Kind::Certificates(certificates, served) => {
+                let mut served = served.lock().unwrap_or_else(PoisonError::into_inner);
+                let now = Clock.now();
+                match &*served {
+                    Some((read_at, config)) if now - read_at < READ_INTERVAL => config.clone(),
+                    _ => served.insert((now, certificates.server(ALPN)?)).1.clone(),
+                }
+            }
         };
         Ok(ServerConnection::new(config)?.into())
+    }
+
+    /// Whether the other side has said that it speaks the agents' protocol, where its certificate does not.
+    pub(super) fn is_spoken_in(&self, tls: &Connection) -> bool {
+        matches!(self.0, Kind::Shared(_)) || tls.alpn_protocol() == Some(ALPN)
     }
 
     /// Why nobody could be let in by what it holds, if so.
@@ -157,6 +175,7 @@ fn identity(bytes: &[u8; KEY_LEN]) -> Result<Identity> {
 
 /// In every certificate, for TLS asks for a name; it tells nobody from another.
 const NAME: &str = "tailcut-agent";
+const READ_INTERVAL: Time = 1_000_000_000;
 /// Certificates are for other things too: the protocol says what for.
 const ALPN: &[u8] = b"tailcut-agent/5";
 const SEED_LABEL: &[u8] = b"tailcut agents, Ed25519 seed";

@@ -149,6 +149,8 @@ struct LocalEnd {
     interface: u32,
     /// Paths say at which address of this host a datagram has arrived.
     tells_local: bool,
+    /// The program has looked whose frames are: a VLAN may be one of a bond or a bridge above the interface.
+    takes_any_vlan: bool,
     /// Bytes of the longest datagram that frames have room for.
     payload_len_max: usize,
     /// Those of all datapaths, as far as they are of what goes past the stack.
@@ -203,6 +205,7 @@ impl XdpPort {
             protocol,
             interface: link.index,
             tells_local: udp.tells_local && local.ip().is_unspecified(),
+            takes_any_vlan: claim.is_of_router(),
             payload_len_max: mtu as usize - ip_overhead(local, protocol),
             common: UdpMetrics::default(),
             metrics: XdpMetrics::default(),
@@ -461,7 +464,7 @@ impl LocalEnd {
                     return None;
                 }
             };
-        if vlan.is_some_and(|vlan| !hops.has_vlan(vlan)) {
+        if !self.takes_any_vlan && vlan.is_some_and(|vlan| !hops.has_vlan(vlan)) {
             self.metrics.foreign_vlan += 1;
             return None;
         }

@@ -10,7 +10,7 @@
 //! name load-1.example.org            the name of who is connected to; the host's if left out
 //! ```
 //!
-//! Files are read for each connection, so that who renews certificates restarts nothing.
+//! Files are read each time that an end of TLS is asked for, so that who renews certificates restarts nothing.
 
 use std::io;
 use std::path::PathBuf;

@@ -354,8 +354,13 @@ impl EndpointSeal {
 
     /// A server calls back, in a session of the client's: the client in its epoch, for whom packets of the
     /// call are sealed, and the number of the call in the session, below `sequence_max`. `None` where the
-    /// session is no longer known or has had so many, and of a seal that calls nobody back.
+    /// session is no longer known or has had so many, for a client that may call nothing any more, and of a seal
+    /// that calls nobody back.
     pub fn call_back(&mut self, to: Caller, sequence_max: u32) -> Option<(u32, u32)> {
+        let is_denied = |access: &Arc<Access>| access.check(to.client, &[], true).is_err();
+        if self.access.as_ref().is_some_and(is_denied) {
+            return None;
+        }
         let Side::HomaServer(server) = &mut self.side else { return None };
         server.call_back(to, sequence_max)
     }

@@ -69,7 +69,10 @@ impl<E: Rpc> Streams<E> {
                 limit: slot.inc.tell(slot.window(Way::In)),
             };
         }
-        let is_welcome = self.config.is_listening && self.backlog.len() < self.config.backlog_max;
+        // Whom nobody has named gets no stream of a sealed end.
+        let is_named = caller.is_some() || !self.rpc.is_sealed();
+        let is_welcome =
+            is_named && self.config.is_listening && self.backlog.len() < self.config.backlog_max;
         if !is_welcome || !self.has_room_for(peer) {
             return self.refuse_open();
         }

@@ -238,6 +238,11 @@ impl Claim {
         &self.interface
     }
 
+    /// Whether the program is a router's, which hands over what is for its address alone.
+    pub(super) fn is_of_router(&self) -> bool {
+        matches!(self.interface.steering, Steering::Router { .. })
+    }
+
     /// Directs what comes at a queue to a socket.
     pub(super) fn set_socket(&self, queue: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
         let place = self.number * QUEUES_MAX as u32 + queue;

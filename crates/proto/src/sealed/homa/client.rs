@@ -216,9 +216,9 @@ impl Session {
 /// key.
 const COUNT_MAX: u64 = 1 << 31;
 
-/// Calls of a server in a session after which this side begins another one with its next call: half of those
-/// that an id has room for.
-const CALLED_MAX: u32 = 1 << 22;
+/// Calls of a server in a session after which this side begins another one with its next call: an eighth of those
+/// that an id has room for, since that call may come late.
+const CALLED_MAX: u32 = 1 << 20;
 
 /// Sessions that are kept for each server that a client may know: one that calls begin in, and those of
 /// calls that last.

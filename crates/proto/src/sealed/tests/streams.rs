@@ -660,14 +660,16 @@ fn a_policy_says_who_opens_streams() {
     }
 }
 
-/// A server's calls in a session have their own numbers, as many as an id has room for; half of them make
-/// the client begin another session.
+/// A server's calls in a session have their own numbers, as many as an id has room for, and are of clients that may
+/// call; an eighth of them make the client begin another session.
 #[test]
 fn a_session_has_room_for_so_many_calls_of_its_server() {
     let keys = keys(Cipher::Aes128Gcm, u64::MAX);
     let [mut server, mut client] = [Role::Server, Role::Client(17)].map(|role| {
         let now = if role == Role::Server { START } else { START + 2 * MS };
-        EndpointSeal::of_homa(now, &sealing_of(&keys, role).unwrap(), &[1; 16], 10)
+        let access = (role == Role::Server).then(|| rules(17));
+        let sealing = Sealing { access, ..sealing_of(&keys, role).unwrap() };
+        EndpointSeal::of_homa(now, &sealing, &[1; 16], 10)
     });
     let now = START + 3 * MS;
     let (session, to, from) = (5, at(SERVER), at(CLIENT));
@@ -698,15 +700,22 @@ fn a_session_has_room_for_so_many_calls_of_its_server() {
     let numbers: Vec<_> = (0..4).map(|_| server.call_back(caller, 3)).collect();
     let sender = addressed(0) as u32 | 7 << 24 | 17;
     assert_eq!(numbers, [Some((sender, 0)), Some((sender, 1)), Some((sender, 2)), None]);
+    server.update_access(&rules(18));
+    assert_eq!(server.call_back(caller, 4), None, "it may call nothing any more");
     assert_eq!(server.caller(17, session).map(|caller| caller.client), Some(17));
     assert_eq!(server.caller(18, session), None);
-    for (sequence, is_over) in [(0, false), ((1 << 22) - 2, false), ((1 << 22) - 1, true)] {
+    for (sequence, is_over) in [(0, false), ((1 << 20) - 2, false), ((1 << 20) - 1, true)] {
         let id = session << 24 | sequence << 1;
         let mut call = packet(PacketType::Busy, id, addressed(sender));
         assert!(server.seal(now, from, &mut call));
         assert!(client.open(now, to, &mut call).is_some(), "{:?}", cause(&client));
         assert_eq!(client.is_session_over(now, (session, to)), is_over, "{sequence}");
     }
+}
+
+/// A policy that lets one client call.
+fn rules(client: u32) -> Arc<Access> {
+    Arc::new(format!("tailcut-access 1\nallow {client} *").parse().unwrap())
 }
 
 /// RESEND with room for a trailer.
