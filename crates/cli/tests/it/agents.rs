@@ -1,7 +1,6 @@
 //! Agents and coordinators that know each other by certificates.
 
 use std::process::Output;
-use std::time::Duration;
 
 use rcgen::SanType;
 
@@ -61,9 +60,10 @@ fn who_has_an_admitted_certificate_has_an_agent_load() {
         ("bench", uri("spiffe://example.org/bench")),
     ]);
     // They are read once a second at most.
-    std::thread::sleep(Duration::from_secs(1));
-    let renewed = load(server.address(), &place, &files.path("bench.run"));
-    assert!(renewed.status.code().is_some_and(|code| code == 0 || code == 3), "{renewed:?}");
+    let mut tries = (0..10).map(|_| load(server.address(), &place, &files.path("bench.run")));
+    let is_loaded =
+        |output: Output| output.status.code().is_some_and(|code| code == 0 || code == 3);
+    assert!(tries.any(is_loaded), "whoever has a renewed certificate is let in");
     let old = load(server.address(), &place, &files.path("web.run"));
     assert_eq!(old.status.code(), Some(1), "{old:?}");
 }
