@@ -61,6 +61,18 @@ struct Sent {
     bytes: Vec<u8>,
 }
 
+impl Sent {
+    /// It, changed in one bit of each byte at either end.
+    fn changed(&self) -> impl Iterator<Item = Self> {
+        let len = self.bytes.len();
+        (0..len.min(90)).chain(len - 40..len).map(|place| {
+            let mut changed = self.clone();
+            changed.bytes[place] ^= 1 << (place % 8);
+            changed
+        })
+    }
+}
+
 /// A client, perhaps a router, and a server that echoes.
 struct Net {
     now: Time,

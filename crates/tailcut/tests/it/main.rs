@@ -1,10 +1,13 @@
 //! The library over real sockets on loopback.
 
 mod allocations;
+#[cfg(feature = "tokio")]
+mod child;
 mod cookies;
 #[cfg(feature = "tokio")]
 mod endings;
 mod failover;
+mod group;
 mod in_place;
 mod later;
 mod library;

@@ -4,28 +4,11 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use tailcut::sealed::{Access, Cipher, DENIED_CODE, EpochKey, HopKey, Keys, Role, Secret};
+use tailcut::sealed::{Access, DENIED_CODE, Role, Secret};
 use tailcut::{DatapathKind, Error, Failure, LiveAccess, LiveKeys, Protocol, Reply, ServerBuilder};
 
+use crate::group::{fresh_group, group, in_a_row, now_ms, of};
 use crate::library::{HOMA, OnDrop, R2P2, Transport, patient, serving, transports};
-
-fn group() -> Keys {
-    let secret = Secret::new([7; 32]);
-    let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop: HopKey::default() }];
-    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
-}
-
-/// The group's keys, whose epoch has begun no longer ago than sessions can tell.
-fn fresh_group() -> Keys {
-    let mut keys = group();
-    let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
-    keys.epochs[0].from_ms = now.as_millis() as u64 - 60_000;
-    keys
-}
-
-fn of(keys: &Keys, client: u32) -> Keys {
-    keys.for_role(Role::Client(client)).expect("a server's keys")
-}
 
 #[test]
 fn handlers_know_who_calls_and_strangers_are_not_heard() {
@@ -79,15 +62,8 @@ fn keys_follow_while_calls_run() {
 
 fn check_keys_follow(transport: Transport) {
     const EVERY_MS: u64 = 200;
-    let began_ms = std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64;
-    let epoch = |at: u64| EpochKey {
-        epoch: at as u8,
-        from_ms: began_ms + at * EVERY_MS,
-        secret: Secret::new([at as u8; 32]),
-        hop: HopKey::default(),
-    };
-    let until =
-        |at: u64| Keys { epochs: (at.saturating_sub(2)..=at).map(epoch).collect(), ..group() };
+    let began_ms = now_ms();
+    let until = |at| in_a_row((began_ms, EVERY_MS), at);
     let server_keys = LiveKeys::new(until(2));
     let client_keys = LiveKeys::new(of(&until(2), 3));
     let mut server = serving(transport).seal(&server_keys).bind("127.0.0.1:0").expect("a port");
@@ -207,12 +183,12 @@ fn check_recorded(transport: Transport) {
 #[test]
 fn keys_of_another_role_are_refused() {
     let check = |error: Error, text: &str| assert!(error.to_string().contains(text), "{error}");
-    let client = of(&group(), 1);
-    let router = group().for_role(Role::Router).expect("a server's keys");
+    let client = of(&group(0), 1);
+    let router = group(0).for_role(Role::Router).expect("a server's keys");
     for transport in [R2P2, HOMA] {
         let server = serving(transport).seal(client.clone()).bind("127.0.0.1:0");
         check(server.expect_err("a client's"), "127.0.0.1");
-        for keys in [group(), router.clone()] {
+        for keys in [group(0), router.clone()] {
             let error = patient(transport).seal(keys).connect("127.0.0.1:9");
             let error = error.expect_err("no client's");
             assert!(matches!(error, Error::Open { .. }), "{error:?}");
@@ -308,5 +284,5 @@ fn a_policy_without_keys_or_of_a_client_s_is_refused() {
     };
     check(ServerBuilder::new(), "give the server keys too, or no policy");
     check(ServerBuilder::new().protocol(Protocol::Homa), "give the server keys too");
-    check(ServerBuilder::new().seal(of(&group(), 1)), "an access policy is a server's");
+    check(ServerBuilder::new().seal(of(&group(0), 1)), "an access policy is a server's");
 }

@@ -3,9 +3,8 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
@@ -18,6 +17,8 @@ use tailcut::stream::{
 };
 use tailcut_net::clock::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::child::Server;
 
 /// Set in the process that serves.
 const SERVER: &str = "TAILCUT_TEST_HTTP_SERVER";
@@ -74,37 +75,6 @@ fn the_process_that_serves() {
     });
 }
 
-/// A process that is killed when this is dropped.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Server {
-    fn start() -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", TEST, "--nocapture"])
-            .env(SERVER, "1")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let find =
-            |line: std::io::Result<String>| line.ok()?.strip_prefix("serving on ")?.parse().ok();
-        let address = lines.into_iter().find_map(find).expect("it serves");
-        Self { child, address }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 async fn fetch(
     connector: &StreamConnector,
     target: SocketAddr,
@@ -132,7 +102,7 @@ fn post(len: usize) -> Request<Full<Bytes>> {
 
 #[test]
 fn an_http_library_fetches_from_another_process() {
-    let server = Server::start();
+    let server = Server::start(TEST, (SERVER, "1"));
     run(async {
         let connector = StreamBuilder::new().connector("127.0.0.1:0").unwrap();
         for len in [0, 1000, 100_000, 10_000_000] {
@@ -150,7 +120,7 @@ fn an_http_library_fetches_from_another_process() {
 
 #[test]
 fn many_requests_run_at_once() {
-    let server = Server::start();
+    let server = Server::start(TEST, (SERVER, "1"));
     run(async {
         let connector = StreamBuilder::new().connector("127.0.0.1:0").unwrap();
         let fetches = (0..40).map(|place| {
@@ -169,7 +139,7 @@ fn many_requests_run_at_once() {
 
 #[test]
 fn one_connection_carries_many_requests() {
-    let server = Server::start();
+    let server = Server::start(TEST, (SERVER, "1"));
     run(async {
         let stream = Stream::connect(server.address).await.unwrap();
         let (mut sender, connection) =
@@ -187,7 +157,7 @@ fn one_connection_carries_many_requests() {
 /// A client that says nothing more after its request, as `nc -N` does.
 #[test]
 fn a_client_may_end_its_direction_before_the_answer() {
-    let server = Server::start();
+    let server = Server::start(TEST, (SERVER, "1"));
     run(async {
         let mut stream = Stream::connect(server.address).await.unwrap();
         let request = "GET /len/3000000 HTTP/1.1\r\nhost: streams\r\nconnection: close\r\n\r\n";
@@ -202,7 +172,7 @@ fn a_client_may_end_its_direction_before_the_answer() {
 
 #[test]
 fn a_process_that_dies_ends_its_streams() {
-    let server = Server::start();
+    let server = Server::start(TEST, (SERVER, "1"));
     run(async {
         let mut homa = HomaConfig::default();
         homa.recovery.peer_silence_ns_max = 300_000_000;

@@ -1,40 +1,23 @@
 //! Sealed streams over real sockets.
 
 use std::future::Future;
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tailcut::sealed::{Access, Cipher, EpochKey, HopKey, Keys, Role, Secret};
+use tailcut::sealed::{Access, Role, Secret};
 use tailcut::stream::{Config, Fault, HomaConfig, Stream, StreamBuilder, StreamListener};
 use tailcut::{LiveAccess, LiveKeys};
+
+use crate::child::Server;
+use crate::group::{fresh_group, group, in_a_row, now_ms, of};
 
 /// Set in the process that serves, to where it listens and when its key began.
 const SERVER: &str = "TAILCUT_TEST_SEALED_STREAMS";
 /// Its test.
 const TEST: &str = "streams_sealed::the_process_that_serves";
-
-fn now_ms() -> u64 {
-    std::time::UNIX_EPOCH.elapsed().expect("after 1970").as_millis() as u64
-}
-
-/// A group's keys, whose epoch began at a time.
-fn group(from_ms: u64) -> Keys {
-    let secret = Secret::new([7; 32]);
-    let epochs = vec![EpochKey { epoch: 1, from_ms, secret, hop: HopKey::default() }];
-    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
-}
-
-fn fresh_group() -> Keys {
-    group(now_ms() - 60_000)
-}
-
-fn of(keys: &Keys, client: u32) -> Keys {
-    keys.for_role(Role::Client(client)).expect("a server's keys")
-}
 
 fn run<T>(task: impl Future<Output = T>) -> T {
     let runtime =
@@ -277,14 +260,7 @@ fn keys_follow_while_streams_run() {
     const EVERY_MS: u64 = 1_000;
     run(async {
         let began_ms = now_ms();
-        let epoch = |at: u64| EpochKey {
-            epoch: at as u8,
-            from_ms: began_ms + at * EVERY_MS,
-            secret: Secret::new([at as u8; 32]),
-            hop: HopKey::default(),
-        };
-        let until =
-            |at: u64| Keys { epochs: (at.saturating_sub(2)..=at).map(epoch).collect(), ..group(0) };
+        let until = |at| in_a_row((began_ms, EVERY_MS), at);
         let server_keys = LiveKeys::new(until(2));
         let client_keys = LiveKeys::new(of(&until(2), 3));
         let listening = StreamBuilder::new().seal(&server_keys);
@@ -329,41 +305,11 @@ fn the_process_that_serves() {
     });
 }
 
-/// A process that is killed when this is dropped.
-struct Server {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Server {
-    fn start(address: &str, from_ms: u64) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command
-            .args(["--exact", TEST, "--nocapture"])
-            .env(SERVER, format!("{address} {from_ms}"))
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let find =
-            |line: std::io::Result<String>| line.ok()?.strip_prefix("serving on ")?.parse().ok();
-        let address = lines.into_iter().find_map(find).expect("it serves");
-        Self { child, address }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// The streams of the process before end, and the next one is taken, all from one socket.
 #[test]
 fn a_listener_that_starts_again_ends_streams_and_takes_others() {
     let from_ms = now_ms() - 60_000;
-    let server = Server::start("127.0.0.1:0", from_ms);
+    let server = Server::start(TEST, (SERVER, &format!("127.0.0.1:0 {from_ms}")));
     run(async {
         let keys = of(&group(from_ms), 3);
         let connector = hasty().seal(keys).connector("127.0.0.1:0").unwrap();
@@ -384,7 +330,7 @@ fn a_listener_that_starts_again_ends_streams_and_takes_others() {
         let mut before = connector.connect(address).await.unwrap();
         echo(&mut before).await.unwrap();
         drop(server);
-        let server = Server::start(&address.to_string(), from_ms);
+        let server = Server::start(TEST, (SERVER, &format!("{address} {from_ms}")));
         let error = echo(&mut before).await.unwrap_err();
         assert!(
             matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::TimedOut),

@@ -255,11 +255,7 @@ fn nothing_forged_is_acted_on() {
     let genuine = std::mem::take(&mut nodes.log);
     let before = nodes.state();
     for sent in &genuine {
-        for place in (0..sent.bytes.len().min(90)).chain(sent.bytes.len() - 40..sent.bytes.len()) {
-            let mut forged = sent.clone();
-            forged.bytes[place] ^= 1 << (place % 8);
-            nodes.deliver(forged);
-        }
+        sent.changed().for_each(|forged| nodes.deliver(forged));
         let mut longer = sent.clone();
         longer.bytes.push(0);
         nodes.deliver(longer);

@@ -306,11 +306,7 @@ fn nothing_forged_is_acted_on() {
     let genuine = std::mem::take(&mut hosts.log);
     let before = hosts.state();
     for sent in &genuine {
-        for place in (0..sent.bytes.len().min(90)).chain(sent.bytes.len() - 40..sent.bytes.len()) {
-            let mut forged = sent.clone();
-            forged.bytes[place] ^= 1 << (place % 8);
-            hosts.deliver(forged);
-        }
+        sent.changed().for_each(|forged| hosts.deliver(forged));
         // An answer is no call, and a call no answer.
         for (place, bits) in [(20, 0), (27, 1), (NAMED_AT, 1), (MARK_AT, 3)] {
             let mut forged = sent.clone();
