@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes sealed packets again, from docs/sealed.md alone: a second implementation.
 
-Reads packets.txt (R2P2), homa.txt (Homa) and streams.txt (byte streams over that) beside it: `keys`, a server's keys with their lines joined by |, then packets as
+Reads packets.txt (R2P2), trains.txt (R2P2, several packets in a datagram), homa.txt (Homa) and streams.txt (byte streams over that) beside it: `keys`, a server's keys with their lines joined by |, then packets as
 `from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
 (Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
 """
@@ -115,7 +115,7 @@ def blanked(header):
 
 def check_hop(packet, hop_key, receiver=NOBODY, sender=NOBODY):
     header_len = packet[1]
-    if packet[21] == 2:
+    if packet[21] != 3:
         covered = packet[:header_len] + packet[-32:-8] + receiver + sender
     else:
         covered = packet[:-8]
@@ -209,7 +209,22 @@ def check(keys, nodes, source, to, packet):
         aad = header + rest
     cipher = keys.aead(key)
     payload = cipher.decrypt(nonce, sealed, aad)
+    if packet[21] == 4 and not are_together(header + payload, kind in CLIENT_TO_SERVER):
+        return None
     return client if cipher.encrypt(nonce, payload, aad) == sealed else None
+
+
+def are_together(opened, to_server):
+    """Whether these are packets of one session, and behind them the length of each but the last."""
+    length = int.from_bytes(opened[-2:], "big")
+    packets = [opened[at : at + length] for at in range(0, len(opened) - 2, length)]
+    packets[-1] = packets[-1][: len(opened) - 2 - length * (len(packets) - 1)]
+    kinds = (REQUEST, REPLY_ACK) if to_server else (RESPONSE, DROP)
+    is_part = [
+        packet[2] >> 4 in kinds and packet[8:13] == opened[8:13] and packet[21] == (1 if at else 4)
+        for at, packet in enumerate(packets)
+    ]
+    return len(packets) > 1 and all(is_part)
 
 
 def check_homa(keys, nodes, source, to, packet):
@@ -260,6 +275,7 @@ def main():
     assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
     check_cookie()
     count = check_file("packets.txt", check)
+    count += check_file("trains.txt", check)
     count += check_file("homa.txt", check_homa) + check_file("streams.txt", check_homa)
     print(f"{count} sealed packets are what they should be")
 

@@ -277,13 +277,20 @@ impl Session {
             Ok(datagram) => {
                 let sealed = sealed::read(&datagram, self.opener.as_mut());
                 let mark = if comment.is_empty() { "" } else { " # " };
-                write_time(out, since_ns)
-                    .and_then(|()| write_datagram(out, &datagram, sealed.as_ref()))
-                    .and_then(|()| writeln!(out, "{mark}{comment}"))
-                    .context("cannot write the packets")?;
-                if let (Ok(packet), Some(sealed)) = (&found, sealed) {
-                    return self.copy_sealed(record, (packet, datagram.payload), sealed);
+                let mut write = |sealed: Option<&Sealed>| {
+                    write_time(out, since_ns)
+                        .and_then(|()| write_datagram(out, &datagram, sealed))
+                        .and_then(|()| writeln!(out, "{mark}{comment}"))
+                        .context("cannot write the packets")
+                };
+                if let (Ok(packet), false) = (&found, sealed.is_empty()) {
+                    for sealed in sealed {
+                        write(Some(&sealed))?;
+                        self.copy_sealed(record, (packet, datagram.payload), sealed)?;
+                    }
+                    return Ok(());
                 }
+                write(None)?;
             }
             Err(Skip::Unreadable) => self.skipped.unreadable += 1,
             Err(Skip::Foreign) => self.skipped.foreign += 1,
@@ -292,7 +299,7 @@ impl Session {
         self.copy(record, (record.frame, comment))
     }
 
-    /// Writes the record of a sealed packet, which is `payload`, into the copy, where there is one: open if it could be
+    /// Writes the record of a sealed packet, which is or was in `payload`, into the copy, where there is one: open if it could be
     /// opened.
     fn copy_sealed(
         &mut self,

@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use tailcut_proto::sealed::{Keys, Reader};
 use tailcut_wire::homa;
-use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
-use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, Packet};
+use tailcut_wire::r2p2::sealed::{
+    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+};
+use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, MessageType, Packet, RequestHeader, SackBody};
 use zerocopy::FromBytes;
 
 use super::frame::{Carrier, Datagram};
@@ -32,9 +34,13 @@ pub(super) fn opener(keys: Keys) -> anyhow::Result<Reader> {
     Reader::new(keys).context("only a server's keys open packets")
 }
 
-/// Reads a datagram; `None` if it is no sealed packet, or was not captured whole.
-pub(super) fn read(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Option<Sealed> {
-    read_homa(datagram, reader.as_deref_mut()).or_else(|| read_r2p2(datagram, reader))
+/// Reads a datagram: its sealed packets, of which nearly always there is one. None if it is not sealed, or was not
+/// captured whole.
+pub(super) fn read(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Vec<Sealed> {
+    match read_homa(datagram, reader.as_deref_mut()) {
+        Some(sealed) => vec![sealed],
+        None => read_r2p2(datagram, reader).unwrap_or_default(),
+    }
 }
 
 /// A packet of Homa, whose header and trailer are clear.
@@ -81,7 +87,7 @@ fn quoted(payload: &[u8]) -> String {
     }
 }
 
-fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed> {
+fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sealed>> {
     let Carrier::Udp(source, target) = datagram.carrier else { return None };
     let ends = (SocketAddr::new(datagram.from, source), SocketAddr::new(datagram.to, target));
     let is_whole = datagram.payload.len() >= datagram.len;
@@ -90,7 +96,8 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed>
         return None;
     }
     let version = *payload.get(VERSION_AT)?;
-    if version != SEALED_VERSION && version != HOP_VERSION {
+    let is_train = version == TRAIN_VERSION;
+    if !is_train && version != SEALED_VERSION && version != HOP_VERSION {
         return None;
     }
     let open_len = payload.len().checked_sub(TRAILER_LEN)?;
@@ -99,31 +106,60 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed>
     let has_keys = reader.is_some();
     let is_open = reader.is_some_and(|reader| reader.open(ends, &mut bytes));
     *bytes.get_mut(VERSION_AT)? = EXTENSION_VERSION;
-    bytes.truncate(open_len);
-    let packet = Packet::parse(&bytes).ok()?;
     let epoch = trailer.epoch;
+    if is_train && is_open {
+        let packets = Reader::packets(&bytes, true);
+        return packets.map(|packet| opened(packet, (epoch, trailer.client()))).collect();
+    }
+    bytes.truncate(open_len);
+    if is_train {
+        // Of the others nothing is told.
+        bytes.truncate(first_len(&bytes)?);
+    }
+    let packet = Packet::parse(&bytes).ok()?;
     if version == HOP_VERSION {
         let (sender, receiver) = trailer.names();
         let to = if receiver == 0 { String::new() } else { format!(" to {receiver:016x}") };
         let note = format!("authenticated, epoch {epoch}, from {sender:016x}{to}");
         let line = format!("{packet}, {note}");
         // It is clear, whoever reads it.
-        return Some(Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) });
+        return Some(vec![Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) }]);
     }
-    let by = match packet.request_header() {
-        Some(_) => format!("by client {}, ", trailer.client()),
-        None => String::new(),
-    };
     if is_open {
-        let line = format!("{packet}, opened, {by}epoch {epoch}{}", quoted(packet.payload));
-        let note = format!("was sealed, {by}epoch {epoch}");
-        return Some(Sealed { line, opened: Some(OpenPacket { bytes, note }) });
+        return Some(vec![opened(&bytes, (epoch, trailer.client()))?]);
     }
+    let by = by(&packet, trailer.client());
     let text = packet.to_string();
     // What follows the id of a control packet is read from its payload, which is sealed.
     let shown =
         if packet.is_data() { text } else { text.split(' ').take(4).collect::<Vec<_>>().join(" ") };
-    Some(Sealed { line: format!("{shown}, sealed, {by}epoch {epoch}"), opened: None })
+    let others = if is_train { " and others" } else { "" };
+    let line = format!("{shown}{others}, sealed, {by}epoch {epoch}");
+    Some(vec![Sealed { line, opened: None }])
+}
+
+/// A packet that has been opened.
+fn opened(bytes: &[u8], (epoch, client): (u8, u32)) -> Option<Sealed> {
+    let packet = Packet::parse(bytes).ok()?;
+    let by = by(&packet, client);
+    let line = format!("{packet}, opened, {by}epoch {epoch}{}", quoted(packet.payload));
+    let note = format!("was sealed, {by}epoch {epoch}");
+    Some(Sealed { line, opened: Some(OpenPacket { bytes: bytes.to_vec(), note }) })
+}
+
+/// Whose a packet is, where it is a client's.
+fn by(packet: &Packet, client: u32) -> String {
+    packet.request_header().map_or_else(String::new, |_| format!("by client {client}, "))
+}
+
+/// Bytes of the first of several packets that are sealed.
+fn first_len(bytes: &[u8]) -> Option<usize> {
+    let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
+    let payload_len = match header.message_len.get() as usize {
+        0 if header.base.type_policy >> 4 == MessageType::ReplyAck as u8 => size_of::<SackBody>(),
+        len => len,
+    };
+    Some(usize::from(header.base.header_size) + payload_len)
 }
 
 /// Bytes of a payload that are shown.
@@ -134,6 +170,7 @@ mod tests {
     use super::*;
 
     const HOMA: &str = include_str!("../../../../conformance/sealed/homa.txt");
+    const TRAINS: &str = include_str!("../../../../conformance/sealed/trains.txt");
     const STREAMS: &str = include_str!("../../../../conformance/sealed/streams.txt");
 
     /// The lines of the packets of a file under its first keys.
@@ -155,9 +192,11 @@ mod tests {
             let carrier = Carrier::Udp(from.port(), to.port());
             let (from, to, len) = (from.ip(), to.ip(), bytes.len());
             let datagram = Datagram { from, to, carrier, payload: &bytes, len };
-            read(&datagram, reader.as_mut()).expect("it is sealed").line
+            let sealed = read(&datagram, reader.as_mut());
+            assert!(!sealed.is_empty(), "it is sealed");
+            sealed.into_iter().map(|sealed| sealed.line)
         };
-        packets.map(line_of).collect()
+        packets.flat_map(line_of).collect()
     }
 
     #[test]
@@ -170,6 +209,19 @@ mod tests {
         assert!(opened[0].ends_with(", opened, by client 17, epoch 7"), "{}", opened[0]);
         assert!(sealed[0].ends_with(", sealed, by client 17, epoch 7"), "{}", sealed[0]);
         assert!(opened.iter().any(|line| line.ends_with(": \"the first\"")), "{opened:#?}");
+    }
+
+    /// All packets of a datagram are told with keys, the header of the first without.
+    #[test]
+    fn several_packets_of_a_datagram_are_opened_each() {
+        let (opened, sealed) = (lines(TRAINS, true), lines(TRAINS, false));
+        let of = |lines: &[String], kind: &str, end: &str| {
+            lines.iter().filter(|line| line.contains(kind) && line.contains(end)).count()
+        };
+        assert_eq!(of(&opened, "request", ", opened, by client 17, epoch 7"), 22);
+        assert_eq!(of(&opened, "reply", ", opened, epoch 7"), 21);
+        let others = " and others, sealed, ";
+        assert_eq!((of(&sealed, "request", others), of(&sealed, "reply", others)), (2, 2));
     }
 
     /// The number of a client is told of what it has sent, also of what answers a call of the listener.

@@ -114,6 +114,11 @@ fn fields(files: &Files, capture: &str, fields: &[&str]) -> Option<Vec<Vec<Strin
 
 /// Opens a capture of vectors; what `dissect` prints is then what tshark reads in the copy, packet by packet.
 fn check(name: &str, over: Over) {
+    check_count(name, over, Vectors::read(name).packets.len());
+}
+
+/// The same, of so many packets.
+fn check_count(name: &str, over: Over, count: usize) {
     let files = Files::new(&format!("dissect-{name}-{}", over as u8));
     let vectors = Vectors::read(name);
     let keys = files.write("keys", &vectors.keys);
@@ -121,7 +126,6 @@ fn check(name: &str, over: Over) {
     let [sealed, opened] = ["sealed.pcap", "opened.pcapng"].map(|name| files.path(name));
     fs::write(&sealed, vectors.capture(over)).expect("there is room");
     let text = succeed(&["dissect", &sealed, "--seal", &keys, "--opened", &opened]);
-    let count = vectors.packets.len();
     assert!(text.ends_with(&format!("\n{count} sealed packets are open in the copy\n")), "{text}");
     // Of a copy nothing is sealed any more.
     let lines = |text: &str| -> Vec<String> {
@@ -152,6 +156,12 @@ fn check(name: &str, over: Over) {
 #[test]
 fn sealed_packets_of_r2p2_are_open_in_the_copy() {
     check("packets.txt", Over::Udp);
+}
+
+/// Of 24 requests and replies 20 each are in two datagrams.
+#[test]
+fn packets_that_went_together_are_each_open_in_the_copy() {
+    check_count("trains.txt", Over::Udp, 44);
 }
 
 #[test]

@@ -151,21 +151,10 @@ impl Endpoint {
     pub fn sessions_bytes(&self) -> usize {
         self.server.clients.sessions_bytes()
     }
-}
 
-impl Node for Endpoint {
-    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
+    /// Takes a packet that is open, or has been opened.
+    fn handle_packet(&mut self, now: Time, path: Path, bytes: &[u8]) {
         let shared = &mut self.shared;
-        shared.metrics.datagrams_in += 1;
-        let bytes = match &mut shared.seal {
-            None => bytes,
-            Some(seal) => {
-                let opened = seal.open(now, path.peer, bytes);
-                shared.metrics.seal = seal.metrics();
-                let Some(len) = opened else { return };
-                &mut bytes[..len]
-            }
-        };
         let packet = match Packet::parse(bytes) {
             Ok(packet) => packet,
             Err(reason) => return shared.metrics.malformed(reason),
@@ -184,6 +173,20 @@ impl Node for Endpoint {
             MessageType::Ack => self.client.handle_ack(now, &path, &packet, shared),
             MessageType::Drop => self.client.handle_drop(now, path.peer, &packet, shared),
             MessageType::Feedback | MessageType::Claimed => shared.metrics.unexpected += 1,
+        }
+    }
+}
+
+impl Node for Endpoint {
+    fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
+        let shared = &mut self.shared;
+        shared.metrics.datagrams_in += 1;
+        let Some(seal) = &mut shared.seal else { return self.handle_packet(now, path, bytes) };
+        let opened = seal.open(now, path.peer, bytes);
+        shared.metrics.seal = seal.metrics();
+        let (Some(len), packet_len) = (opened, seal.packet_len()) else { return };
+        for packet in bytes[..len].chunks(packet_len) {
+            self.handle_packet(now, path, packet);
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use tailcut_wire::r2p2::Packet;
+use tailcut_wire::r2p2::{EXTENDED_LEN, Packet};
 
 use super::config::Config;
 use super::incoming::Incoming;
@@ -35,7 +35,9 @@ impl Shared {
         let buffers = Buffers::new(config.pool_bytes_max);
         let seal = config.seal.as_ref().map(|sealing| {
             let tables = (config.clients_max, config.pool.router);
-            Box::new(EndpointSeal::new(now, sealing, &config.secret, tables))
+            let train_len_max = EXTENDED_LEN + usize::from(config.segment_len) + TRAILER_LEN;
+            let seal = EndpointSeal::new(now, sealing, &config.secret, tables);
+            Box::new(seal.gathering(train_len_max))
         });
         Self {
             config,

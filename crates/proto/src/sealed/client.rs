@@ -4,19 +4,19 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::sealed::VERSION_AT;
-use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, SackBody};
-use zerocopy::FromBytes;
+use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId};
 
 use super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::clients::COUNT_BITS;
-use super::keys::{ClientSecret, HopKey, Keys, Transport};
+use super::keys::{ClientSecret, EpochKey, HopKey, Keys, Transport};
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
-    self, CLOCK_AT, COUNT_AT, ECHO_AT, FLAGS_AT, Glance, hop_names, is_hop_genuine, reply_nonce,
-    request_nonce, written,
+    self, CLOCK_AT, COUNT_AT, ECHO_AT, FLAGS_AT, Glance, hop_names, is_asking_for_name,
+    is_hop_genuine, reply_nonce, request_nonce, written,
 };
 use super::primitives::AeadKey;
+use super::train;
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
 use crate::keyed::KeyedState;
@@ -35,9 +35,16 @@ pub(super) struct Client {
     replies: HashMap<(u64, u8, u8), Replies, KeyedState>,
     /// Whom it sends to.
     targets: Targets,
-    /// The microsecond of the last packet, and the count of the first in it.
+    /// Of what it has sealed.
+    counts: Counts,
+}
+
+/// Tells datagrams of one microsecond apart.
+#[derive(Debug, Default)]
+struct Counts {
+    /// The microsecond of the last one, and the count of the first in it.
     microsecond: (u64, u16),
-    /// Packets sealed, wrapping.
+    /// Sealed so far, wrapping.
     count: u16,
 }
 
@@ -70,8 +77,7 @@ impl Client {
             sessions: VecDeque::new(),
             replies: HashMap::with_hasher(KeyedState::with_seed(seed)),
             targets: Targets::new(seed),
-            microsecond: (0, 0),
-            count: 0,
+            counts: Counts::default(),
         }
     }
 
@@ -119,7 +125,7 @@ impl Client {
         keys: &Keys,
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
-    ) -> Result<(), Cause> {
+    ) -> Result<usize, Cause> {
         let epoch = seen.trailer.epoch;
         let place = keys.place_of(epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;
@@ -133,7 +139,8 @@ impl Client {
         };
         if !seen.is_sealed && may_be_hop {
             own.ok_or(Cause::UnknownKeys)?;
-            return self.open_hop((now, peer), &keys.epochs[at].hop, (seen, bytes));
+            self.open_hop((now, peer), &keys.epochs[at].hop, (seen, bytes))?;
+            return Ok(bytes.len() - TRAILER_LEN);
         }
         let is_for_client =
             matches!(seen.kind, MessageType::Response | MessageType::Ack | MessageType::Drop);
@@ -163,11 +170,23 @@ impl Client {
                 .insert(label, Replies { key, next: count + 1, sources: [peer; SOURCES_LEN] });
             self.targets.hear(now, peer, (instance, true));
         }
+        let (len, packets_len) = match seen.is_train {
+            true => {
+                let len = train::packet_len(bytes, session, false).ok_or(Cause::Forged)?;
+                (len, train::packets_len(bytes))
+            }
+            false => (bytes.len() - TRAILER_LEN, bytes.len() - TRAILER_LEN),
+        };
         if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
-            self.targets.learn(now, peer, seen.rpc_id, instance);
+            let takes_trains = train::take_taken(bytes);
+            if self.targets.learn(now, peer, seen.rpc_id, instance) && takes_trains {
+                self.targets.note_taken(peer);
+            }
         }
-        self.restore_clock(own, bytes);
-        Ok(())
+        for packet in bytes[..packets_len].chunks_mut(len) {
+            self.restore_clock(own, packet);
+        }
+        Ok(len)
     }
 
     /// Opens what a router says itself.
@@ -212,23 +231,14 @@ impl Client {
         let Some((kind, rpc_id)) = written(bytes) else { return false };
         let is_for_server =
             matches!(kind, MessageType::Request | MessageType::ReplyAck | MessageType::Cancel);
-        let session = rpc_id.session().0;
-        let found = self.sessions.iter().rev().find(|own| own.session == session);
-        let (Some(own), true) = (found, is_for_server) else { return false };
-        let key = keys.epochs.iter().rfind(|key| key.epoch == own.began.epoch);
-        let (Some(epoch), Ok(since_us)) = (key, u32::try_from(own.began.age_us(now))) else {
-            return false;
-        };
-        let microsecond = now / 1_000;
-        if microsecond != self.microsecond.0 {
-            self.microsecond = (microsecond, self.count);
-        } else if self.count == self.microsecond.1.wrapping_sub(1) {
-            // The next one would have the nonce of the first packet of this microsecond.
+        if !is_for_server {
             return false;
         }
-        bytes[COUNT_AT..COUNT_AT + 2].copy_from_slice(&self.count.to_be_bytes());
-        self.count = self.count.wrapping_add(1);
-        bytes[CLOCK_AT..CLOCK_AT + 4].copy_from_slice(&since_us.to_be_bytes());
+        let Some((own, epoch, since_us)) = under(&self.sessions, keys, rpc_id, now) else {
+            return false;
+        };
+        let Some(count) = self.counts.next(now) else { return false };
+        stamp(bytes, count, since_us);
         let is_request = kind == MessageType::Request;
         let is_again = is_request && bytes[FLAGS_AT] & Flags::RETRANSMIT != 0;
         // A cancel keeps its tag through routers, and so names nobody.
@@ -245,6 +255,75 @@ impl Client {
         packet::seal(bytes, &own.key, nonce, (&trailer, Some((&epoch.hop, names))));
         true
     }
+
+    /// True if these packets may go to an address together: to a server that takes them so, by its name.
+    pub(super) fn may_gather<'a>(
+        &self,
+        now: Time,
+        to: SocketAddr,
+        packets: impl Iterator<Item = &'a [u8]>,
+    ) -> bool {
+        self.targets.takes_trains(to)
+            && self.targets.name(now, to, false) != 0
+            && train::session_of_client(packets).is_some()
+    }
+
+    /// Seals what [`Client::may_gather`] has said may go, packets of this length each but the last.
+    pub(super) fn seal_train(
+        &mut self,
+        (keys, now): (&Keys, Time),
+        to: SocketAddr,
+        (bytes, packet_len): (&mut [u8], usize),
+    ) -> bool {
+        let Some((_, rpc_id)) = written(bytes) else { return false };
+        let Some((own, epoch, since_us)) = under(&self.sessions, keys, rpc_id, now) else {
+            return false;
+        };
+        let Some(count) = self.counts.next(now) else { return false };
+        let end = train::packets_len(bytes);
+        for packet in bytes[..end].chunks_mut(packet_len) {
+            stamp(packet, count, since_us);
+        }
+        let names = Names { receiver: self.targets.name(now, to, false), sender: 0 };
+        let trailer = packet::trailer(self.number, epoch.epoch, own.began.ticks, 0);
+        let by = (&own.key, request_nonce(bytes));
+        packet::seal_train(bytes, by, (&trailer, Some((&epoch.hop, names))));
+        true
+    }
+}
+
+impl Counts {
+    /// Of the next datagram; `None` if it would have the nonce of the first one of this microsecond.
+    fn next(&mut self, now: Time) -> Option<u16> {
+        let microsecond = now / 1_000;
+        if microsecond != self.microsecond.0 {
+            self.microsecond = (microsecond, self.count);
+        } else if self.count == self.microsecond.1.wrapping_sub(1) {
+            return None;
+        }
+        let count = self.count;
+        self.count = count.wrapping_add(1);
+        Some(count)
+    }
+}
+
+/// The session of a packet, its epoch, and the microseconds since it began.
+fn under<'a>(
+    sessions: &'a VecDeque<Session>,
+    keys: &'a Keys,
+    rpc_id: RpcId,
+    now: Time,
+) -> Option<(&'a Session, &'a EpochKey, u32)> {
+    let session = rpc_id.session().0;
+    let own = sessions.iter().rev().find(|own| own.session == session)?;
+    let epoch = keys.epochs.iter().rfind(|key| key.epoch == own.began.epoch)?;
+    Some((own, epoch, u32::try_from(own.began.age_us(now)).ok()?))
+}
+
+/// Says when a packet leaves, and of which count it is.
+fn stamp(packet: &mut [u8], count: u16, since_us: u32) {
+    packet[COUNT_AT..COUNT_AT + 2].copy_from_slice(&count.to_be_bytes());
+    packet[CLOCK_AT..CLOCK_AT + 4].copy_from_slice(&since_us.to_be_bytes());
 }
 
 impl Replies {
@@ -261,13 +340,6 @@ impl Replies {
         self.sources[0] = from;
         Ok(true)
     }
-}
-
-/// True if an ACK gives no credit: who sends it has been named by nobody, and tells its name.
-fn is_asking_for_name(bytes: &[u8]) -> bool {
-    let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
-    let sack = SackBody::ref_from_bytes(&bytes[payload]);
-    sack.is_ok_and(|sack| sack.granted.get() == 0)
 }
 
 /// True if a DROP for one hop says what a router has to say: one of its reasons, and none of the words in

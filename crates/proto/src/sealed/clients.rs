@@ -77,6 +77,8 @@ pub(super) struct SessionKeys {
     pub(super) window: Option<Box<Window>>,
     /// Calls of this server in it.
     pub(super) called: u32,
+    /// Its client has sent several packets in a datagram, and so takes them.
+    pub(super) takes_trains: bool,
 }
 
 impl Clients {

@@ -14,6 +14,7 @@ use super::keys::{ChangedKeys, Keys, Role, Sealing};
 use super::packet::glance;
 use super::replay::Arrival;
 use super::server::Server;
+use super::train::{self, Shape};
 use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, addressed, client_of};
 use crate::call::numbering::Numbers;
@@ -33,6 +34,10 @@ pub struct EndpointSeal {
     access: Option<Arc<Access>>,
     /// The request that was denied last.
     denied: Option<Denial>,
+    /// Most bytes of a datagram of several packets.
+    train_len_max: usize,
+    /// Of the datagram that was opened last, bytes of each packet but the last.
+    packet_len: usize,
     /// The counters so far.
     metrics: SealMetrics,
 }
@@ -95,8 +100,16 @@ impl EndpointSeal {
             side,
             access: sealing.access.clone(),
             denied: None,
+            train_len_max: 0,
+            packet_len: 0,
             metrics: SealMetrics::default(),
         }
+    }
+
+    /// Sends short packets together, in datagrams of so many bytes, to peers that take them so.
+    pub fn gathering(mut self, train_len_max: usize) -> Self {
+        self.train_len_max = train_len_max;
+        self
     }
 
     /// The counters so far.
@@ -170,11 +183,16 @@ impl EndpointSeal {
         self.access.is_some()
     }
 
-    /// Opens a datagram in place; gives the length of the open packet at its beginning, or `None` where it
-    /// is none.
+    /// Opens a datagram in place; gives the length of the open packets at its beginning, or `None` where it
+    /// is none. [`EndpointSeal::packet_len`] tells where each begins.
     pub fn open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Option<usize> {
         match self.try_open(now, peer, bytes) {
-            Ok(()) => Some(bytes.len() - TRAILER_LEN),
+            Ok(packet_len) => {
+                self.packet_len = packet_len;
+                let single_len = bytes.len() - TRAILER_LEN;
+                let is_single = packet_len == single_len;
+                Some(if is_single { single_len } else { train::packets_len(bytes) })
+            }
             Err(cause) => {
                 self.metrics.count(cause);
                 None
@@ -182,16 +200,25 @@ impl EndpointSeal {
         }
     }
 
-    fn try_open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Result<(), Cause> {
+    /// The length of each packet but the last in the datagram that was opened last: nearly always there is one.
+    #[inline]
+    pub fn packet_len(&self) -> usize {
+        self.packet_len
+    }
+
+    /// Gives the length of each packet but the last.
+    fn try_open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Result<usize, Cause> {
+        let single_len = bytes.len().saturating_sub(TRAILER_LEN);
         match &mut self.side {
             Side::Server(server) => {
                 let seen = glance(bytes).ok_or(Cause::Unsealed)?;
                 let wall_ms = self.clock.ms(now);
                 let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
                 let at = accepted.ok_or(Cause::UnknownKeys)?;
-                server.open((&self.keys, at), peer, (&seen, bytes))?;
+                let packet_len = server.open((&self.keys, at), peer, (&seen, bytes))?;
                 let is_request = seen.kind == MessageType::Request;
-                self.note_request(wall_ms, is_request)
+                self.note_request(wall_ms, is_request)?;
+                Ok(packet_len)
             }
             Side::HomaServer(server) => {
                 let seen = homa::glance(bytes).ok_or(Cause::Unsealed)?;
@@ -200,7 +227,8 @@ impl EndpointSeal {
                 let at = accepted.ok_or(Cause::UnknownKeys)?;
                 server.open(Accepted { keys: &self.keys, at, wall_ms }, peer, (&seen, bytes))?;
                 let is_request = matches!(seen.kind, PacketType::Data | PacketType::Resend);
-                self.note_request(wall_ms, is_request && !seen.is_back)
+                self.note_request(wall_ms, is_request && !seen.is_back)?;
+                Ok(single_len)
             }
             // A reply comes under the keys of its call, however old they are by then.
             Side::Client(client) => {
@@ -209,7 +237,8 @@ impl EndpointSeal {
             }
             Side::HomaClient(client) => {
                 let seen = homa::glance(bytes).ok_or(Cause::Unsealed)?;
-                client.open(now, &self.keys, peer, (&seen, bytes))
+                client.open(now, &self.keys, peer, (&seen, bytes))?;
+                Ok(single_len)
             }
         }
     }
@@ -253,6 +282,9 @@ impl EndpointSeal {
         transmit: Transmit,
         buffer: &mut [u8],
     ) -> Option<Transmit> {
+        if let Some(to) = self.gathered(now, &transmit, buffer) {
+            return self.seal_trains(now, (transmit, to), buffer);
+        }
         let mut len = 0;
         for start in (0..transmit.len).step_by(transmit.segment_len.max(1)) {
             let end = (start + transmit.segment_len).min(transmit.len);
@@ -262,6 +294,64 @@ impl EndpointSeal {
             }
         }
         let segment_len = transmit.segment_len.min(len);
+        (len > 0).then_some(Transmit { len, segment_len, ..transmit })
+    }
+
+    /// Has a client seal what has been put together.
+    #[cfg(test)]
+    pub(super) fn seal_together(
+        &mut self,
+        now: Time,
+        to: SocketAddr,
+        by_length: (&mut [u8], usize),
+    ) -> bool {
+        let Side::Client(client) = &mut self.side else { return false };
+        client.seal_train((&self.keys, now), to, by_length)
+    }
+
+    /// How the packets of a transmit are put together and, of a server, for whom, if they may go so.
+    #[inline]
+    fn gathered(&self, now: Time, transmit: &Transmit, buffer: &[u8]) -> Option<(Shape, u32)> {
+        let shape = Shape::of(transmit, self.train_len_max)?;
+        let packets = buffer[..transmit.len].chunks(transmit.segment_len);
+        match &self.side {
+            Side::Client(client) => {
+                client.may_gather(now, transmit.to, packets).then_some((shape, 0))
+            }
+            Side::Server(server) => Some((shape, server.may_gather(packets)?)),
+            Side::HomaClient(_) | Side::HomaServer(_) => None,
+        }
+    }
+
+    /// As [`EndpointSeal::seal_transmit`], with several packets in each datagram.
+    fn seal_trains(
+        &mut self,
+        now: Time,
+        (transmit, (shape, sender)): (Transmit, (Shape, u32)),
+        buffer: &mut [u8],
+    ) -> Option<Transmit> {
+        let (mut len, mut from, mut segment_len) = (0, 0, 0);
+        while from < transmit.len {
+            let (gathered, rest) = shape.gather(buffer, (from, transmit.len), len);
+            let is_single = rest - from <= transmit.segment_len;
+            let bytes = &mut buffer[len..len + gathered];
+            let by_length = (&mut *bytes, shape.packet_len());
+            let is_sealed = match &mut self.side {
+                _ if is_single => self.seal(now, transmit.to, bytes),
+                Side::Client(client) => {
+                    client.seal_train((&self.keys, now), transmit.to, by_length)
+                }
+                Side::Server(server) => server.seal_train(&self.keys, sender, bytes),
+                Side::HomaClient(_) | Side::HomaServer(_) => false,
+            };
+            if is_sealed {
+                len += gathered;
+                segment_len = segment_len.max(gathered);
+            } else {
+                self.metrics.unsealable += u64::from(!is_single);
+            }
+            from = rest;
+        }
         (len > 0).then_some(Transmit { len, segment_len, ..transmit })
     }
 

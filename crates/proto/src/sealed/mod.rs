@@ -51,6 +51,7 @@ mod replay;
 mod router;
 mod server;
 mod text;
+mod train;
 mod wall_clock;
 mod window;
 

@@ -266,6 +266,8 @@ struct Asking {
 struct Target {
     /// Of the node there; 0 where that is in doubt.
     name: u64,
+    /// It is a server that takes several packets in a datagram.
+    takes_trains: bool,
     /// When it was last heard.
     heard_at: Time,
 }
@@ -285,6 +287,12 @@ impl Targets {
         target.filter(is_believed).map_or(0, |target| target.name)
     }
 
+    /// True of a server that has said that it takes several packets in a datagram.
+    #[inline]
+    pub(super) fn takes_trains(&self, to: SocketAddr) -> bool {
+        self.by_address.find(to).is_some_and(|target| target.takes_trains)
+    }
+
     /// A packet of a call goes to an address and names nobody.
     ///
     /// The first calls stay until they are answered, or nobody can be expected to answer them any more: were
@@ -301,11 +309,27 @@ impl Targets {
         }
     }
 
-    /// Somebody at an address tells its name in answer to a packet of a call, if that has named nobody.
-    pub(super) fn learn(&mut self, now: Time, from: SocketAddr, rpc_id: u64, instance: u64) {
-        if self.asking.iter().any(|of| (of.rpc_id, of.to) == (rpc_id, from)) {
+    /// Somebody at an address tells its name in answer to a packet of a call: true if that has named nobody, so
+    /// that it is believed.
+    pub(super) fn learn(
+        &mut self,
+        now: Time,
+        from: SocketAddr,
+        rpc_id: u64,
+        instance: u64,
+    ) -> bool {
+        let is_asked = self.asking.iter().any(|of| (of.rpc_id, of.to) == (rpc_id, from));
+        if is_asked {
             self.asking.retain(|of| of.to != from);
             self.set(now, from, instance);
+        }
+        is_asked
+    }
+
+    /// Who has been learned of at an address takes several packets in a datagram.
+    pub(super) fn note_taken(&mut self, at: SocketAddr) {
+        if let Some(target) = self.by_address.find_mut(at) {
+            target.takes_trains = true;
         }
     }
 
@@ -325,7 +349,7 @@ impl Targets {
     }
 
     fn set(&mut self, now: Time, address: SocketAddr, instance: u64) {
-        let target = Target { name: name_of(instance), heard_at: now };
+        let target = Target { name: name_of(instance), takes_trains: false, heard_at: now };
         *self.by_address.entry(address, || target) = target;
     }
 }

@@ -6,10 +6,11 @@ use std::net::SocketAddr;
 use siphasher::sip::SipHasher24;
 use tailcut_wire::homa::sealed::CONTROL_LEN_MAX;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT, blank_route,
+    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT, blank_route,
 };
 use tailcut_wire::r2p2::{
     EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
+    SackBody,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -33,8 +34,10 @@ pub(super) struct Parts<'a> {
 pub(super) struct Glance {
     /// What it says it is.
     pub(super) kind: MessageType,
-    /// Of the two versions, the one that is sealed from end to end.
+    /// It is sealed from end to end.
     pub(super) is_sealed: bool,
+    /// There are several packets, of which this is the first.
+    pub(super) is_train: bool,
     /// The call, or 0.
     pub(super) rpc_id: u64,
     /// A router has written into the route block.
@@ -58,7 +61,7 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let header_len = usize::from(header.base.header_size);
     let is_long_enough = bytes.len() >= header_len + TRAILER_LEN;
     let is_known = matches!(header_len, EXTENDED_LEN | ROUTED_LEN)
-        && matches!(header.version, SEALED_VERSION | HOP_VERSION);
+        && matches!(header.version, SEALED_VERSION | HOP_VERSION | TRAIN_VERSION);
     let is_too_long = header.version == HOP_VERSION && bytes.len() > HOP_PACKET_LEN_MAX;
     if header.base.magic != MAGIC || !is_known || !is_long_enough || is_too_long {
         return None;
@@ -67,7 +70,8 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
     Some(Glance {
         kind: MessageType::from_byte(header.base.type_policy)?,
-        is_sealed: header.version == SEALED_VERSION,
+        is_sealed: header.version != HOP_VERSION,
+        is_train: header.version == TRAIN_VERSION,
         rpc_id: header.rpc_id.get(),
         is_routed: has_route && bytes[ROUTED_AT] != 0,
         trailer: *trailer,
@@ -113,9 +117,27 @@ pub(super) fn seal(
     (trailer, hop): (&Trailer, Option<(&HopKey, Names)>),
 ) {
     bytes[VERSION_AT] = SEALED_VERSION;
+    seal_all(bytes, (key, nonce), (trailer, hop));
+}
+
+/// Seals several packets as one, up to the trailer: the first one's header stays clear.
+pub(super) fn seal_train(
+    bytes: &mut [u8],
+    by: (&AeadKey, [u8; 12]),
+    (trailer, hop): (&Trailer, Option<(&HopKey, Names)>),
+) {
+    bytes[VERSION_AT] = TRAIN_VERSION;
+    seal_all(bytes, by, (trailer, hop));
+}
+
+fn seal_all(
+    bytes: &mut [u8],
+    by: (&AeadKey, [u8; 12]),
+    (trailer, hop): (&Trailer, Option<(&HopKey, Names)>),
+) {
     let parts = split(bytes);
     let aad = Aad::new(parts.header, trailer, hop.is_none());
-    parts.seal((key, nonce), trailer, &aad);
+    parts.seal(by, trailer, &aad);
     if let Some((hop_key, names)) = hop {
         write_hop(bytes, hop_key, names);
     }
@@ -162,7 +184,7 @@ pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey, names: Names) -> bo
 fn hop_tag(bytes: &[u8], hop_key: &HopKey, names: Names) -> u64 {
     let mut hasher = SipHasher24::new_with_key(hop_key.bytes());
     let covered = &bytes[..bytes.len() - HOP_LEN];
-    if bytes[VERSION_AT] == SEALED_VERSION {
+    if bytes[VERSION_AT] != HOP_VERSION {
         hasher.write(&covered[..usize::from(bytes[1])]);
         hasher.write(&covered[covered.len() + HOP_LEN - TRAILER_LEN..]);
         hasher.write(&names.receiver.to_be_bytes());
@@ -267,6 +289,13 @@ fn route_of<'a>(bytes: &'a [u8], seen: &Glance) -> Option<&'a Route> {
     Route::ref_from_bytes(&bytes[EXTENDED_LEN..ROUTED_LEN]).ok()
 }
 
+/// True if an ACK gives no credit: who sends it has been named by nobody, and tells its name.
+pub(super) fn is_asking_for_name(bytes: &[u8]) -> bool {
+    let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
+    let sack = SackBody::ref_from_bytes(&bytes[payload]);
+    sack.is_ok_and(|sack| sack.granted.get() == 0)
+}
+
 /// Type and id of a packet of the extension that this node has written.
 pub(super) fn written(bytes: &[u8]) -> Option<(MessageType, RpcId)> {
     let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
@@ -282,7 +311,7 @@ pub(super) const CLOCK_AT: usize = 24;
 /// Place of the clock that a server echoes.
 pub(super) const ECHO_AT: usize = 28;
 /// Place of `routed`.
-const ROUTED_AT: usize = 66;
+pub(super) const ROUTED_AT: usize = 66;
 pub(super) const TAG_LEN: usize = 16;
 const HOP_LEN: usize = 8;
 /// Most bytes of a packet that is authenticated for one hop: all of them are hashed before it is believed,

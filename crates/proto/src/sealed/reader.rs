@@ -9,6 +9,7 @@ use super::homa;
 use super::keys::{Keys, Master, Role, Transport};
 use super::names::name_of;
 use super::packet::{self, Glance, client_address, glance, reply_nonce, request_nonce};
+use super::{TRAILER_LEN, train};
 use crate::keyed::KeyedState;
 
 /// Opens packets in the order in which they were captured.
@@ -38,7 +39,8 @@ impl Reader {
 
     /// Opens a packet that went from one address to another, in place: what is left is an open packet
     /// before the trailer. `false` where it is not sealed by these keys, and of a reply also where no packet
-    /// of its client has come before; the packet is then as it was, but for its payload.
+    /// of its client has come before; the packet is then as it was, but for its payload. Of several packets in a
+    /// datagram that is all of them: see [`Reader::packets`].
     pub fn open(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &mut [u8]) -> bool {
         let Some(seen) = glance(bytes).filter(|seen| seen.is_sealed) else { return false };
         let epoch = seen.trailer.epoch;
@@ -56,6 +58,17 @@ impl Reader {
                 let key = secret.reply_key(seen.trailer.hop.get());
                 packet::open(bytes, &key, reply_nonce(&seen.trailer), false)
             }
+        }
+    }
+
+    /// The open packets of a datagram that was [`Reader::open`]ed, and that said before that `is_train`
+    /// ([`TRAIN_VERSION`]).
+    ///
+    /// [`TRAIN_VERSION`]: tailcut_wire::r2p2::sealed::TRAIN_VERSION
+    pub fn packets(opened: &[u8], is_train: bool) -> std::slice::Chunks<'_, u8> {
+        match train::len_of_each(opened).filter(|_| is_train) {
+            Some(len) => opened[..train::packets_len(opened)].chunks(len),
+            None => opened[..opened.len() - TRAILER_LEN].chunks(opened.len()),
         }
     }
 

@@ -203,6 +203,8 @@ impl RouterSeal {
         let wall_ms = self.clock.ms(now);
         let at = self.keys.accepted(wall_ms, seen.trailer.epoch).ok_or(Cause::UnknownKeys)?;
         match (seen.kind, seen.is_sealed) {
+            // Each request is placed by itself.
+            _ if seen.is_train => Err(Cause::Unsealed),
             (MessageType::Request, true) => {
                 self.check_client(at, peer, (&seen, bytes))?;
                 self.check_request((at, wall_ms), peer, (&seen, bytes))

@@ -7,15 +7,16 @@ use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, MessageType};
 
 use super::clients::{Clients, SessionKeys, Start};
 use super::keys::{Keys, Transport};
+use super::known::SessionKey;
 use super::names::Names;
 use super::neighbours::Routers;
 use super::packet::{
-    self, Glance, addressee, client_address, is_annotated, is_hop_genuine, reply_nonce,
-    request_nonce, written,
+    self, Glance, addressee, client_address, is_annotated, is_asking_for_name, is_hop_genuine,
+    reply_nonce, request_nonce, written,
 };
 use super::replay::Arrival;
 use super::wall_clock::WallClock;
-use super::{Cause, Times, addressed, sender};
+use super::{Cause, TRAILER_LEN, Times, addressed, client_of, sender, train};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -47,7 +48,7 @@ impl Server {
         (keys, at): (&Keys, usize),
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
-    ) -> Result<(), Cause> {
+    ) -> Result<usize, Cause> {
         match (seen.kind, seen.is_sealed) {
             (MessageType::Request | MessageType::ReplyAck | MessageType::Cancel, true) => {
                 self.open_sealed((keys, at), peer, (seen, bytes))
@@ -60,7 +61,7 @@ impl Server {
                     self.routers.hear(self.clients.own, peer, (seen.kind, &seen.trailer))?;
                 self.clients.arrival = Arrival { is_hop: true, is_named, ..Arrival::default() };
                 bytes[VERSION_AT] = EXTENSION_VERSION;
-                Ok(())
+                Ok(bytes.len() - TRAILER_LEN)
             }
             _ => Err(Cause::Unsealed),
         }
@@ -71,11 +72,15 @@ impl Server {
         (keys, at): (&Keys, usize),
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
-    ) -> Result<(), Cause> {
+    ) -> Result<usize, Cause> {
         let key = seen.session();
         let (epoch, began) = (seen.trailer.epoch, seen.trailer.low.get());
         // The hop tag comes first: a forged packet costs no more than that.
         let is_named = self.check_hop(at, peer, (seen, bytes))?;
+        // Several packets come from their client itself, by the server's name.
+        if seen.is_train && (seen.is_routed || !is_named) {
+            return Err(Cause::Misdirected);
+        }
         let nonce = request_nonce(bytes);
         let is_genuine = match self.clients.sessions.find(key) {
             Some(known) => {
@@ -89,9 +94,19 @@ impl Server {
             return Err(Cause::Forged);
         }
         let began_ms = keys.epochs[at].began_ms(began);
+        let len = match seen.is_train {
+            true => {
+                let len = train::packet_len(bytes, key.session, true).ok_or(Cause::Forged)?;
+                if let Some(session) = self.clients.sessions.find_mut(key) {
+                    session.takes_trains = true;
+                }
+                len
+            }
+            false => bytes.len() - TRAILER_LEN,
+        };
         self.clients.arrival =
             Arrival { key, epoch, began_ms, is_hop: false, is_named, is_known: true };
-        Ok(())
+        Ok(len)
     }
 
     /// Looks at the hop tag; true if the packet names this server, false if it names nobody.
@@ -138,7 +153,8 @@ impl Server {
         }
         self.clients.keep(sender(key.client, epoch), derived);
         let began_ms = keys.epochs[at].began_ms(began);
-        let known = SessionKeys { epoch, began, request, window: None, called: 0 };
+        let known =
+            SessionKeys { epoch, began, request, window: None, called: 0, takes_trains: false };
         self.clients.sessions.add(key, began_ms, known);
         true
     }
@@ -183,8 +199,29 @@ impl Server {
         if !is_for_client || usize::from(bytes[1]) != EXTENDED_LEN {
             return false;
         }
+        if kind == MessageType::Ack && is_asking_for_name(bytes) {
+            train::set_taken(bytes);
+        }
         let Some((reply, trailer)) = self.clients.next_reply(keys, sender) else { return false };
         packet::seal(bytes, reply, reply_nonce(&trailer), (&trailer, None));
+        true
+    }
+
+    /// Whom these packets are for, if they may go together: a client that has sent such itself.
+    pub(super) fn may_gather<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
+        let (session, sender) = train::session_of_server(packets)?;
+        let session = SessionKey { client: client_of(sender), session };
+        self.clients
+            .sessions
+            .find(session)
+            .is_some_and(|known| known.takes_trains)
+            .then_some(sender)
+    }
+
+    /// Seals what [`Server::may_gather`] has said may go.
+    pub(super) fn seal_train(&mut self, keys: &Keys, sender: u32, bytes: &mut [u8]) -> bool {
+        let Some((reply, trailer)) = self.clients.next_reply(keys, sender) else { return false };
+        packet::seal_train(bytes, (reply, reply_nonce(&trailer)), (&trailer, None));
         true
     }
 

@@ -23,6 +23,7 @@ mod seal_of_router;
 mod seal_of_server;
 pub(super) mod seals;
 mod streams;
+mod trains;
 mod vectors;
 
 pub(super) const CLIENT: &str = "10.0.0.1:1000";

@@ -343,6 +343,9 @@ impl<'a> Applications<'a> {
         let word = self.plan.calls[job.number as usize].word;
         let service_ns = self.plan.servers[server].service_ns(word) * handlers.factor;
         let alarm = u64::from(handlers.incarnation) << 32 | worker.index() as u64;
+        if self.plan.is_together && service_ns == 0 {
+            return self.end_service(server, alarm, turn);
+        }
         turn.wake_in(service_ns.min(SERVICE_NS_MAX), alarm);
     }
 

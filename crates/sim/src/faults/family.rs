@@ -38,6 +38,8 @@ pub enum Family {
     Sealed,
     /// The same of byte streams, over Homa.
     SealedStreams,
+    /// The same of short calls in bursts without a router, over R2P2: many go in one datagram.
+    SealedTrains,
 }
 
 fn no_family(text: &str) -> String {
@@ -63,6 +65,7 @@ impl Family {
             Self::Flood => Plan::flood_of_seed(seed),
             Self::Streams => Plan::streams_of_seed(seed),
             Self::Sealed => Plan::sealed_of_seed(seed),
+            Self::SealedTrains => Plan::sealed_trains_of_seed(seed),
             Self::SealedStreams => return None,
         })
     }
@@ -77,7 +80,9 @@ impl Family {
             Self::Late | Self::Overflow | Self::Flood | Self::Streams | Self::Cookies => {
                 self.of_r2p2(seed).map(Plan::over_homa)
             }
-            Self::Life | Self::Failover | Self::Detection | Self::Feedback => None,
+            Self::Life | Self::Failover | Self::Detection | Self::Feedback | Self::SealedTrains => {
+                None
+            }
         }
     }
 }
@@ -89,14 +94,20 @@ impl Plan {
         let sigcomm = GrantPolicy::Sigcomm(Pull::default());
         let policy = if self.seed % 2 == 1 { sigcomm } else { Grants::default().policy };
         self.transport = Transport::Homa(policy);
-        self.router = None;
-        self.faults.retain(|fault| !fault.kind.concerns_router());
-        self.servers.iter_mut().for_each(|server| server.is_pooled = false);
+        self = self.without_router();
         if self.servers.iter().any(|server| server.requests_max <= 100) {
             // Half requests of strangers, which may be several packets of Homa's, hold half of so few
             // for as long as they are kept.
             self.calls.retain(|call| !call.is_after_all);
         }
+        self
+    }
+
+    /// The plan with clients that call servers themselves.
+    pub(super) fn without_router(mut self) -> Self {
+        self.router = None;
+        self.faults.retain(|fault| !fault.kind.concerns_router());
+        self.servers.iter_mut().for_each(|server| server.is_pooled = false);
         self
     }
 }

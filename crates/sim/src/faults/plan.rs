@@ -25,6 +25,8 @@ pub struct Plan {
     pub seed: u64,
     /// Nothing is wrong but what strangers send: every call is to be answered.
     pub is_to_be_served: bool,
+    /// Calls that a client makes in one moment leave together, and what takes no time is answered at once.
+    pub is_together: bool,
     /// When servers ask for cookies.
     pub cookies: AskCookies,
     /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two
@@ -408,6 +410,7 @@ impl Default for Plan {
         Self {
             seed: 0,
             is_to_be_served: false,
+            is_together: false,
             cookies: AskCookies::Never,
             topology: None,
             damage: Damage::Noticed,

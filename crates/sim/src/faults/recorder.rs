@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use strum::VariantNames;
 use tailcut_wire::homa::{self, PacketType};
 use tailcut_wire::r2p2::MessageType;
-use tailcut_wire::r2p2::sealed::{HOP_VERSION, Trailer, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{HOP_VERSION, TRAIN_VERSION, Trailer, VERSION_AT};
 use zerocopy::FromBytes;
 
 use super::plan::{Host, Transport};
@@ -19,7 +19,11 @@ use super::plan::{Host, Transport};
 )]
 pub enum PacketKind {
     Request,
+    /// Several requests, and acknowledgements of replies, in one datagram.
+    RequestTrain,
     Response,
+    /// Several replies, and refusals, in one datagram.
+    ReplyTrain,
     Feedback,
     Ack,
     /// A server's ACK to a router, with its name.
@@ -96,7 +100,10 @@ impl PacketKind {
             return Self::of_homa(bytes);
         }
         let is_hop = bytes.get(VERSION_AT) == Some(&HOP_VERSION);
+        let is_train = bytes.get(VERSION_AT) == Some(&TRAIN_VERSION);
         Some(match MessageType::from_byte(*bytes.get(TYPE_AT)?)? {
+            MessageType::Request | MessageType::ReplyAck if is_train => Self::RequestTrain,
+            MessageType::Response | MessageType::Drop if is_train => Self::ReplyTrain,
             MessageType::Request => Self::Request,
             MessageType::Response => Self::Response,
             MessageType::Feedback => Self::Feedback,
@@ -141,7 +148,15 @@ impl PacketKind {
 
     /// True if it may be for a client.
     pub(super) fn is_for_client(self) -> bool {
-        matches!(self, Self::Response | Self::Ack | Self::Drop | Self::HopDrop | Self::TellName)
+        matches!(
+            self,
+            Self::Response
+                | Self::ReplyTrain
+                | Self::Ack
+                | Self::Drop
+                | Self::HopDrop
+                | Self::TellName
+        )
     }
 }
 

@@ -150,7 +150,9 @@ impl<'a> Run<'a> {
                 let place = self.plan.place(host);
                 let times = (now, self.network.local(place));
                 self.applications.call(number, self.network.node_mut(place), times);
-                self.network.flush(place);
+                if !self.is_another_with(host, now) {
+                    self.network.flush(place);
+                }
             }
             Step::Cancel(number) => {
                 let place = self.plan.place(Host::Client(self.plan.calls[number as usize].client));
@@ -165,6 +167,16 @@ impl<'a> Run<'a> {
             Step::Judge(fault) => self.judge_routers(fault),
             Step::Look => self.look(now),
         }
+    }
+
+    /// True if the next step is another call that leaves together with the last one of this client.
+    fn is_another_with(&self, host: Host, now: Time) -> bool {
+        let is_its = |step: Step| match step {
+            Step::Call(next) => Host::Client(self.plan.calls[next as usize].client) == host,
+            _ => false,
+        };
+        let next = self.script.last().filter(|_| self.plan.is_together);
+        next.is_some_and(|&(at, step)| at == now && is_its(step))
     }
 
     fn connect(&mut self, number: u32, now: Time) {

@@ -101,6 +101,43 @@ impl Plan {
         plan.with_seals(dice, seed / 4)
     }
 
+    /// The plan of a seed whose clients call servers themselves, in bursts of short calls that go together:
+    ///
+    /// | of 4 seeds | the plan is |
+    /// |---|---|
+    /// | 1 | `hostile` |
+    /// | 1 | `drawn` |
+    /// | 1 | `hostile`, while keys rotate |
+    /// | 1 | with restarts, lost keys, wall clocks that are set, and all attacks |
+    pub fn sealed_trains_of_seed(seed: u64) -> Self {
+        let dice = &mut generator(seed, STREAM ^ 3);
+        let plan = match seed % 4 {
+            0 => Self::hostile_of_seed(seed),
+            1 => Self::of_seed(seed),
+            2 => rotating(dice, seed),
+            _ => exposed(dice, seed),
+        };
+        let mut plan = plan.without_router();
+        if seed % 4 == 3 {
+            // Where clocks are apart, a server drops what is ahead of its own, which a stranger can then bring
+            // first from elsewhere: such a call is not answered.
+            plan.calls.retain(|call| !call.is_after_all);
+        }
+        let (every_ns, len) = (dice.random_range(MS..8 * MS), dice.random_range(8..200));
+        for call in plan.calls.iter_mut().filter(|call| !call.is_after_all) {
+            call.at -= call.at % every_ns;
+            (call.request_len, call.reply_len) = (len, len);
+            call.is_fixed = false;
+        }
+        // Those of a client come one after the other.
+        plan.calls.sort_by_key(|call| (call.at, call.client));
+        plan.is_together = true;
+        if dice.random() {
+            plan.servers.iter_mut().for_each(|server| server.service_factor = 0.0);
+        }
+        plan.with_seals(dice, seed / 4)
+    }
+
     /// The plan with all that seals add to it.
     fn with_seals(mut self, dice: &mut Generator, round: u64) -> Self {
         let cipher =

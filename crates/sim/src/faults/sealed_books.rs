@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use tailcut_proto::sealed::Reader;
-use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{
+    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+};
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, Packet};
 use zerocopy::FromBytes;
 
@@ -113,16 +115,23 @@ impl SealedBooks {
             // The client itself has told it.
             return;
         }
-        let open = shown(Some(self), (client.address(), to), datagram);
-        let Ok(packet) = Packet::parse(&open) else { return };
-        let is_first = packet.is_data() && packet.index == 0;
-        let id = packet.rpc_id().filter(|id| is_first && !numbers.contains_key(&id.0));
-        let Some(id) = id else { return };
-        let mut opened = datagram.to_vec();
-        assert!(self.reader.open((client.address(), to), &mut opened), "{packet} is not sealed");
-        let at = usize::from(opened[1]);
-        if let Some(number) = opened.get(at..).and_then(|payload| payload.first_chunk()) {
-            numbers.insert(id.0, u32::from_le_bytes(*number));
+        for packet in shown(Some(self), (client.address(), to), datagram) {
+            let Ok(packet) = Packet::parse(&packet) else { continue };
+            let is_first = packet.is_data() && packet.index == 0;
+            let id = packet.rpc_id().filter(|id| is_first && !numbers.contains_key(&id.0));
+            let Some(id) = id else { continue };
+            let mut opened = datagram.to_vec();
+            let payload = match is_train(datagram) {
+                true => packet.payload,
+                false => {
+                    let is_open = self.reader.open((client.address(), to), &mut opened);
+                    assert!(is_open, "{packet} is not sealed");
+                    opened.get(usize::from(opened[1])..).unwrap_or_default()
+                }
+            };
+            if let Some(number) = payload.first_chunk() {
+                numbers.insert(id.0, u32::from_le_bytes(*number));
+            }
         }
     }
 
@@ -169,9 +178,32 @@ pub(super) fn names_on(datagram: &[u8]) -> String {
     }
 }
 
-/// A datagram between two addresses as it would be if it were open; the payload of a sealed one is noise, but
-/// of streams.
+/// True of a datagram of several packets.
+fn is_train(datagram: &[u8]) -> bool {
+    datagram.get(VERSION_AT) == Some(&TRAIN_VERSION)
+}
+
+/// The packets of a datagram between two addresses as they would be if they were open: nearly always one. The
+/// payload of a sealed one is noise, but of streams, and of several that go together.
 pub(super) fn shown<'a>(
+    mut books: Option<&mut SealedBooks>,
+    ends: (SocketAddr, SocketAddr),
+    datagram: &'a [u8],
+) -> Vec<Cow<'a, [u8]>> {
+    if let Some(books) = &mut books
+        && books.transport == Transport::R2p2
+        && is_train(datagram)
+    {
+        let mut opened = datagram.to_vec();
+        if books.reader.open(ends, &mut opened) {
+            let packets = Reader::packets(&opened, true);
+            return packets.map(|packet| Cow::Owned(packet.to_vec())).collect();
+        }
+    }
+    vec![shown_alone(books, ends, datagram)]
+}
+
+fn shown_alone<'a>(
     mut books: Option<&mut SealedBooks>,
     ends: (SocketAddr, SocketAddr),
     datagram: &'a [u8],
@@ -191,7 +223,7 @@ pub(super) fn shown<'a>(
     }
     let is_of_seal = books.is_some()
         && datagram.len() >= EXTENDED_LEN + TRAILER_LEN
-        && matches!(datagram[VERSION_AT], SEALED_VERSION | HOP_VERSION);
+        && matches!(datagram[VERSION_AT], SEALED_VERSION | HOP_VERSION | TRAIN_VERSION);
     if !is_of_seal {
         return Cow::Borrowed(datagram);
     }

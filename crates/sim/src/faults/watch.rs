@@ -34,9 +34,9 @@ use std::net::SocketAddr;
 use tailcut_proto::node::Time;
 use tailcut_proto::r2p2::Copies;
 use tailcut_wire::homa;
-use tailcut_wire::homa::tagged::tag_of;
-use tailcut_wire::r2p2::{CloneMark, Flags, Kind, MessageType, Packet, Policy, Route};
+use tailcut_wire::r2p2::{CloneMark, Flags, MessageType, Packet, Policy};
 
+use self::packet::{AnyPacket, is_returned, route};
 use super::heard::Heard;
 use super::openers::Openers;
 use super::paid::{AMPLIFICATION_MAX, Paid};
@@ -46,6 +46,8 @@ use super::replies::{Judged, ReplyBook};
 use super::sealed_books::{SealedBooks, names_on, shown};
 use super::{Cost, Invariant, Options, Violation};
 use crate::network::Damage;
+
+mod packet;
 
 /// The books of a run, kept from its datagrams.
 #[derive(Debug)]
@@ -307,7 +309,22 @@ impl Watch {
             Some(sealed) => sealed.arrives((host, life), (from, datagram), &self.numbers),
             None => None,
         };
-        let bytes = &*shown(self.sealed.as_mut(), (from, host.address()), datagram);
+        let mut is_taken = true;
+        let packets = shown(self.sealed.as_mut(), (from, host.address()), datagram);
+        for packet in &packets {
+            let datagram = if packets.len() > 1 { packet } else { datagram };
+            is_taken &= self.packet_arrives((host, from, intruding), packet, datagram);
+        }
+        is_taken
+    }
+
+    /// A packet is about to be handed to `host`, in this datagram; false if that shall be lost instead.
+    fn packet_arrives(
+        &mut self,
+        (host, from, intruding): (Host, SocketAddr, Option<Expected>),
+        bytes: &[u8],
+        datagram: &[u8],
+    ) -> bool {
         let parsed = AnyPacket::parse(self.transport, bytes);
         if let (Ok(AnyPacket::R2p2(packet)), None) = (&parsed, intruding) {
             self.heard.keep_report((host, from), packet, datagram);
@@ -369,7 +386,15 @@ impl Watch {
         if !self.is_strict {
             return;
         }
-        let bytes = &*shown(self.sealed.as_mut(), (host.address(), to), datagram);
+        let packets = shown(self.sealed.as_mut(), (host.address(), to), datagram);
+        for packet in &packets {
+            let datagram = if packets.len() > 1 { packet } else { datagram };
+            self.packet_leaves(host, to, packet, datagram);
+        }
+    }
+
+    /// A packet leaves `host`, in this datagram.
+    fn packet_leaves(&mut self, host: Host, to: SocketAddr, bytes: &[u8], datagram: &[u8]) {
         let len = datagram.len() as u64;
         let Ok(packet) = AnyPacket::parse(self.transport, bytes) else { return };
         let Some(to) = Host::at(to) else {
@@ -875,116 +900,6 @@ impl ServerBook {
     fn begin_anew(&mut self) {
         self.live.clear();
         self.arrivals.values_mut().for_each(|counts| *counts = false);
-    }
-}
-
-/// A packet of either transport.
-enum AnyPacket<'a> {
-    R2p2(Packet<'a>),
-    Homa(homa::Packet<'a>),
-}
-
-impl<'a> AnyPacket<'a> {
-    fn parse(transport: Transport, bytes: &'a [u8]) -> Result<Self, String> {
-        match transport {
-            Transport::R2p2 => {
-                Packet::parse(bytes).map(Self::R2p2).map_err(|reason| format!("{reason:?}"))
-            }
-            Transport::Homa(_) => {
-                homa::Packet::parse(bytes).map(Self::Homa).map_err(|reason| format!("{reason:?}"))
-            }
-        }
-    }
-
-    /// The id of its call, as the client has it.
-    fn id(&self) -> u64 {
-        match self {
-            Self::R2p2(packet) => packet.rpc_id().map_or(0, |id| id.0),
-            Self::Homa(packet) if packet.is_from_client() => packet.common.sender_id.get(),
-            Self::Homa(packet) => packet.common.local_id(),
-        }
-    }
-
-    /// The client of a request: its own address, or what a router has written.
-    fn client(&self, from: SocketAddr) -> SocketAddr {
-        match self {
-            Self::R2p2(packet) => client_of(from, packet),
-            Self::Homa(_) => from,
-        }
-    }
-
-    /// True if it is of a request.
-    fn is_request(&self) -> bool {
-        match self {
-            Self::R2p2(packet) => packet.message_type == MessageType::Request,
-            Self::Homa(packet) => packet.is_from_client(),
-        }
-    }
-
-    /// The first bytes of a request, if it has them.
-    fn request_begin(&self) -> Option<&[u8]> {
-        match self {
-            Self::R2p2(packet) => {
-                (self.is_request() && packet.index == 0).then_some(packet.payload)
-            }
-            Self::Homa(packet) => match packet.body {
-                homa::Body::Data { header, payload } if self.is_request() => {
-                    (header.offset() == 0).then_some(payload)
-                }
-                _ => None,
-            },
-        }
-    }
-
-    /// The token that a client echoes, or 0.
-    fn echoed_token(&self) -> u64 {
-        match self {
-            Self::R2p2(packet) => packet.token(),
-            Self::Homa(packet) => match packet.body {
-                homa::Body::Data { header, .. } => tag_of(header)
-                    .unwrap_or_else(|| homa_token(header.cutoff_version.get(), &header.common)),
-                _ => 0,
-            },
-        }
-    }
-
-    /// The token that a server gives with this packet, where it says one.
-    fn given_token(&self) -> Option<u64> {
-        match self {
-            Self::R2p2(packet) => Some(packet.token()),
-            Self::Homa(packet) => match packet.body {
-                homa::Body::Cutoffs(cutoffs) => {
-                    Some(homa_token(cutoffs.version.get(), &cutoffs.common))
-                }
-                _ => None,
-            },
-        }
-    }
-}
-
-/// The 32 bits that show that a peer of Homa receives at its address.
-fn homa_token(version: u16, common: &homa::CommonHeader) -> u64 {
-    u64::from(common.window.get()) << 16 | u64::from(version)
-}
-
-/// The client of a request: its own address, or the one that a router has written.
-fn client_of(from: SocketAddr, packet: &Packet) -> SocketAddr {
-    match route(packet) {
-        Some(route) if route.client_port.get() != 0 => route.client(),
-        _ => from,
-    }
-}
-
-/// A reply that goes back through the router.
-fn is_returned(packet: &Packet) -> bool {
-    packet.message_type == MessageType::Response && packet.route().is_some()
-}
-
-/// The route block, if a router has written it.
-fn route<'a>(packet: &Packet<'a>) -> Option<&'a Route> {
-    match packet.kind {
-        Kind::Request { route, .. } => route.filter(|route| route.routed != 0),
-        Kind::V1 | Kind::Reply { .. } => None,
     }
 }
 

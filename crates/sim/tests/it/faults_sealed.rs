@@ -20,6 +20,12 @@ static SEEDS_OF_STREAMS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-streams --transport homa")
 });
 
+/// The same, of short calls that go together.
+static SEEDS_OF_TRAINS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
+    let check = |seed| check_plan(&Plan::sealed_trains_of_seed(seed), 16, Options::default());
+    cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-trains")
+});
+
 /// The same, of R2P2.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_of_seed(seed), 16, Options::default());
@@ -30,6 +36,20 @@ static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
 fn nothing_that_strangers_send_is_acted_on_and_every_promise_is_kept() {
     if let Err(broken) = &*SEEDS {
         panic!("{broken}");
+    }
+}
+
+#[test]
+fn of_calls_that_go_together_every_promise_is_kept() {
+    let coverage = match &*SEEDS_OF_TRAINS {
+        Ok(coverage) => coverage,
+        Err(broken) => panic!("{broken}"),
+    };
+    for kind in ["request_train", "reply_train", "request", "response"] {
+        for attack in ["forged", "replayed"] {
+            let count = counted(coverage, &format!("{attack}.{kind}"));
+            assert!(count > 1_000, "{attack} {kind}: {count}");
+        }
     }
 }
 
@@ -46,15 +66,11 @@ fn nothing_that_strangers_send_to_streams_is_acted_on_and_every_byte_comes_once_
         Ok(coverage) => coverage,
         Err(broken) => panic!("{broken}"),
     };
-    let counted = |name: &str| {
-        let found = coverage.figures().into_iter().find(|(figure, _)| figure == name);
-        found.map_or(0, |(_, count)| count)
-    };
-    assert!(counted("effects.streams_carried") > 500);
-    assert!(counted("effects.streams_failed") > 50);
+    assert!(counted(coverage, "effects.streams_carried") > 500);
+    assert!(counted(coverage, "effects.streams_failed") > 50);
     for kind in ["request", "reply", "grant", "resend", "question", "cutoffs", "ack"] {
         for attack in ["forged", "replayed"] {
-            let count = counted(&format!("{attack}.homa_{kind}"));
+            let count = counted(coverage, &format!("{attack}.homa_{kind}"));
             assert!(count > 100, "{attack} {kind}: {count}");
         }
     }
@@ -63,7 +79,8 @@ fn nothing_that_strangers_send_to_streams_is_acted_on_and_every_byte_comes_once_
 /// Runs in which nothing is forged prove nothing.
 #[test]
 fn every_type_of_packet_is_forged_and_replayed_and_every_fault_of_seals_happens() {
-    check_covered(&SEEDS, |name| !name.contains(".homa_"));
+    // What goes together has plans of its own.
+    check_covered(&SEEDS, |name| !name.contains(".homa_") && !name.ends_with("_train"));
 }
 
 #[test]
@@ -87,6 +104,12 @@ fn check_covered(seeds: &Result<Coverage, String>, is_concerned: fn(&str) -> boo
     assert!(rare.is_empty(), "{rare:?}");
 }
 
+/// How often something was seen.
+fn counted(coverage: &Coverage, name: &str) -> u64 {
+    let found = coverage.figures().into_iter().find(|(figure, _)| figure == name);
+    found.map_or(0, |(_, count)| count)
+}
+
 /// Is the bug found within `seeds` seeds, by this invariant?
 fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant) {
     check_found_in(Plan::sealed_of_seed, sabotage, (seeds, invariant));
@@ -102,6 +125,17 @@ fn check_found_in(plan: fn(u64) -> Plan, sabotage: Sabotage, (seeds, invariant):
     let found = (0..seeds).filter_map(|seed| run(&plan(seed), options).violation);
     let mut found = found.map(|violation| violation.invariant);
     assert!(found.any(|found| found == invariant), "{sabotage:?} is not found by {seeds} seeds");
+}
+
+#[test]
+fn bugs_are_found_where_calls_go_together() {
+    for (sabotage, invariant) in [
+        (Sabotage::SealIsLeftOut, Invariant::NothingForged),
+        (Sabotage::DroppedAreAnswered, Invariant::NothingForged),
+        (Sabotage::DroppedAreAnswered, Invariant::NothingReplayed),
+    ] {
+        check_found_in(Plan::sealed_trains_of_seed, sabotage, (60, invariant));
+    }
 }
 
 #[test]

@@ -180,6 +180,59 @@ fn check_recorded(transport: Transport) {
     });
 }
 
+/// Many small calls at once go in few datagrams. What was recorded of them does nothing, wherever it comes from.
+#[test]
+fn small_calls_go_together() {
+    const CALLS: usize = 6_400;
+    /// Byte 21 of a datagram of several packets, as docs/sealed.md has it.
+    const SEVERAL: u8 = 4;
+    let keys = fresh_group();
+    let runs = AtomicUsize::new(0);
+    let mut server = serving(R2P2).seal(keys.clone()).bind("127.0.0.1:0").expect("a port");
+    let (address, stop) = (server.local_address(), server.stop_handle());
+    std::thread::scope(|scope| {
+        let runs = &runs;
+        scope.spawn(move || {
+            server.run(|request| {
+                runs.fetch_add(1, Ordering::Relaxed);
+                let reply = request.bytes().to_vec();
+                let _ = request.reply(&reply);
+            })
+        });
+        let tap = Tap::before(address);
+        let tapped = tap.socket.local_addr().expect("it is bound");
+        let attacker = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let guard = OnDrop(Some(|| {
+            stop.stop();
+            let _ = attacker.send_to(&[], tapped);
+        }));
+        let heard = scope.spawn(move || tap.run());
+        let client = patient(R2P2).seal(of(&keys, 3)).connect(tapped).expect("a client");
+        client.call(b"who is there").expect("an answer");
+        for round in 0..CALLS / 64 {
+            let bytes = |number: usize| format!("call {round} {number:02}");
+            let calls: Vec<_> = (0..64)
+                .map(|number| client.enqueue(bytes(number).as_bytes()).expect("a call"))
+                .collect();
+            for (number, call) in calls.into_iter().enumerate() {
+                assert_eq!(&*call.wait().expect("an answer"), bytes(number).as_bytes());
+            }
+        }
+        attacker.send_to(&[], tapped).expect("it listens");
+        let heard = heard.join().expect("it does not panic");
+        let trains = heard.iter().filter(|datagram| datagram[21] == SEVERAL);
+        assert!(trains.count() > CALLS / 64 && heard.len() < CALLS / 4, "{}", heard.len());
+        for datagram in &heard {
+            attacker.send_to(datagram, address).expect("it listens");
+        }
+        // What comes from here comes after them.
+        let other = patient(R2P2).seal(of(&keys, 4)).connect(address).expect("a client");
+        other.call(b"mine").expect("an answer");
+        assert_eq!(runs.load(Ordering::Relaxed), CALLS + 2);
+        drop(guard);
+    });
+}
+
 #[test]
 fn keys_of_another_role_are_refused() {
     let check = |error: Error, text: &str| assert!(error.to_string().contains(text), "{error}");

@@ -115,7 +115,11 @@ impl HomaServer {
         }
         // Questions that came before have been answered, and nothing was remembered of them.
         let window = Some(Box::new(Window::from(seen.count())));
-        sessions.add(key, began_ms, SessionKeys { epoch, began, request, window, called: 0 });
+        sessions.add(
+            key,
+            began_ms,
+            SessionKeys { epoch, began, request, window, called: 0, takes_trains: false },
+        );
         Ok(true)
     }
 

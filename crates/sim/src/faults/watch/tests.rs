@@ -1,7 +1,7 @@
 //! Which requests count against a router's bound.
 
 use tailcut_wire::r2p2::sealed::{SEALED_VERSION, TRAILER_LEN, VERSION_AT};
-use tailcut_wire::r2p2::{RequestRepr, RpcId, Segment};
+use tailcut_wire::r2p2::{RequestRepr, Route, RpcId, Segment};
 use zerocopy::IntoBytes;
 
 use super::super::plan::{ClientPlan, RouterPlan, SealPlan, ServerPlan};
