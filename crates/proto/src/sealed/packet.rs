@@ -1,6 +1,5 @@
 //! One packet, sealed and opened in place, given the keys. No state.
 
-use std::hash::Hasher;
 use std::net::SocketAddr;
 
 use siphasher::sip::SipHasher24;
@@ -182,17 +181,17 @@ pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey, names: Names) -> bo
 /// SipHash-2-4: of what is sealed over the header, the trailer without the AEAD's tag, which stands for the
 /// payload, and the names, which are nowhere in the packet; of what is not, over all of it, which has them.
 fn hop_tag(bytes: &[u8], hop_key: &HopKey, names: Names) -> u64 {
-    let mut hasher = SipHasher24::new_with_key(hop_key.bytes());
+    let hasher = SipHasher24::new_with_key(hop_key.bytes());
     let covered = &bytes[..bytes.len() - HOP_LEN];
-    if bytes[VERSION_AT] != HOP_VERSION {
-        hasher.write(&covered[..usize::from(bytes[1])]);
-        hasher.write(&covered[covered.len() + HOP_LEN - TRAILER_LEN..]);
-        hasher.write(&names.receiver.to_be_bytes());
-        hasher.write(&names.sender.to_be_bytes());
-    } else {
-        hasher.write(covered);
+    if bytes[VERSION_AT] == HOP_VERSION {
+        return hasher.hash(covered);
     }
-    hasher.finish()
+    // In one piece, which takes half of the time that several take.
+    let mut aad = Aad::of(&covered[..usize::from(bytes[1])]);
+    aad.push(&covered[covered.len() + HOP_LEN - TRAILER_LEN..]);
+    aad.push(&names.receiver.to_be_bytes());
+    aad.push(&names.sender.to_be_bytes());
+    hasher.hash(aad.bytes())
 }
 
 /// The nonce of a packet to a server: the sequence, the microsecond and the count within it. The session
@@ -319,8 +318,9 @@ const HOP_LEN: usize = 8;
 const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
-/// Most bytes of associated data: the longest header of any transport, the trailer's, and a name.
-const AAD_LEN_MAX: usize = CONTROL_LEN_MAX + REST_LEN + size_of::<u64>();
+/// Most bytes of associated data, and of what is under a hop tag: the longest header of any transport, the
+/// trailer, and two names.
+const AAD_LEN_MAX: usize = CONTROL_LEN_MAX + TRAILER_LEN + 2 * size_of::<u64>();
 /// Place of the flags.
 pub(super) const FLAGS_AT: usize = 20;
 
