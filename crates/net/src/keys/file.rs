@@ -49,7 +49,10 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let shown = path.display();
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text))
+        .and_then(|file| {
+            text.reserve(file.metadata()?.len().min(TEXT_BYTES_MAX) as usize + 1);
+            file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)
+        })
         .map_err(|error| named(&error, format!("cannot read {shown}")))?;
     if text.len() as u64 > TEXT_BYTES_MAX {
         return Err(invalid(format!("{shown} is too long")));
