@@ -102,7 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let epochs = (0..u64::from(*epochs)).map(key).collect::<io::Result<_>>();
             let epochs = epochs.context("cannot draw a secret")?;
             let cipher = cipher.unwrap_or_else(fastest);
-            let keys = Keys { role: Role::Server, group: group.clone(), cipher, epochs };
+            let reset = Some(file::new_reset().context("cannot draw a secret")?);
+            let keys = Keys { role: Role::Server, group: group.clone(), cipher, reset, epochs };
             // What cannot be read again must not be written.
             let keys: Keys = keys.to_text().parse().context("the name of a group is one word")?;
             Ok(file::create(path, &keys)?)

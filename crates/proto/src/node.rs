@@ -12,7 +12,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::sealed::{Access, ChangedKeys, Denial, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys};
 
 /// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the
 /// simulator. Never decreases.
@@ -180,6 +180,11 @@ pub trait Node {
     /// Requests that such a policy has refused since the start, and the last of them.
     fn denials(&self) -> (u64, Option<&Denial>) {
         (0, None)
+    }
+
+    /// What the node has said and heard of keys that are not there, since the start.
+    fn lost_keys(&self) -> LostKeys {
+        LostKeys::default()
     }
 
     /// Does what is due at `now`; harmless when nothing is.

@@ -144,6 +144,15 @@ pub fn new_key(epoch: u8, from_ms: u64) -> io::Result<EpochKey> {
     Ok(EpochKey { epoch, from_ms, secret: Secret::new(*secret), hop: HopKey::default() })
 }
 
+/// A reset secret of a group.
+///
+/// # Errors
+///
+/// That the system gives no random numbers.
+pub fn new_reset() -> io::Result<HopKey> {
+    entropy::secret().map(HopKey::new)
+}
+
 /// When a file last changed, and which it is: it has not changed as long as this is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint([i64; 6]);

@@ -90,8 +90,13 @@ impl Exchanges {
             Ok::<_, io::Error>(path)
         };
         let epochs = vec![file::new_key(1, 0)?];
-        let group =
-            Keys { role: Role::Server, group: "g".into(), cipher: Cipher::Aes128Gcm, epochs };
+        let group = Keys {
+            role: Role::Server,
+            group: "g".into(),
+            cipher: Cipher::Aes128Gcm,
+            reset: None,
+            epochs,
+        };
         let psk = write("client.psk", &"0a".repeat(32))?;
         let list = format!("tailcut-key-clients 1\npsk:{} client 6\n", psk.display());
         let config = AgentConfig {

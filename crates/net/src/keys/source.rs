@@ -108,7 +108,7 @@ impl Source {
         let state = State { path, live: live.clone(), seen, ask_at, again_in, failures: 0 };
         *lock(&renewed) = Some(state);
         let renewal = renewal.expect("it has been started")?;
-        let live = LiveKeys { _renewal: Some(renewal.clone()), ..live };
+        let live = LiveKeys { renewal: Some(renewal.clone()), ..live };
         Ok(Self { live, state: renewed, renewal })
     }
 
@@ -378,7 +378,13 @@ pub(crate) mod tests {
 
     fn group() -> Keys {
         let epochs = vec![file::new_key(1, 1_000).expect("random numbers")];
-        Keys { role: Role::Server, group: "g".into(), cipher: Cipher::Aes128Gcm, epochs }
+        Keys {
+            role: Role::Server,
+            group: "g".into(),
+            cipher: Cipher::Aes128Gcm,
+            reset: None,
+            epochs,
+        }
     }
 
     fn count(source: &Source) -> usize {

@@ -12,7 +12,41 @@ use super::client::{Client, Slot};
 use super::pace::Start;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
-use crate::node::Time;
+use crate::node::{Time, clock_us};
+
+/// By which names packet 0 of a call has gone.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Named {
+    /// The last to the target, and to the server that has answered; 0 before.
+    known: [u64; 2],
+    /// That of the last time, or of the time that is next; 0 for nobody.
+    latest: u64,
+    /// How often it has gone by a name.
+    count: u32,
+    /// The clock when it last did.
+    clock_us: u32,
+}
+
+impl Named {
+    /// Packet 0 has been written, by the name that was noted last.
+    #[inline]
+    pub(super) fn note_sent(&mut self, now: Time) {
+        if self.latest != 0 {
+            self.count = self.count.saturating_add(1);
+            self.clock_us = clock_us(now);
+        }
+    }
+
+    /// True if the call cannot have run, where the node of this name says that the packet with this clock has not: it
+    /// has gone by no name, or once, which was that packet to that node.
+    pub(super) fn is_unrun(&self, name: u64, echo_us: u32) -> bool {
+        match self.count {
+            0 => true,
+            1 => self.known.contains(&name) && self.clock_us == echo_us,
+            _ => false,
+        }
+    }
+}
 
 impl Client {
     /// True if what asks for packet 0 by name is where that has been sent, and has told its name.
@@ -61,7 +95,8 @@ impl Slot {
     /// there may get that packet from a stranger, even if it never was there: a request that may run once
     /// then goes as one that has moved.
     pub(super) fn note_name(&mut self, to: SocketAddr, name: u64) {
-        let known = &mut self.names[usize::from(to != self.target.address)];
+        let known = &mut self.names.known[usize::from(to != self.target.address)];
+        self.names.latest = name;
         if name != 0 && !self.options.idempotent {
             self.is_renamed |= *known != 0 && *known != name;
             self.is_moved |= self.is_renamed;
@@ -106,7 +141,7 @@ mod tests {
         let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
         let (group, cipher) = ("test".into(), Cipher::Aes128Gcm);
-        let keys = Keys { role: Role::Server, group, cipher, epochs };
+        let keys = Keys { role: Role::Server, group, cipher, reset: None, epochs };
         Some(Sealing::new(Arc::new(keys.for_role(role).unwrap()), 0))
     }
 

@@ -20,6 +20,7 @@ mod client;
 mod client_copies;
 mod client_names;
 mod client_proof;
+mod client_reset;
 mod client_send;
 mod client_v1;
 mod config;
@@ -56,7 +57,7 @@ use self::shared::Shared;
 use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
-use crate::sealed::{Access, ChangedKeys, Denial, Keys, TRAILER_LEN, client_of};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys, TRAILER_LEN, client_of};
 
 /// Packets of a reply that a server sends before the client has given credit, and of a request that
 /// goes to a server that has taken longer ones: whoever receives takes so many.
@@ -162,7 +163,9 @@ impl Node for Endpoint {
             Some(seal) => {
                 let opened = seal.open(now, path.peer, bytes);
                 shared.metrics.seal = seal.metrics();
-                let Some(len) = opened else { return };
+                let Some(len) = opened else {
+                    return shared.answer_no_key(path, bytes);
+                };
                 &mut bytes[..len]
             }
         };
@@ -212,6 +215,10 @@ impl Node for Endpoint {
         self.shared.seal.as_ref().map_or((0, None), |seal| seal.denials())
     }
 
+    fn lost_keys(&self) -> LostKeys {
+        self.shared.seal.as_ref().map_or_else(LostKeys::default, |seal| seal.lost_keys())
+    }
+
     fn handle_timeout(&mut self, now: Time) {
         self.client.handle_timeout(now, &mut self.shared);
         self.server.handle_timeout(now, &mut self.shared);
@@ -221,8 +228,11 @@ impl Node for Endpoint {
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         // Most calls find nothing: the one after the last transmit, and those of turns that only
         // took something in.
-        if self.server.is_silent() && self.client.is_silent() {
+        if self.server.is_silent() && self.client.is_silent() && !self.shared.has_answer() {
             return None;
+        }
+        if let Some(answer) = self.shared.poll_answer(buffer) {
+            return Some(answer);
         }
         loop {
             let from_server = self.server.poll_transmit(buffer, &mut self.shared);

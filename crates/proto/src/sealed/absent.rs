@@ -132,6 +132,26 @@ impl EndpointSeal {
         match *self {}
     }
 
+    pub fn answer(
+        &mut self,
+        _peer: SocketAddr,
+        _bytes: &[u8],
+    ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
+        match *self {}
+    }
+
+    pub fn lost_keys(&self) -> LostKeys {
+        match *self {}
+    }
+
+    pub fn note_no_key(&mut self, _now: Time, _peer: SocketAddr, _told: NoKey) -> bool {
+        match *self {}
+    }
+
+    pub fn take_no_key(&mut self) -> Option<NoKey> {
+        match *self {}
+    }
+
     pub fn denials(&self) -> (u64, Option<&Denial>) {
         match *self {}
     }
@@ -217,6 +237,18 @@ impl RouterSeal {
         _to: (SocketAddr, Option<u32>),
         _bytes: &mut Vec<u8>,
     ) -> bool {
+        match *self {}
+    }
+
+    pub fn answer(
+        &mut self,
+        _peer: SocketAddr,
+        _bytes: &[u8],
+    ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
+        match *self {}
+    }
+
+    pub fn lost_keys(&self) -> LostKeys {
         match *self {}
     }
 

@@ -17,6 +17,7 @@ use super::packet::{
     request_nonce, written,
 };
 use super::primitives::AeadKey;
+use super::reset::{self, Avoided, NoKey};
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
 use crate::keyed::KeyedState;
@@ -39,6 +40,8 @@ pub(super) struct Client {
     microsecond: (u64, u16),
     /// Packets sealed, wrapping.
     count: u16,
+    /// Epochs of which servers have no key.
+    pub(super) avoided: Avoided,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,7 @@ impl Client {
             targets: Targets::new(seed),
             microsecond: (0, 0),
             count: 0,
+            avoided: Avoided::default(),
         }
     }
 
@@ -105,7 +109,8 @@ impl Client {
         if self.sessions.back().is_some_and(|newest| newest.session == session) {
             return;
         }
-        let (at, began) = Beginning::new((now, clock), keys);
+        let at = self.avoided.place((now, clock), keys);
+        let began = Beginning::new((now, clock), keys, at);
         let key = self.secrets[at].request_key(session, began.ticks);
         if self.sessions.len() >= SESSIONS_MAX {
             self.sessions.pop_front();
@@ -131,9 +136,12 @@ impl Client {
             MessageType::Ack => bytes[FLAGS_AT] & Flags::HELD != 0,
             kind => kind == MessageType::Drop,
         };
-        if !seen.is_sealed && may_be_hop {
+        if !seen.is_sealed && may_be_hop && !reset::is_answer(bytes) {
             own.ok_or(Cause::UnknownKeys)?;
             return self.open_hop((now, peer), &keys.epochs[at].hop, (seen, bytes));
+        }
+        if reset::is_answer(bytes) {
+            return self.open_answer(keys, own, (seen, bytes));
         }
         let is_for_client =
             matches!(seen.kind, MessageType::Response | MessageType::Ack | MessageType::Drop);
@@ -186,6 +194,32 @@ impl Client {
             self.targets.learn(now, peer, seen.rpc_id, names.sender);
         }
         bytes[VERSION_AT] = EXTENSION_VERSION;
+        Ok(())
+    }
+
+    /// A call of the client's own has been told that a node has no key of its epoch: who is at that address may be
+    /// another one than before.
+    pub(super) fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) {
+        self.avoided.add(now, told.epoch);
+        self.targets.hear(now, peer, (told.name, true));
+    }
+
+    /// Opens what a node says that has no key of a session's epoch.
+    fn open_answer(
+        &mut self,
+        keys: &Keys,
+        own: Option<usize>,
+        (seen, bytes): (&Glance, &mut [u8]),
+    ) -> Result<(), Cause> {
+        let (Some(key), Some(at)) = (&keys.reset, own) else { return Err(Cause::UnknownKeys) };
+        let began = self.sessions[at].began;
+        let named = (seen.trailer.client(), seen.trailer.epoch, seen.trailer.low.get());
+        let told = reset::open(bytes, key).ok_or(Cause::Forged)?;
+        if seen.kind != MessageType::Drop || named != (self.number, began.epoch, began.ticks) {
+            return Err(Cause::Misdirected);
+        }
+        self.avoided.tell(told);
+        self.restore_clock(own, bytes);
         Ok(())
     }
 

@@ -8,9 +8,11 @@
 //!   '- client secret (a client)
 //!        |- request key           of a session: client -> server
 //!        '- reply key             of a server's instance: server -> client
+//!
+//! reset secret (servers, routers) of no epoch: of it each client has its reset key
 //! ```
 //!
-//! All of it is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
+//! All of an epoch is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
 //! they are dropped, except those that ring has expanded, which it does not wipe.
 
 use std::fmt;
@@ -21,6 +23,7 @@ use zeroize::{Zeroize, Zeroizing};
 use super::access::Access;
 use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
+use super::reset::reset_key;
 
 /// Who a file of keys is for, and so what its secrets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub struct EpochKey {
     pub hop: HopKey,
 }
 
-/// A key of hop tags, wiped when it is dropped and never printed.
+/// A key of SipHash, by which packets for one hop are authenticated, wiped when it is dropped and never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HopKey(Zeroizing<[u8; 16]>);
 
@@ -63,6 +66,9 @@ pub struct Keys {
     pub group: String,
     /// The group's AEAD.
     pub cipher: Cipher,
+    /// The group's reset secret, a client's own reset key: by which requests are answered of whose epoch a node has
+    /// no key. `None` where nothing answers them, and no such answer counts.
+    pub reset: Option<HopKey>,
     /// By time, the oldest first; at least one.
     pub epochs: Vec<EpochKey>,
 }
@@ -218,7 +224,12 @@ impl Keys {
             };
             EpochKey { secret, hop, ..key.clone() }
         };
-        Some(Self { role, epochs: self.epochs.iter().map(derive).collect(), ..self.clone() })
+        let epochs = self.epochs.iter().map(derive).collect();
+        let reset = match role {
+            Role::Server | Role::Router => self.reset.clone(),
+            Role::Client(client) => self.reset.as_ref().map(|secret| reset_key(secret, client)),
+        };
+        Some(Self { role, reset, epochs, ..self.clone() })
     }
 
     /// Newer keys of the same holder, with what calls in progress need of these: those that have begun, and

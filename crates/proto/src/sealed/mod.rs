@@ -15,7 +15,7 @@
 //! | an arriving packet is | then |
 //! |---|---|
 //! | open, or of version 1 | counted, dropped |
-//! | of an epoch that is not accepted | counted, dropped |
+//! | of an epoch that is not accepted | counted, dropped; a request is answered ([`NoKey`]) |
 //! | of R2P2, without its hop tag, or for another node | counted, dropped, before anything else is derived |
 //! | not what was sealed | counted, dropped |
 //! | a request that names no receiver | not run: its client is told whom it has reached |
@@ -48,6 +48,7 @@ mod packet;
 mod primitives;
 mod reader;
 mod replay;
+mod reset;
 mod router;
 mod server;
 mod text;
@@ -67,6 +68,8 @@ pub use self::keys::{
 pub use self::limits::{RouterLimits, SealVerdict};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
+pub(crate) use self::reset::ANSWER_LEN;
+pub use self::reset::{LostKeys, NoKey};
 pub use self::router::RouterSeal;
 pub use self::text::KeysError;
 pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
@@ -105,6 +108,10 @@ pub struct SealMetrics {
     pub unsealable: u64,
     /// Requests rejected because the access policy does not allow their client what they are for.
     pub denied: u64,
+    /// Requests of whose epoch this node has no key, and that it has answered so.
+    pub no_key_sent: u64,
+    /// Genuine answers of that kind to calls of this client.
+    pub no_key_received: u64,
 }
 
 /// Why a datagram is dropped.

@@ -14,6 +14,7 @@ use super::packet::{
     request_nonce, written,
 };
 use super::replay::Arrival;
+use super::reset::Answers;
 use super::wall_clock::WallClock;
 use super::{Cause, Times, addressed, sender};
 use crate::call::numbering::Numbers;
@@ -30,6 +31,8 @@ pub(super) struct Server {
     keeper: Option<SocketAddr>,
     /// Of its own packets to routers.
     times: Times,
+    /// What it says of keys that are not there.
+    pub(super) answers: Answers,
 }
 
 impl Server {
@@ -39,6 +42,7 @@ impl Server {
             clients: Clients::new(start, numbers, Transport::R2p2),
             keeper: start.keeper,
             times: Times::default(),
+            answers: Answers::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 
 use zerocopy::FromBytes;
 
-use super::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, VERSION_AT};
+use super::sealed::{HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, VERSION_AT};
 use super::{
     BASE_LEN, BaseHeader, ClaimBody, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1,
     Flags, MAGIC, MessageType, Policy, ROUTED_LEN, Rejection, ReplyHeader, RequestHeader, Route,
@@ -85,7 +85,9 @@ impl<'a> Packet<'a> {
     /// who watches. Never panics either.
     pub fn parse_clear(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let version = bytes.get(VERSION_AT).copied();
-        match version.filter(|version| [SEALED_VERSION, HOP_VERSION].contains(version)) {
+        match version
+            .filter(|version| [SEALED_VERSION, HOP_VERSION, RESET_VERSION].contains(version))
+        {
             Some(version) if usize::from(bytes[1]) >= EXTENDED_LEN => {
                 let open_len = bytes.len().checked_sub(TRAILER_LEN).ok_or(Malformed::Truncated)?;
                 Self::read(&bytes[..open_len], version)

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | [`SEALED_VERSION`] | header clear, payload sealed from end to end | [`Trailer`] |
 //! | [`HOP_VERSION`] | clear, authenticated between a router and its neighbour | [`Trailer`], names in place of `tag` |
+//! | [`RESET_VERSION`] | clear, answers a packet under a key that is not there | the same |
 //!
 //! What they mean is in `docs/sealed.md`.
 
@@ -17,6 +18,9 @@ use super::{EXTENDED_LEN, ROUTED_LEN};
 pub const SEALED_VERSION: u8 = 2;
 /// Version of the extension of a packet that is authenticated for the next hop alone.
 pub const HOP_VERSION: u8 = 3;
+/// Version of the extension of an answer to a request of whose epoch a node has no key: a DROP under the client's
+/// reset key.
+pub const RESET_VERSION: u8 = 4;
 /// Bytes that sealing adds to a packet.
 pub const TRAILER_LEN: usize = 32;
 /// Place of `version` in the header.
