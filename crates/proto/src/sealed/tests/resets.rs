@@ -57,6 +57,7 @@ fn a_call_goes_again_under_the_key_that_its_server_has() {
     let [answer] = &answers(&net)[..] else { panic!("one answer") };
     let request = net.log.iter().find(|sent| sent.to == at(SERVER)).expect("it was sent");
     assert!(answer.bytes.len() == ANSWER_LEN && ANSWER_LEN <= request.bytes.len());
+    check_vectors("resets.txt", &vectors(&net.keys, &net.log[..2]));
     let lost = LostKeys { sent: 1, received: 0, epoch: 8 };
     assert_eq!(net.server.lost_keys(), lost);
     assert_eq!(net.client.lost_keys(), LostKeys { sent: 0, received: 1, ..lost });
