@@ -198,6 +198,9 @@ fn described(keys: &Keys) -> String {
         Role::Client(client) => format!("client {client}"),
     };
     let mut text = format!("keys of {whose} of the group {}, {}\n", keys.group, keys.cipher);
+    if keys.reset.is_some() {
+        text += "with a reset key: requests under keys that are not there are answered\n";
+    }
     let current = keys.current(now_ms());
     for (at, key) in keys.epochs.iter().enumerate() {
         let from = UNIX_EPOCH + Duration::from_millis(key.from_ms);

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use tailcut_proto::sealed::{Keys, Reader};
 use tailcut_wire::homa;
-use tailcut_wire::r2p2::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{
+    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT,
+};
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, Packet};
 use zerocopy::FromBytes;
 
@@ -90,7 +92,7 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed>
         return None;
     }
     let version = *payload.get(VERSION_AT)?;
-    if version != SEALED_VERSION && version != HOP_VERSION {
+    if ![SEALED_VERSION, HOP_VERSION, RESET_VERSION].contains(&version) {
         return None;
     }
     let open_len = payload.len().checked_sub(TRAILER_LEN)?;
@@ -102,6 +104,11 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed>
     bytes.truncate(open_len);
     let packet = Packet::parse(&bytes).ok()?;
     let epoch = trailer.epoch;
+    if version == RESET_VERSION {
+        let note = format!("answers client {}, no key of epoch {epoch}", trailer.client());
+        let line = format!("{packet}, {note}");
+        return Some(Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) });
+    }
     if version == HOP_VERSION {
         let (sender, receiver) = trailer.names();
         let to = if receiver == 0 { String::new() } else { format!(" to {receiver:016x}") };

@@ -23,10 +23,10 @@ use tailcut_wire::r2p2::{
 
 use super::UNSCHEDULED_PACKETS;
 use super::alternates::{ASK_NS, Alternates};
-use super::client_names::Named;
 use super::config::Config;
 use super::copies::{COPIES_BURST, CopyState, Credit, RETRIES_BURST};
 use super::incoming::{InOrder, Incoming};
+use super::named::Named;
 use super::outgoing::Outgoing;
 use super::pace::Start;
 use super::queue::SendQueue;
@@ -463,7 +463,7 @@ impl Client {
             return;
         }
         if let Some(told) = told {
-            return self.handle_no_key(now, (index, peer), (packet, told), shared);
+            return self.handle_no_key(now, (index, peer), told, shared);
         }
         if self.slots[index].start == Start::Waiting {
             // Of a copy that was sent before the one whose refusal it waits for.

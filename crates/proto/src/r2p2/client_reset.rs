@@ -8,11 +8,11 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::r2p2::{DropReason, Packet, RpcId, SessionId};
+use tailcut_wire::r2p2::{DropReason, RpcId, SessionId};
 
 use super::client::{Client, Recovery};
-use super::client_names::Named;
 use super::copies::CopyState;
+use super::named::Named;
 use super::pace::Start;
 use super::shared::Shared;
 use crate::call::slab::SlotId;
@@ -27,7 +27,7 @@ impl Client {
         &mut self,
         now: Time,
         (index, peer): (SlotId, SocketAddr),
-        (packet, told): (&Packet, NoKey),
+        told: NoKey,
         shared: &mut Shared,
     ) {
         let slot = &self.slots[index];
@@ -36,8 +36,8 @@ impl Client {
             shared.metrics.duplicates += 1;
             return;
         }
-        let echo_us = packet.reply_header().map_or(0, |header| header.clock_echo_us.get());
-        let is_unrun = told.is_new && !slot.is_moved && slot.names.is_unrun(told.name, echo_us);
+        let is_unrun =
+            told.is_new && !slot.is_moved && slot.names.is_unrun(told.name, told.echo_us);
         let may_again = slot.options.idempotent || is_unrun;
         let seal = shared.seal.as_mut().expect("it has told of a key");
         let has_other = seal.note_no_key(now, peer, told);

@@ -28,6 +28,7 @@ mod cookies;
 mod copies;
 mod incoming;
 mod metrics;
+mod named;
 mod outgoing;
 mod pace;
 mod pacing;

@@ -214,12 +214,14 @@ impl Client {
         let (Some(key), Some(at)) = (&keys.reset, own) else { return Err(Cause::UnknownKeys) };
         let began = self.sessions[at].began;
         let named = (seen.trailer.client(), seen.trailer.epoch, seen.trailer.low.get());
-        let told = reset::open(bytes, key).ok_or(Cause::Forged)?;
+        let mut told = reset::open(bytes, key).ok_or(Cause::Forged)?;
         if seen.kind != MessageType::Drop || named != (self.number, began.epoch, began.ticks) {
             return Err(Cause::Misdirected);
         }
-        self.avoided.tell(told);
         self.restore_clock(own, bytes);
+        let echo = bytes[ECHO_AT..].first_chunk().expect("it has a header");
+        told.echo_us = u32::from_be_bytes(*echo);
+        self.avoided.tell(told);
         Ok(())
     }
 

@@ -16,14 +16,15 @@
 //! they are dropped, except those that ring has expanded, which it does not wipe.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
 
+use siphasher::sip128::{Hasher128, SipHasher24};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::access::Access;
 use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
-use super::reset::reset_key;
 
 /// Who a file of keys is for, and so what its secrets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -400,6 +401,13 @@ impl ClientSecret {
         };
         self.prk.aead(self.cipher, &[LABEL, purpose, &[0], &instance.to_be_bytes()])
     }
+}
+
+/// The reset key of a client: the first cost of an answer, so that it is no HMAC.
+pub(super) fn reset_key(secret: &HopKey, client: u32) -> HopKey {
+    let mut hasher = SipHasher24::new_with_key(secret.bytes());
+    hasher.write(&client.to_be_bytes());
+    HopKey::new(hasher.finish128().as_bytes())
 }
 
 /// What was made of each epoch's key, for keys that take the place of others: what both have is taken over.

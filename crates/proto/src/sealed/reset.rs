@@ -17,29 +17,17 @@
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
-use siphasher::sip128::{Hasher128, SipHasher24 as SipHasher128};
 use tailcut_wire::r2p2::sealed::{RESET_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, EXTENSION_VERSION, MessageType, ReplyRepr, RpcId,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::keys::{HopKey, Keys};
+use super::keys::{HopKey, Keys, reset_key};
 use super::names::{Names, name_of};
 use super::packet::{CLOCK_AT, COUNT_AT, Glance, hop_trailer};
 use super::wall_clock::WallClock;
 use crate::node::Time;
-
-/// What a node has answered and been told of keys that are not there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LostKeys {
-    /// Requests that it has answered so.
-    pub sent: u64,
-    /// Calls of its own that were answered so.
-    pub received: u64,
-    /// The epoch of the last of either.
-    pub epoch: u8,
-}
 
 /// What a genuine answer has told a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +38,8 @@ pub struct NoKey {
     pub epoch: u8,
     /// It has had none since its start.
     pub is_new: bool,
+    /// The clock of the request that it answers.
+    pub echo_us: u32,
 }
 
 /// A node's answers.
@@ -150,13 +140,6 @@ impl Avoided {
     }
 }
 
-/// The reset key of a client: the first cost of an answer, so that it is no HMAC.
-pub(super) fn reset_key(secret: &HopKey, client: u32) -> HopKey {
-    let mut hasher = SipHasher128::new_with_key(secret.bytes());
-    hasher.write(&client.to_be_bytes());
-    HopKey::new(hasher.finish128().as_bytes())
-}
-
 /// True if a datagram says that it is an answer.
 pub(super) fn is_answer(bytes: &[u8]) -> bool {
     bytes.len() == ANSWER_LEN && bytes[VERSION_AT] == RESET_VERSION
@@ -167,8 +150,12 @@ pub(super) fn open(bytes: &mut [u8], key: &HopKey) -> Option<NoKey> {
     let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
     let reason = DropReason::from_payload(&bytes[EXTENDED_LEN..]);
     let (name, _) = trailer.names();
-    let told =
-        NoKey { name: name_of(name), epoch: trailer.epoch, is_new: reason == DropReason::NoKey };
+    let told = NoKey {
+        name: name_of(name),
+        epoch: trailer.epoch,
+        is_new: reason == DropReason::NoKey,
+        echo_us: 0,
+    };
     let is_genuine = tag(bytes, key).to_be_bytes() == bytes[ANSWER_LEN - TAG_LEN..];
     if !is_genuine {
         return None;
