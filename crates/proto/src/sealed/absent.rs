@@ -5,7 +5,8 @@ mod limits;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use self::limits::{RouterLimits, SealVerdict};
+pub(crate) use self::limits::ANSWER_LEN;
+pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
 
 use crate::node::{Time, Transmit};
 use crate::rpc::Caller;

@@ -10,6 +10,7 @@ use zerocopy::FromBytes;
 use super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::clients::COUNT_BITS;
 use super::keys::{ClientSecret, HopKey, Keys, Transport};
+use super::limits::NoKey;
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
@@ -17,7 +18,7 @@ use super::packet::{
     request_nonce, written,
 };
 use super::primitives::AeadKey;
-use super::reset::{self, Avoided, NoKey};
+use super::reset::{self, Avoided};
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
 use crate::keyed::KeyedState;

@@ -65,11 +65,10 @@ pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
     CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
 };
-pub use self::limits::{LostKeys, RouterLimits, SealVerdict};
+pub(crate) use self::limits::ANSWER_LEN;
+pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
-pub(crate) use self::reset::ANSWER_LEN;
-pub use self::reset::NoKey;
 pub use self::router::RouterSeal;
 pub use self::text::KeysError;
 pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;

@@ -17,30 +17,18 @@
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
-use tailcut_wire::r2p2::sealed::{RESET_VERSION, TRAILER_LEN, Trailer, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{RESET_VERSION, Trailer, VERSION_AT};
 use tailcut_wire::r2p2::{
     DropReason, EXTENDED_LEN, EXTENSION_VERSION, MessageType, ReplyRepr, RpcId,
 };
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::keys::{HopKey, Keys, reset_key};
+use super::limits::{ANSWER_LEN, NoKey};
 use super::names::{Names, name_of};
 use super::packet::{CLOCK_AT, COUNT_AT, Glance, hop_trailer};
 use super::wall_clock::WallClock;
 use crate::node::Time;
-
-/// What a genuine answer has told a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoKey {
-    /// The name of who has answered.
-    pub name: u64,
-    /// Of which it has no key.
-    pub epoch: u8,
-    /// It has had none since its start.
-    pub is_new: bool,
-    /// The clock of the request that it answers.
-    pub echo_us: u32,
-}
 
 /// A node's answers.
 #[derive(Debug, Default)]
@@ -196,8 +184,7 @@ fn tag(bytes: &[u8], key: &HopKey) -> u64 {
     hasher.finish()
 }
 
-/// Bytes of an answer: a DROP with a reason. No request is shorter.
-pub(crate) const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;
+/// Bytes of the tag.
 const TAG_LEN: usize = 8;
 
 /// Between two answers of a node, and how many may go at once where none went for long: strangers' requests are

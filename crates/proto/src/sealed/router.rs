@@ -20,11 +20,11 @@ use zerocopy::FromBytes;
 
 use super::keys::{ChangedKeys, EpochKey, HopKey, Keys, Master, Role, Sealing, carried};
 use super::known::{ByClient, Known};
-use super::limits::{LostKeys, RouterLimits, SealVerdict};
+use super::limits::{ANSWER_LEN, LostKeys, RouterLimits, SealVerdict};
 use super::names::{Names, OwnName, name_of};
 use super::neighbours::{Heard, Routers, Servers};
 use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
-use super::reset::{ANSWER_LEN, Answers};
+use super::reset::Answers;
 use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, Times, client_of, epoch_of, sender};
 use crate::call::numbering::Numbers;

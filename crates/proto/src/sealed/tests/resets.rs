@@ -3,7 +3,6 @@
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 
 use super::*;
-use crate::sealed::reset::ANSWER_LEN;
 
 /// The group's keys of these epochs, of which the last is current.
 fn group(epochs: &[u8]) -> Keys {
