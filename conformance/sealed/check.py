@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes sealed packets again, from docs/sealed.md alone: a second implementation.
 
-Reads packets.txt (R2P2), trains.txt (R2P2, several packets in a datagram), homa.txt (Homa) and streams.txt (byte streams over that) beside it: `keys`, a server's keys with their lines joined by |, then packets as
+Reads packets.txt (R2P2), trains.txt (R2P2, several packets in a datagram), homa.txt (Homa), streams.txt (byte streams over that) and resets.txt (answers where a key is not there) beside it: `keys`, a server's keys with their lines joined by |, then packets as
 `from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
 (Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
 """
@@ -29,8 +29,8 @@ def number(value, length):
     return value.to_bytes(length, "big")
 
 
-def siphash24(key, message):
-    """SipHash-2-4 of Aumasson and Bernstein, 64 bits."""
+def siphash24(key, message, is_wide=False):
+    """SipHash-2-4 of Aumasson and Bernstein: 64 bits, or 128 as bytes."""
     mask = (1 << 64) - 1
     k0, k1 = (int.from_bytes(key[at : at + 8], "little") for at in (0, 8))
     v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
@@ -51,20 +51,27 @@ def siphash24(key, message):
             v[1] = rotate(v[1], 17) ^ v[2]
             v[2] = rotate(v[2], 32)
 
+    v[1] ^= 0xEE if is_wide else 0
     padded = message + bytes(7 - len(message) % 8) + bytes([len(message) % 256])
     for at in range(0, len(padded), 8):
         word = int.from_bytes(padded[at : at + 8], "little")
         v[3] ^= word
         rounds(2)
         v[0] ^= word
-    v[2] ^= 0xFF
+    v[2] ^= 0xEE if is_wide else 0xFF
     rounds(4)
-    return v[0] ^ v[1] ^ v[2] ^ v[3]
+    first = v[0] ^ v[1] ^ v[2] ^ v[3]
+    if not is_wide:
+        return first
+    v[1] ^= 0xDD
+    rounds(4)
+    second = v[0] ^ v[1] ^ v[2] ^ v[3]
+    return first.to_bytes(8, "little") + second.to_bytes(8, "little")
 
 
 class Keys:
     def __init__(self, text):
-        self.epochs = {}
+        self.epochs, self.reset = {}, None
         for line in text.split("|"):
             words = line.split()
             if words[:1] == ["group"]:
@@ -72,6 +79,8 @@ class Keys:
             elif words[:1] == ["cipher"]:
                 aes = words[1] == "aes-128-gcm"
                 self.key_len, self.aead = (16, AESGCM) if aes else (32, ChaCha20Poly1305)
+            elif words[:1] == ["reset"]:
+                self.reset = bytes.fromhex(words[1])
             elif words[:1] == ["key"]:
                 self.epochs[int(words[1])] = bytes.fromhex(words[3])
 
@@ -136,6 +145,34 @@ def check_cookie():
     packet = common + bytes.fromhex("00000005 00000005") + bytes(10) + bytes.fromhex("0001 00 80 0000 00000000") + b"words"
     tag = siphash24(2 * number(cookie, 8), packet) & ~7 | cookie & 7
     assert tag == 0xB7883C2B4FF5AFD9
+
+
+def check_resets(path):
+    """Requests, and what answers them where their epoch has no key: made anew from the request alone."""
+    keys, request, count = None, None, 0
+    for line in path.read_text().splitlines():
+        words = line.split(" ")
+        if words[0] == "keys":
+            keys = Keys(line[5:])
+        elif request is None:
+            request, source, to = bytes.fromhex(words[2]), words[0], words[1]
+        else:
+            answer = bytes.fromhex(words[2])
+            made = bytearray(81)
+            made[:4] = bytes([0xCC, 48, DROP << 4 | 1, 0xC0])
+            made[6:16] = request[6:16]
+            made[21:24] = bytes([5]) + request[22:24]
+            made[28:32] = request[24:28]
+            made[48] = 12
+            made[49:57] = answer[49:57]  # Who answers: drawn at its start.
+            made[65:73] = request[-16:-8]
+            reset_key = siphash24(keys.reset, bytes(1) + request[-16:-13], True)
+            made[73:] = number(siphash24(reset_key, bytes(made[:73])), 8)
+            assert (words[0], words[1]) == (to, source) and bytes(made) == answer, line
+            assert len(answer) <= len(request) and answer[49:57] != bytes(8)
+            request, count = None, count + 1
+    assert count > 0
+    return count
 
 
 class Nodes:
@@ -277,6 +314,7 @@ def main():
     count = check_file("packets.txt", check)
     count += check_file("trains.txt", check)
     count += check_file("homa.txt", check_homa) + check_file("streams.txt", check_homa)
+    count += check_resets(pathlib.Path(__file__).with_name("resets.txt"))
     print(f"{count} sealed packets are what they should be")
 
 

@@ -69,7 +69,7 @@ local wire = {
     },
     DropReason = {
         Unspecified = 0, Overload = 1, TooLarge = 2, TooOld = 3, Expired = 4, NoServer = 5, Application = 6,
-        Uncertain = 7, Unvalidated = 8, Panicked = 9, Stopping = 10, Unanswered = 11,
+        Uncertain = 7, Unvalidated = 8, Panicked = 9, Stopping = 10, Unanswered = 11, NoKey = 12,
     },
 }
 -- Written by hand again.

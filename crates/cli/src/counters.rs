@@ -69,7 +69,7 @@ fn of_seal(metrics: &SealMetrics) -> Counters {
     #[rustfmt::skip]
     let own = listed!(*metrics, SealMetrics {
         unsealed, unknown_keys, forged, replayed, misdirected, outdated, unnamed, stale_sessions, ahead,
-        unsealable, denied,
+        unsealable, denied, no_key_sent, no_key_received,
     });
     prefixed("seal", own)
 }

@@ -102,7 +102,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             let epochs = (0..u64::from(*epochs)).map(key).collect::<io::Result<_>>();
             let epochs = epochs.context("cannot draw a secret")?;
             let cipher = cipher.unwrap_or_else(fastest);
-            let keys = Keys { role: Role::Server, group: group.clone(), cipher, epochs };
+            let reset = Some(file::new_reset().context("cannot draw a secret")?);
+            let keys = Keys { role: Role::Server, group: group.clone(), cipher, reset, epochs };
             // What cannot be read again must not be written.
             let keys: Keys = keys.to_text().parse().context("the name of a group is one word")?;
             Ok(file::create(path, &keys)?)
@@ -197,6 +198,9 @@ fn described(keys: &Keys) -> String {
         Role::Client(client) => format!("client {client}"),
     };
     let mut text = format!("keys of {whose} of the group {}, {}\n", keys.group, keys.cipher);
+    if keys.reset.is_some() {
+        text += "with a reset key: requests under keys that are not there are answered\n";
+    }
     let current = keys.current(now_ms());
     for (at, key) in keys.epochs.iter().enumerate() {
         let from = UNIX_EPOCH + Duration::from_millis(key.from_ms);

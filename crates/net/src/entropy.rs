@@ -1,7 +1,8 @@
 //! Randomness from the operating system, for secrets that must differ at every start.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
+
+use crate::sys;
 
 /// A seed of a table whose keys strangers choose.
 ///
@@ -12,7 +13,7 @@ pub fn seed() -> io::Result<u64> {
     Ok(u128::from_ne_bytes(secret()?) as u64)
 }
 
-/// As [`seed`], or 0 without a random device: tables of shares are as good then, but for strangers
+/// As [`seed`], or 0 without random numbers: tables of shares are as good then, but for strangers
 /// who know their key.
 pub fn seed_or_zero() -> u64 {
     seed().unwrap_or_default()
@@ -22,9 +23,7 @@ pub fn seed_or_zero() -> u64 {
 ///
 /// # Errors
 ///
-/// When the system's random device cannot be read.
+/// When the system has no random numbers.
 pub fn secret() -> io::Result<[u8; 16]> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes)
+    sys::random()
 }

@@ -202,6 +202,7 @@ const DROPS: [(&str, &str); DropReason::COUNT] = [
     ("drop_panicked", "requests refused: their handler panicked"),
     ("drop_stopping", "requests refused: the server is stopping"),
     ("drop_unanswered", "requests refused: their handler gave no answer"),
+    ("drop_no_key", "requests refused: no key of their epoch"),
 ];
 
 /// Between two looks at the counters.

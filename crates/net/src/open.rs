@@ -456,7 +456,7 @@ mod tests {
         let secret = Secret::new([7; 32]);
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop: HopKey::default() }];
         let (role, group, cipher) = (Role::Server, "test".to_owned(), Cipher::Aes128Gcm);
-        let keys = LiveKeys::new(Keys { role, group, cipher, epochs });
+        let keys = LiveKeys::new(Keys { role, group, cipher, reset: None, epochs });
         let (protocol, datapath) = (Protocol::Homa, DatapathKind::HijackedTcp);
         let opening = Opening { protocol, datapath, keys: Some(keys), ..Opening::default() };
         let mut driver = Driver::new(Wait::default()).expect("a driver");

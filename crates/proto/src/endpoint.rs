@@ -9,7 +9,7 @@ use crate::r2p2::Holdings;
 use crate::rpc::{
     AnswerError, Call, CallError, CallId, Caller, DropReason, Event, Lent, RequestId, Rpc,
 };
-use crate::sealed::{Access, ChangedKeys, Denial, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys};
 use crate::{homa, r2p2};
 
 /// An endpoint of R2P2 or of Homa. Each stands in a box: they are of very different sizes, and
@@ -175,6 +175,10 @@ impl Node for Endpoint {
     #[inline]
     fn denials(&self) -> (u64, Option<&Denial>) {
         either!(self.denials())
+    }
+
+    fn lost_keys(&self) -> LostKeys {
+        either!(self.lost_keys())
     }
 
     #[inline]

@@ -1,6 +1,6 @@
 //! Fills the driver's buffer with datagrams of equal size to one destination.
 
-use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Transmit};
+use crate::node::{GSO_BATCH_LEN_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Transmit};
 
 /// A GSO batch that is being written: datagrams of one length along one path, the last perhaps
 /// shorter.
@@ -54,7 +54,7 @@ impl<'a> GsoBatch<'a> {
                 self.segment_len = len;
             }
             Some(first) => {
-                let fits = self.len + len <= self.buffer.len().min(GSO_BYTES_MAX)
+                let fits = self.len + len <= self.buffer.len().min(GSO_BATCH_LEN_MAX)
                     && (self.count < GSO_DATAGRAMS_MAX || self.segment_len >= GSO_LONG_LEN);
                 if self.is_closed || first != path || len > self.segment_len || !fits {
                     return None;

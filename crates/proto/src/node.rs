@@ -12,7 +12,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use crate::sealed::{Access, ChangedKeys, Denial, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys};
 
 /// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the
 /// simulator. Never decreases.
@@ -124,7 +124,7 @@ impl Attached {
         if buffer.len() < datagram_len || datagram_len < GSO_LONG_LEN {
             return 0;
         }
-        GSO_BYTES_MAX / datagram_len
+        GSO_BATCH_LEN_MAX / datagram_len
     }
 }
 
@@ -133,14 +133,17 @@ impl Attached {
 /// (docs/perf-notes.md).
 pub const GSO_DATAGRAMS_MAX: usize = 32;
 
-/// Bytes of a datagram from which on [`GSO_BYTES_MAX`] alone bounds a GSO batch: 63 of them, which
+/// Bytes of a datagram from which on [`GSO_BATCH_LEN_MAX`] alone bounds a GSO batch: 63 of them, which
 /// the kernel takes. Long messages take fewer messages of the kernel so.
 pub const GSO_LONG_LEN: usize = 1024;
 
-/// Most bytes in one GSO batch: with the headers of Ethernet (14), IPv6 (40) and UDP (8) fewer than 65,536. The
-/// kernel would cut a longer one into packets before the device, also on loopback, where each then takes room of
-/// its own in the receiver's buffer: a message of 1 MB overflows it.
-pub const GSO_BYTES_MAX: usize = 65_473;
+/// Most bytes of a transmit: the largest UDP payload over IPv4.
+pub const GSO_BYTES_MAX: usize = 65_507;
+
+/// Most bytes in one GSO batch of several datagrams: with the headers of Ethernet (14), IPv6 (40) and UDP (8)
+/// fewer than 65,536. The kernel would cut a longer one into packets before the device, also on loopback, where
+/// each then takes room of its own in the receiver's buffer: a message of 1 MB overflows it.
+pub const GSO_BATCH_LEN_MAX: usize = 65_473;
 
 /// The clock that a request carries and its answer echoes, us; never 0, which stands for none.
 pub(crate) fn clock_us(now: Time) -> u32 {
@@ -182,6 +185,11 @@ pub trait Node {
     /// Requests that such a policy has refused since the start, and the last of them.
     fn denials(&self) -> (u64, Option<&Denial>) {
         (0, None)
+    }
+
+    /// What the node has said and heard of keys that are not there, since the start.
+    fn lost_keys(&self) -> LostKeys {
+        LostKeys::default()
     }
 
     /// Does what is due at `now`; harmless when nothing is.

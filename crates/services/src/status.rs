@@ -160,7 +160,7 @@ fn code_of_failure(failure: Failure) -> Code {
         Failure::Refused(reason) => match reason {
             DropReason::Overload | DropReason::TooLarge => Code::ResourceExhausted,
             DropReason::Expired => Code::DeadlineExceeded,
-            DropReason::NoServer | DropReason::Stopping => Code::Unavailable,
+            DropReason::NoServer | DropReason::Stopping | DropReason::NoKey => Code::Unavailable,
             DropReason::Panicked | DropReason::Unanswered => Code::Internal,
             _ => Code::Unknown,
         },

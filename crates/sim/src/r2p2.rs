@@ -443,7 +443,7 @@ impl<'a> Hosts<'a> {
         let next_ms = WALL_NS.saturating_add(START).saturating_add(rotation.at_ns) / 1_000_000;
         let epochs = vec![key(1, first_ms), key(2, next_ms)];
         let (group, cipher) = ("sim".to_owned(), Cipher::Aes128Gcm);
-        let group = Keys { role: Role::Server, group, cipher, epochs };
+        let group = Keys { role: Role::Server, group, cipher, reset: None, epochs };
         let keys = match role {
             Role::Server => group,
             role => group.for_role(role).expect("a server's keys are all others'"),

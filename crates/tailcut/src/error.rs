@@ -137,7 +137,8 @@ impl Error {
     /// reason is [`Uncertain`](tailcut_proto::rpc::DropReason::Uncertain),
     /// [`Panicked`](tailcut_proto::rpc::DropReason::Panicked) or
     /// [`Unanswered`](tailcut_proto::rpc::DropReason::Unanswered), or where the handler itself
-    /// refused it or gave too long a reply.
+    /// refused it or gave too long a reply. A call that may run twice may have done so before
+    /// [`NoKey`](tailcut_proto::rpc::DropReason::NoKey).
     pub fn is_refused(&self) -> bool {
         matches!(self, Self::Failed { source: Failure::Refused(_), .. } | Self::Rejected { .. })
     }

@@ -242,7 +242,13 @@ fn group() -> Keys {
     let now = std::time::UNIX_EPOCH.elapsed().expect("after 1970");
     let from_ms = now.as_millis() as u64 - 60_000;
     let epochs = vec![file::new_key(1, from_ms).expect("random numbers")];
-    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
+    Keys {
+        role: Role::Server,
+        group: "test".into(),
+        cipher: Cipher::Aes128Gcm,
+        reset: None,
+        epochs,
+    }
 }
 
 #[test]

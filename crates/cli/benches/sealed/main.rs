@@ -96,7 +96,13 @@ enum Mode {
 static GROUP: LazyLock<Keys> = LazyLock::new(|| {
     let (secret, from_ms) = (Secret::new([7; 32]), Clock.unix_ns() / 1_000_000 - 60_000);
     let epochs = vec![EpochKey { epoch: 1, from_ms, secret, hop: HopKey::default() }];
-    Keys { role: Role::Server, group: "bench".into(), cipher: Cipher::Aes128Gcm, epochs }
+    Keys {
+        role: Role::Server,
+        group: "bench".into(),
+        cipher: Cipher::Aes128Gcm,
+        reset: None,
+        epochs,
+    }
 });
 
 /// The keys of client 17.

@@ -6,9 +6,9 @@ use anyhow::Context as _;
 use tailcut_proto::sealed::{Keys, Reader};
 use tailcut_wire::homa;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
 };
-use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, MessageType, Packet, RequestHeader, SackBody};
+use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, Packet};
 use zerocopy::FromBytes;
 
 use super::frame::{Carrier, Datagram};
@@ -97,7 +97,7 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sea
     }
     let version = *payload.get(VERSION_AT)?;
     let is_train = version == TRAIN_VERSION;
-    if !is_train && version != SEALED_VERSION && version != HOP_VERSION {
+    if !is_train && ![SEALED_VERSION, HOP_VERSION, RESET_VERSION].contains(&version) {
         return None;
     }
     let open_len = payload.len().checked_sub(TRAILER_LEN)?;
@@ -114,9 +114,14 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sea
     bytes.truncate(open_len);
     if is_train {
         // Of the others nothing is told.
-        bytes.truncate(first_len(&bytes)?);
+        bytes.truncate(Packet::first_len(&bytes)?);
     }
     let packet = Packet::parse(&bytes).ok()?;
+    if version == RESET_VERSION {
+        let note = format!("answers client {}, no key of epoch {epoch}", trailer.client());
+        let line = format!("{packet}, {note}");
+        return Some(vec![Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) }]);
+    }
     if version == HOP_VERSION {
         let (sender, receiver) = trailer.names();
         let to = if receiver == 0 { String::new() } else { format!(" to {receiver:016x}") };
@@ -150,16 +155,6 @@ fn opened(bytes: &[u8], (epoch, client): (u8, u32)) -> Option<Sealed> {
 /// Whose a packet is, where it is a client's.
 fn by(packet: &Packet, client: u32) -> String {
     packet.request_header().map_or_else(String::new, |_| format!("by client {client}, "))
-}
-
-/// Bytes of the first of several packets that are sealed.
-fn first_len(bytes: &[u8]) -> Option<usize> {
-    let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
-    let payload_len = match header.message_len.get() as usize {
-        0 if header.base.type_policy >> 4 == MessageType::ReplyAck as u8 => size_of::<SackBody>(),
-        len => len,
-    };
-    Some(usize::from(header.base.header_size) + payload_len)
 }
 
 /// Bytes of a payload that are shown.

@@ -602,6 +602,7 @@ fn failed(failure: Failure, text: &[u8]) -> Failed {
             DropReason::Expired => "it has waited for a server for too long",
             DropReason::NoServer => "no server is in service",
             DropReason::Stopping => "the server is stopping, or cannot be reached",
+            DropReason::NoKey => "the server does not have the key of this epoch",
             _ => "a server refuses it",
         })),
         Failure::ReplyTooLarge => Failed::Uncertain(words("the answer is too long")),

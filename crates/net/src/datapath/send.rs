@@ -18,7 +18,7 @@ use crate::sys::{self, Outgoing};
 #[derive(Debug)]
 pub(super) struct Queue {
     /// Bytes of all messages, and space for the next.
-    arena: Vec<u8>,
+    arena: sys::Arena,
     /// Bytes of `arena` that belong to `messages`.
     used: usize,
     /// The burst so far, in order; each inside `arena`.
@@ -32,7 +32,7 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(burst_max: usize) -> Self {
         let messages = Vec::with_capacity(burst_max + SEGMENTS_MAX);
-        Self { arena: vec![0; ARENA_LEN], used: 0, messages, burst_max, stamp_flags: 0 }
+        Self { arena: sys::Arena::new(ARENA_LEN), used: 0, messages, burst_max, stamp_flags: 0 }
     }
 
     /// Lets transmits with a token ask for transmit stamps.

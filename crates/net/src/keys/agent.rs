@@ -2,7 +2,7 @@
 //!
 //! | event | then |
 //! |---|---|
-//! | a connection | a thread for it, which has five seconds; a stranger's makes room for the next ([`door`](crate::door)) |
+//! | a connection | a thread that has waited for it, which has five seconds; a stranger's makes room for the next ([`door`](crate::door)) |
 //! | it shows a certificate of the authority, or a pinned one, with its private key | an answer |
 //! | its identity is listed | its role's keys, derived from the group's, and when to ask again |
 //! | it is not | the reason, which is logged once a second at most, and counted |
@@ -15,9 +15,9 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 use rustls::{ServerConfig, ServerConnection};
@@ -108,6 +108,17 @@ struct Welcome {
     identities: Identities,
     /// The agent's end of TLS.
     tls: Arc<ServerConfig>,
+}
+
+/// A port and the threads at it. One at least waits for connections.
+#[derive(Debug)]
+struct Entrance<'a> {
+    /// The port.
+    listener: &'a TcpListener,
+    /// Threads that wait for a connection.
+    waiting: AtomicUsize,
+    /// Connections that have come.
+    count: AtomicU64,
 }
 
 /// A connection.
@@ -234,46 +245,75 @@ impl KeyAgent {
     ///
     /// That there are no threads.
     pub fn serve(self: &Arc<Self>, listener: &TcpListener) -> io::Result<()> {
-        for number in 0.. {
-            match listener.accept() {
-                Ok((stream, from)) => self.receive(number, stream, from),
+        let (waiting, count) = (AtomicUsize::new(0), AtomicU64::new(0));
+        let entrance = Entrance { listener, waiting, count };
+        thread::scope(|scope| {
+            self.stand_by(scope, &entrance)?;
+            self.receive_all(scope, &entrance);
+            Ok(())
+        })
+    }
+
+    /// One more thread that waits for connections.
+    fn stand_by<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        entrance: &'scope Entrance<'_>,
+    ) -> io::Result<()> {
+        let thread = thread::Builder::new().name("key-client".to_owned());
+        thread.spawn_scoped(scope, move || self.receive_all(scope, entrance))?;
+        Ok(())
+    }
+
+    /// Answers one connection after the other, until enough other threads wait for the next: who comes then waits for
+    /// no thread to be made.
+    fn receive_all<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        entrance: &'scope Entrance<'_>,
+    ) {
+        while entrance.waiting.fetch_add(1, Ordering::Relaxed) < SPARE_MAX {
+            let accepted = entrance.listener.accept();
+            let is_last = entrance.waiting.fetch_sub(1, Ordering::Relaxed) == 1;
+            match accepted {
+                // There are no more threads just now; its end closes the connection.
+                Ok(_) if is_last && self.stand_by(scope, entrance).is_err() => {
+                    self.counts.failed.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok((stream, from)) => {
+                    self.receive(entrance.count.fetch_add(1, Ordering::Relaxed), stream, from);
+                }
                 // Out of descriptors, most likely: some will be free again.
                 Err(_) => thread::park_timeout(Duration::from_millis(100)),
             }
         }
-        Ok(())
+        entrance.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn receive(self: &Arc<Self>, number: u64, stream: TcpStream, from: SocketAddr) {
+    fn receive(&self, number: u64, stream: TcpStream, from: SocketAddr) {
         let Ok(mut stream) = Hurried::new(stream, PATIENCE, BYTES_MAX) else {
             self.counts.failed.fetch_add(1, Ordering::Relaxed);
             return;
         };
         let network = network_of(from.ip());
-        self.make_room(network);
-        lock(&self.strangers).push(Stranger { number, network, stream: stream.clone() });
-        let agent = self.clone();
-        let work = move || {
-            let answered = agent.answer(&mut stream, from);
-            lock(&agent.strangers).retain(|stranger| stranger.number != number);
-            if let Err(error) = answered {
-                let total = agent.counts.failed.fetch_add(1, Ordering::Relaxed) + 1;
-                if agent.may_tell() {
-                    tracing::warn!(%from, %error, total, "a connection showed no identity");
-                }
+        self.admit(Stranger { number, network, stream: stream.clone() });
+        let answered = self.answer(&mut stream, from);
+        lock(&self.strangers).retain(|stranger| stranger.number != number);
+        if let Err(error) = answered {
+            let total = self.counts.failed.fetch_add(1, Ordering::Relaxed) + 1;
+            if self.may_tell() {
+                tracing::warn!(%from, %error, total, "a connection showed no identity");
             }
-        };
-        if thread::Builder::new().name("key-client".to_owned()).spawn(work).is_err() {
-            // There are no more threads just now. Its end closes the connection.
-            lock(&self.strangers).retain(|stranger| stranger.number != number);
-            self.counts.failed.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Lets a stranger go whose place one of `network` is to have, if there is none for it.
-    fn make_room(&self, network: Prefix) {
+    /// Gives a stranger a place: another one's, if there is none for its network.
+    fn admit(&self, stranger: Stranger) {
         let about = |stranger: &Stranger| (stranger.network, stranger.stream.is_silent());
-        let displaced = make_room(&mut lock(&self.strangers), network, PLACES, about);
+        let mut strangers = lock(&self.strangers);
+        let displaced = make_room(&mut strangers, stranger.network, PLACES, about);
+        strangers.push(stranger);
+        drop(strangers);
         displaced.into_iter().for_each(|stranger| stranger.stream.close());
     }
 
@@ -396,6 +436,9 @@ const AGAIN_MAX: Duration = Duration::from_secs(3_600);
 
 /// Connections at a time, each with a thread: as many as ask at once where a rack starts.
 const PLACES: Places = Places { all: 256, of_network: 64 };
+
+/// Threads that wait for connections when none comes.
+const SPARE_MAX: usize = 4;
 
 /// For the handshake and the answer.
 const PATIENCE: Duration = Duration::from_secs(5);

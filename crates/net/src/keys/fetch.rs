@@ -11,7 +11,7 @@
 //! psk /etc/tailcut/web.psk           in the place of the five
 //! ```
 
-use std::io::{self, Read as _};
+use std::io::{self, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -91,8 +91,9 @@ impl Asking {
         Ok(Self { agent, name: name.map(str::to_owned), shown })
     }
 
-    /// Asks, and waits for the answer, a few seconds at most.
-    pub(super) fn fetch(&self) -> io::Result<Answer> {
+    /// Asks, and waits for the answer, a few seconds at most. What is to be done `meanwhile` costs no time: the agent
+    /// has its first flight to make.
+    pub(super) fn fetch(&self, meanwhile: &mut dyn FnMut()) -> io::Result<Answer> {
         let (config, name) = self.identity()?;
         let failed = |error: io::Error| {
             io::Error::new(
@@ -101,7 +102,7 @@ impl Asking {
             )
         };
         let stream = connect(&self.agent).map_err(failed)?;
-        exchange(stream, config, name).map_err(failed)
+        exchange(stream, (config, name), meanwhile).map_err(failed)
     }
 
     /// What has gone wrong, in words of who asks.
@@ -171,17 +172,42 @@ fn connect(agent: &str) -> io::Result<TcpStream> {
 
 fn exchange(
     stream: TcpStream,
-    config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    (config, name): (Arc<ClientConfig>, ServerName<'static>),
+    meanwhile: &mut dyn FnMut(),
 ) -> io::Result<Answer> {
     let mut stream = Hurried::new(stream, PATIENCE, BYTES_MAX)?;
     let mut tls = ClientConnection::new(config, name).map_err(io::Error::other)?;
+    while tls.wants_write() {
+        tls.write_tls(&mut stream)?;
+    }
+    meanwhile();
     tls.complete_io(&mut stream)?;
-    let mut text = Zeroizing::new(String::with_capacity(BYTES_MAX));
     // An end that is not said is an answer cut off.
-    rustls::Stream::new(&mut tls, &mut stream).read_to_string(&mut text)?;
+    let text = read_all(&mut rustls::Stream::new(&mut tls, &mut stream))?;
     stream.close();
-    parse(&text)
+    parse(std::str::from_utf8(&text).map_err(|_| invalid("it answers something else".to_owned()))?)
+}
+
+/// Everything up to the end. A buffer that grew would leave copies: what is outgrown is wiped, and so is the rest.
+fn read_all(stream: &mut impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut text = Zeroizing::new(vec![0; ANSWER_LEN]);
+    let mut len = 0;
+    loop {
+        if len == text.len() {
+            let mut longer = Zeroizing::new(vec![0; 2 * len]);
+            longer[..len].copy_from_slice(&text);
+            text = longer;
+        }
+        match stream.read(&mut text[len..]) {
+            Ok(0) => {
+                text.truncate(len);
+                return Ok(text);
+            }
+            Ok(read) => len += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// Reads an answer.
@@ -196,6 +222,9 @@ pub(super) fn parse(text: &str) -> io::Result<Answer> {
     let keys = keys.parse().map_err(|error| invalid(format!("its answer: {error}")))?;
     Ok(Answer { keys, again_in: Duration::from_millis(ms.clamp(AGAIN_MS_MIN, AGAIN_MS_MAX)) })
 }
+
+/// Bytes of usual answers: those with 16 keys.
+const ANSWER_LEN: usize = 2_048;
 
 const TITLE: &str = "tailcut-keys-from";
 const WORDS: [&str; 7] = ["agent", "name", "ca", "cert", "key", "crl", "psk"];

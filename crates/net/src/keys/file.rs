@@ -49,7 +49,10 @@ pub(crate) fn read_text(path: &Path) -> io::Result<String> {
     let shown = path.display();
     let mut text = String::new();
     File::open(path)
-        .and_then(|file| file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text))
+        .and_then(|file| {
+            text.reserve(file.metadata()?.len().min(TEXT_BYTES_MAX) as usize + 1);
+            file.take(TEXT_BYTES_MAX + 1).read_to_string(&mut text)
+        })
         .map_err(|error| named(&error, format!("cannot read {shown}")))?;
     if text.len() as u64 > TEXT_BYTES_MAX {
         return Err(invalid(format!("{shown} is too long")));
@@ -139,6 +142,15 @@ pub fn new_key(epoch: u8, from_ms: u64) -> io::Result<EpochKey> {
         half.copy_from_slice(&entropy::secret()?);
     }
     Ok(EpochKey { epoch, from_ms, secret: Secret::new(*secret), hop: HopKey::default() })
+}
+
+/// A reset secret of a group.
+///
+/// # Errors
+///
+/// That the system gives no random numbers.
+pub fn new_reset() -> io::Result<HopKey> {
+    entropy::secret().map(HopKey::new)
 }
 
 /// When a file last changed, and which it is: it has not changed as long as this is the same.

@@ -1,6 +1,6 @@
 //! A TCP connection that has so long, and so many bytes, whatever its peer does.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -76,6 +76,12 @@ impl Write for Hurried {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(self.left()?)?;
         (&*self.stream).write(bytes).map_err(timed_out)
+    }
+
+    /// All records of a flight at once: each would be a segment, and wake the peer, by itself.
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        (&*self.stream).write_vectored(parts).map_err(timed_out)
     }
 
     fn flush(&mut self) -> io::Result<()> {

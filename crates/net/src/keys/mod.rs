@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tailcut_proto::node::{Node, Time};
-use tailcut_proto::sealed::{ChangedKeys, Denial, Keys};
+use tailcut_proto::sealed::{ChangedKeys, Denial, Keys, LostKeys};
 
 use self::source::Renewal;
 use crate::clock::Clock;
@@ -47,7 +47,7 @@ pub struct LiveKeys {
     /// The keys.
     shared: Arc<Shared>,
     /// Renews them as long as anybody has them, where they come from a [`Source`].
-    _renewal: Option<Arc<Renewal>>,
+    renewal: Option<Arc<Renewal>>,
 }
 
 #[derive(Debug)]
@@ -87,6 +87,11 @@ impl LiveKeys {
         Ok(is_new)
     }
 
+    /// Has them renewed at once, where they come from a [`Source`].
+    fn renew_soon(&self) {
+        self.renewal.iter().for_each(|renewal| renewal.ask());
+    }
+
     /// The keys, and how often they have changed.
     fn read(&self) -> (Arc<Keys>, u64) {
         let keys = self.lock();
@@ -113,7 +118,7 @@ impl From<Keys> for LiveKeys {
 impl From<Arc<Keys>> for LiveKeys {
     fn from(keys: Arc<Keys>) -> Self {
         let shared = Shared { version: AtomicU64::new(0), keys: Mutex::new(keys) };
-        Self { shared: Arc::new(shared), _renewal: None }
+        Self { shared: Arc::new(shared), renewal: None }
     }
 }
 
@@ -132,6 +137,10 @@ pub(crate) struct Watch {
     seen: u64,
     /// When the wall clock is read next.
     read_at: Time,
+    /// Keys that were not there, as far as they have been logged.
+    lost: LostKeys,
+    /// When the next line about them may be written.
+    lost_tell_at: Time,
     /// Who may call what; `None` where all may call everything.
     access: Option<WatchAccess>,
 }
@@ -153,7 +162,9 @@ impl Watch {
     /// Of a node that has been made with an earlier state of these keys and this policy, or this one.
     pub(crate) fn new(live: LiveKeys, access: Option<LiveAccess>) -> Self {
         let watch = |live| WatchAccess { live, seen: u64::MAX, told: 0, tell_at: 0 };
-        Self { live, seen: u64::MAX, read_at: 0, access: access.map(watch) }
+        let access = access.map(watch);
+        let (lost, lost_tell_at) = (LostKeys::default(), 0);
+        Self { live, seen: u64::MAX, read_at: 0, lost, lost_tell_at, access }
     }
 
     /// Gives the node what is new. `now` is the time of the last turn.
@@ -169,9 +180,13 @@ impl Watch {
         }
     }
 
-    /// Logs what the node has refused by its policy, once a second at most.
+    /// Logs what the node has refused by its policy, and which keys were not there, once a second at most.
     #[inline]
     pub(crate) fn tell(&mut self, now: Time, node: &impl Node) {
+        let lost = node.lost_keys();
+        if lost != self.lost && now >= self.lost_tell_at {
+            self.tell_lost(now, lost);
+        }
         if let Some(access) = &mut self.access
             && let (count, Some(denial)) = node.denials()
             && count != access.told
@@ -179,6 +194,25 @@ impl Watch {
         {
             access.log(now, count, denial);
         }
+    }
+
+    /// Keys were not there: newer ones are asked for, where calls have been answered so.
+    #[cold]
+    fn tell_lost(&mut self, now: Time, lost: LostKeys) {
+        let epoch = lost.epoch;
+        let (sent, received) = (lost.sent - self.lost.sent, lost.received - self.lost.received);
+        if received > 0 {
+            tracing::warn!(
+                epoch,
+                count = received,
+                "calls went where this epoch's key is not there"
+            );
+            self.live.renew_soon();
+        }
+        if sent > 0 {
+            tracing::warn!(epoch, count = sent, "requests came of an epoch whose key is not here");
+        }
+        (self.lost, self.lost_tell_at) = (lost, now.saturating_add(LINE_INTERVAL_NS));
     }
 
     #[cold]

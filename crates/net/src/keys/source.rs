@@ -32,8 +32,8 @@ use crate::entropy;
 pub struct Source {
     /// The keys, and what renews them.
     live: LiveKeys,
-    /// What is known of where they come from.
-    state: Arc<Mutex<State>>,
+    /// What is known of where they come from; `None` until they have come.
+    state: Arc<Mutex<Option<State>>>,
     /// The thread that renews them.
     renewal: Arc<Renewal>,
 }
@@ -94,15 +94,22 @@ impl Source {
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         let seen = Fingerprint::of(&path);
-        let Read { keys, again_in } = first(&path)?;
+        let renewed = Arc::default();
+        let mut renewal = None;
+        // The thread comes up while an agent works, if it does.
+        let mut start = || {
+            renewal.get_or_insert_with(|| Renewal::start("tailcut-keys", Arc::clone(&renewed)));
+        };
+        let Read { keys, again_in } = first(&path, &mut start)?;
+        start();
         let live = LiveKeys::new(keys);
         let ask_at = again_in.map(|time| jittered(time, 75));
         let again_in = again_in.unwrap_or_default();
         let state = State { path, live: live.clone(), seen, ask_at, again_in, failures: 0 };
-        let state = Arc::new(Mutex::new(state));
-        let renewal = Renewal::start("tailcut-keys", state.clone())?;
-        let live = LiveKeys { _renewal: Some(renewal.clone()), ..live };
-        Ok(Self { live, state, renewal })
+        *lock(&renewed) = Some(state);
+        let renewal = renewal.expect("it has been started")?;
+        let live = LiveKeys { renewal: Some(renewal.clone()), ..live };
+        Ok(Self { live, state: renewed, renewal })
     }
 
     /// Whether a file is well, without asking a key agent: the keys in it, or `None` where it names an agent.
@@ -166,6 +173,21 @@ impl Renewal {
     }
 }
 
+/// Of what is yet to come there is nothing to renew.
+impl<R: Renews> Renews for Option<R> {
+    fn look(&mut self) {
+        self.iter_mut().for_each(R::look);
+    }
+
+    fn renew(&mut self) -> bool {
+        self.as_mut().is_some_and(R::renew)
+    }
+
+    fn wait(&self) -> Duration {
+        self.as_ref().map_or(FIRST_WAIT, R::wait)
+    }
+}
+
 impl Renews for State {
     fn look(&mut self) {
         let is_due = self.ask_at.is_some_and(|ask_at| ask_at <= Clock.now());
@@ -178,7 +200,7 @@ impl Renews for State {
         let file = self.path.display();
         // Looked at first: what changes meanwhile is read once more.
         self.seen = Fingerprint::of(&self.path);
-        let updated = read(&self.path).and_then(|Read { keys, again_in }| {
+        let updated = read(&self.path, &mut || ()).and_then(|Read { keys, again_in }| {
             let updated = self.live.update(&keys);
             let is_new = updated.map_err(|error| invalid(format!("{file}: {error}")))?;
             Ok((is_new, again_in))
@@ -259,10 +281,10 @@ impl Text {
 }
 
 /// Reads keys for the first time: an agent that was cut off, or is not there yet, is asked again twice.
-fn first(path: &Path) -> io::Result<Read> {
+fn first(path: &Path, meanwhile: &mut dyn FnMut()) -> io::Result<Read> {
     let mut retries = 0;
     loop {
-        match read(path) {
+        match read(path, meanwhile) {
             Err(error) if retries < RETRIES && is_passing(error.kind()) => retries += 1,
             done => return done,
         }
@@ -291,12 +313,13 @@ fn is_passing(kind: io::ErrorKind) -> bool {
     )
 }
 
-fn read(path: &Path) -> io::Result<Read> {
+#[cfg_attr(not(feature = "key-agent"), expect(unused_variables, reason = "a file is read at once"))]
+fn read(path: &Path, meanwhile: &mut dyn FnMut()) -> io::Result<Read> {
     match Text::of(path)? {
         Text::Keys(keys) => Ok(Read { keys, again_in: None }),
         #[cfg(feature = "key-agent")]
         Text::Agent(asking) => {
-            let Answer { keys, again_in } = asking.fetch()?;
+            let Answer { keys, again_in } = asking.fetch(meanwhile)?;
             Ok(Read { keys, again_in: Some(again_in) })
         }
     }
@@ -312,6 +335,9 @@ fn jittered(time: Duration, percent: u32) -> Time {
 fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// How soon a file is looked at for the first time: an agent may want to be asked as soon again.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
 
 /// How often a file is looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -352,7 +378,13 @@ pub(crate) mod tests {
 
     fn group() -> Keys {
         let epochs = vec![file::new_key(1, 1_000).expect("random numbers")];
-        Keys { role: Role::Server, group: "g".into(), cipher: Cipher::Aes128Gcm, epochs }
+        Keys {
+            role: Role::Server,
+            group: "g".into(),
+            cipher: Cipher::Aes128Gcm,
+            reset: None,
+            epochs,
+        }
     }
 
     fn count(source: &Source) -> usize {

@@ -1,6 +1,8 @@
-//! Memory that is shared with the kernel.
+//! Memory of whole pages: shared with the kernel, or a buffer of which most is seldom used.
 
+use std::alloc::{Layout, handle_alloc_error};
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 
@@ -48,6 +50,38 @@ impl Mapping {
     #[inline]
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+}
+
+/// Zeroed memory of this process's own, of which pages are taken from the machine once they are used. An allocator
+/// would clear all of it where it has had the memory before, which costs more than to open the rest of a client.
+#[derive(Debug)]
+pub(crate) struct Arena(Mapping);
+
+impl Arena {
+    /// Of `len` bytes, more than none. Without memory the process ends, as where any other buffer has none.
+    pub(crate) fn new(len: usize) -> Self {
+        Self(Mapping::anonymous(len).unwrap_or_else(|_| {
+            handle_alloc_error(Layout::array::<u8>(len).unwrap_or(Layout::new::<u8>()))
+        }))
+    }
+}
+
+impl Deref for Arena {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the mapping has so many bytes, all initialized, and is borrowed with this.
+        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len) }
+    }
+}
+
+impl DerefMut for Arena {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and nobody else has it.
+        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
     }
 }
 

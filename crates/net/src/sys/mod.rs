@@ -29,6 +29,7 @@ pub(crate) use bpf::{Instruction, Map, MapKind, attach_reuseport_program};
 pub use completions::{Completions, Parcel, Taken};
 pub(crate) use lane::{Sender, Taken as LaneTaken, Taker, lane};
 pub use loan::Loan;
+pub(crate) use mapping::Arena;
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{
@@ -44,7 +45,7 @@ pub(crate) use send::{Parts, send_one};
 pub(crate) use shared_queue::{Feeder, Puller, shared_queue};
 #[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};
-pub(crate) use thread::{is_realtime, monotonic_ns, poll, set_scheduler, thread_usage};
+pub(crate) use thread::{is_realtime, monotonic_ns, poll, random, set_scheduler, thread_usage};
 pub use xsk::Xsk;
 pub(crate) use xsk::{Pool, QueueConfig, Shape};
 

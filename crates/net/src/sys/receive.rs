@@ -7,12 +7,13 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::address::SockAddr;
 use super::check;
 use super::control::{Control, PKTINFO_V4, PKTINFO_V6};
+use super::mapping::Arena;
 use super::slot::Slot;
 use crate::stamps::Stamps;
 
 /// Buffers for a batch of messages, allocated once.
 ///
-/// The headers hold pointers into `slots` and `bytes`. Neither vector is ever resized, and both are
+/// The headers hold pointers into `slots` and `bytes`. Neither is ever resized, and both are
 /// read through their `as_ptr`, so that the pointers stay good for as long as the batch lives,
 /// wherever it is moved.
 pub struct ReceiveBatch {
@@ -21,7 +22,7 @@ pub struct ReceiveBatch {
     /// Names and control messages, one a message.
     slots: Vec<Slot>,
     /// Payloads, a stride apart.
-    bytes: Vec<u8>,
+    bytes: Arena,
     /// Bytes of the longest message.
     message_len_max: usize,
     /// Headers that the last call may have changed.
@@ -101,11 +102,11 @@ impl ReceiveBatch {
     pub fn new(count: usize, message_len_max: usize) -> Self {
         assert!(count > 0 && message_len_max > 0, "a batch holds something");
         let stride = stride(message_len_max);
-        let mut bytes = vec![0_u8; count * stride];
+        let mut bytes = Arena::new(count * stride);
         let mut slots = vec![Slot::EMPTY; count];
         let mut headers = Vec::with_capacity(count);
         for index in 0..count {
-            // SAFETY: index < count, so both offsets are inside the vectors.
+            // SAFETY: index < count, so both offsets are inside their memory.
             let (slot, part) =
                 unsafe { (slots.as_mut_ptr().add(index), bytes.as_mut_ptr().add(index * stride)) };
             // SAFETY: the slot is inside its vector and nobody else refers to it.

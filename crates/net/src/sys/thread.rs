@@ -1,4 +1,4 @@
-//! The clock, sleeping and scheduling.
+//! The clock, random numbers, sleeping and scheduling.
 
 use std::io;
 
@@ -12,6 +12,18 @@ pub(crate) fn monotonic_ns() -> u64 {
     // is good.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Sixteen random bytes. Waits at the start of a machine that has none yet.
+pub(crate) fn random() -> io::Result<[u8; 16]> {
+    let mut bytes = [0; 16];
+    // SAFETY: the place has so many bytes and outlives the call.
+    let returned = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    match check(returned)? {
+        16 => Ok(bytes),
+        // So few bytes come at once or not at all.
+        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    }
 }
 
 /// Sleeps until a descriptor is ready or `timeout_ns` have passed, `None` for never; returns how

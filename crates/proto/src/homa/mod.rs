@@ -70,7 +70,7 @@ use crate::peer::cookies::Cookies;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
 use crate::rpc::{AnswerError, Call, CallError, CallId, Caller, Event, Lent, RequestId, Rpc};
-use crate::sealed::{Access, ChangedKeys, Denial, EndpointSeal, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, EndpointSeal, Keys, LostKeys};
 
 /// A Homa client and server on one port.
 #[derive(Debug)]
@@ -534,6 +534,10 @@ impl Node for Endpoint {
     #[inline]
     fn denials(&self) -> (u64, Option<&Denial>) {
         self.seal.as_ref().map_or((0, None), |seal| seal.denials())
+    }
+
+    fn lost_keys(&self) -> LostKeys {
+        self.seal.as_ref().map_or_else(LostKeys::default, |seal| seal.lost_keys())
     }
 
     #[inline]

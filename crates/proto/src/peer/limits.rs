@@ -57,7 +57,8 @@ pub struct Serving {
     pub transit_ns_max: u64,
     /// Entries for which the tables of peers and of ids and Homa's queue of control packets have room from the
     /// beginning, at most. Default 4096, and no more: to grow is to hash or to copy all of a table within one
-    /// packet. Less where one process has hundreds of endpoints, whose tables then share its caches.
+    /// packet. Less where one process has hundreds of endpoints, whose tables then share its caches. Where no requests
+    /// are taken, tables of peers have none: a client has few, and is opened sooner.
     pub table_room: usize,
 }
 
@@ -65,6 +66,11 @@ impl Serving {
     /// Entries for which a table that may have `most` has room from the beginning.
     pub(crate) fn room(&self, most: usize) -> usize {
         room(most).min(self.table_room)
+    }
+
+    /// As [`Serving::room`], of a table that fills with those who call: none where no requests are taken.
+    pub(crate) fn callers_room(&self, most: usize) -> usize {
+        if self.is_enabled { self.room(most) } else { 0 }
     }
 }
 

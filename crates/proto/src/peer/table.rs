@@ -111,13 +111,13 @@ impl<T> Table<T> {
     pub(crate) fn new(now: Time, peers_max: usize, serving: &Serving, seed: u64) -> Self {
         Self {
             index: Addresses::new(seed, index_room(peers_max, serving)),
-            peers: Vec::with_capacity(serving.room(peers_max)),
+            peers: Vec::with_capacity(serving.callers_room(peers_max)),
             peers_max,
             last: PeerId::default(),
             hand: 0,
             vacant: Vec::new(),
-            by_prefix: ShareCounts::new(seed, peers_max),
-            partials: ShareCounts::new(seed, serving.partials_max),
+            by_prefix: ShareCounts::new(seed, serving.callers_room(peers_max)),
+            partials: ShareCounts::new(seed, serving.callers_room(serving.partials_max)),
             crowd: Crowd::new(serving, seed),
             budget: Budget::new(serving, seed),
             started_at: now,
@@ -418,7 +418,8 @@ const SESSIONS_LOOKED_AT_MAX: usize = 64;
 /// Peers for whose addresses there is room from the beginning: an index that grows hashes all of them within one packet. What
 /// is not used of it takes address space alone.
 fn index_room(peers_max: usize, serving: &Serving) -> usize {
-    if serving.table_room < ROOM_MAX { serving.room(peers_max) } else { peers_max }
+    let room = serving.callers_room(peers_max);
+    if room == ROOM_MAX { peers_max } else { room }
 }
 
 /// Most peers that are not validated, and those that are known beside them.

@@ -26,6 +26,7 @@ use super::alternates::{ASK_NS, Alternates};
 use super::config::Config;
 use super::copies::{COPIES_BURST, CopyState, Credit, RETRIES_BURST};
 use super::incoming::{InOrder, Incoming};
+use super::named::Named;
 use super::outgoing::Outgoing;
 use super::pace::Start;
 use super::queue::SendQueue;
@@ -49,7 +50,7 @@ pub(super) struct Client {
     /// Calls, each in its slot.
     pub(super) slots: Slab<Slot>,
     /// Sessions of the ids of calls.
-    sessions: Numbers,
+    pub(super) sessions: Numbers,
     /// The ids of calls.
     pub(super) numbering: Numbering,
     /// Records of servers and routers.
@@ -92,9 +93,8 @@ pub(super) struct Slot {
     pub(super) options: CallOptions,
     /// It may run once, and another one than who it goes to now may have passed it on, or have it.
     pub(super) is_moved: bool,
-    /// Names that packet 0 has had, where packets are sealed: to the target, and to the server that has
-    /// answered. 0 before.
-    pub(super) names: [u64; 2],
+    /// Names that packet 0 has had, where packets are sealed.
+    pub(super) names: Named,
     /// It is moved since packet 0 has gone to one address under two names.
     pub(super) is_renamed: bool,
     /// It has gone to another target than its first.
@@ -235,7 +235,8 @@ impl Client {
         slot.server = None;
         slot.local = None;
         slot.options = call.options;
-        (slot.is_moved, slot.is_renamed, slot.has_left, slot.names) = (false, false, false, [0; 2]);
+        (slot.is_moved, slot.is_renamed, slot.has_left, slot.names) =
+            (false, false, false, Named::default());
         slot.is_unscheduled = false;
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
         slot.context = call.context;
@@ -452,6 +453,7 @@ impl Client {
         } else {
             (self.v1_slots.get(&packet.rid).copied(), DropReason::Unspecified)
         };
+        let told = shared.seal.as_mut().and_then(|seal| seal.take_no_key());
         let Some(index) = found else {
             shared.metrics.unknown += 1;
             return;
@@ -459,6 +461,9 @@ impl Client {
         if !self.slots[index].may_be_answered_by(peer) {
             shared.metrics.protocol_violation += 1;
             return;
+        }
+        if let Some(told) = told {
+            return self.handle_no_key(now, (index, peer), told, shared);
         }
         if self.slots[index].start == Start::Waiting {
             // Of a copy that was sent before the one whose refusal it waits for.
@@ -536,7 +541,7 @@ impl Client {
         self.servers[target.record].calls += 1;
         let slot = &mut self.slots[index];
         slot.target = target;
-        slot.names = [0; 2];
+        slot.names = Named::default();
         slot.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
         slot.has_left = true;
         slot.recovery.attempt = 0;
@@ -897,7 +902,7 @@ impl Slot {
             local: None,
             options: CallOptions::default(),
             is_moved: false,
-            names: [0; 2],
+            names: Named::default(),
             is_renamed: false,
             has_left: false,
             is_unscheduled: false,
@@ -949,7 +954,8 @@ fn is_of_application(reason: DropReason) -> bool {
         | DropReason::Expired
         | DropReason::NoServer
         | DropReason::Uncertain
-        | DropReason::Stopping => false,
+        | DropReason::Stopping
+        | DropReason::NoKey => false,
     }
 }
 

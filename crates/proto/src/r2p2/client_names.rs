@@ -61,7 +61,8 @@ impl Slot {
     /// there may get that packet from a stranger, even if it never was there: a request that may run once
     /// then goes as one that has moved.
     pub(super) fn note_name(&mut self, to: SocketAddr, name: u64) {
-        let known = &mut self.names[usize::from(to != self.target.address)];
+        let known = &mut self.names.known[usize::from(to != self.target.address)];
+        self.names.latest = name;
         if name != 0 && !self.options.idempotent {
             self.is_renamed |= *known != 0 && *known != name;
             self.is_moved |= self.is_renamed;
@@ -106,7 +107,7 @@ mod tests {
         let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
         let (group, cipher) = ("test".into(), Cipher::Aes128Gcm);
-        let keys = Keys { role: Role::Server, group, cipher, epochs };
+        let keys = Keys { role: Role::Server, group, cipher, reset: None, epochs };
         Some(Sealing::new(Arc::new(keys.for_role(role).unwrap()), 0))
     }
 

@@ -20,6 +20,7 @@ mod client;
 mod client_copies;
 mod client_names;
 mod client_proof;
+mod client_reset;
 mod client_send;
 mod client_v1;
 mod config;
@@ -27,6 +28,7 @@ mod cookies;
 mod copies;
 mod incoming;
 mod metrics;
+mod named;
 mod outgoing;
 mod pace;
 mod pacing;
@@ -56,7 +58,7 @@ use self::shared::Shared;
 use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
-use crate::sealed::{Access, ChangedKeys, Denial, Keys, TRAILER_LEN, client_of};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys, TRAILER_LEN, client_of};
 
 /// Packets of a reply that a server sends before the client has given credit, and of a request that
 /// goes to a server that has taken longer ones: whoever receives takes so many.
@@ -184,7 +186,8 @@ impl Node for Endpoint {
         let Some(seal) = &mut shared.seal else { return self.handle_packet(now, path, bytes) };
         let opened = seal.open(now, path.peer, bytes);
         shared.metrics.seal = seal.metrics();
-        let (Some(len), packet_len) = (opened, seal.packet_len()) else { return };
+        let packet_len = seal.packet_len();
+        let Some(len) = opened else { return shared.answer_no_key(path, bytes) };
         for packet in bytes[..len].chunks(packet_len) {
             self.handle_packet(now, path, packet);
         }
@@ -215,6 +218,10 @@ impl Node for Endpoint {
         self.shared.seal.as_ref().map_or((0, None), |seal| seal.denials())
     }
 
+    fn lost_keys(&self) -> LostKeys {
+        self.shared.seal.as_ref().map_or_else(LostKeys::default, |seal| seal.lost_keys())
+    }
+
     fn handle_timeout(&mut self, now: Time) {
         self.client.handle_timeout(now, &mut self.shared);
         self.server.handle_timeout(now, &mut self.shared);
@@ -224,8 +231,11 @@ impl Node for Endpoint {
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         // Most calls find nothing: the one after the last transmit, and those of turns that only
         // took something in.
-        if self.server.is_silent() && self.client.is_silent() {
+        if self.server.is_silent() && self.client.is_silent() && !self.shared.has_answer() {
             return None;
+        }
+        if let Some(answer) = self.shared.poll_answer(buffer) {
+            return Some(answer);
         }
         loop {
             let from_server = self.server.poll_transmit(buffer, &mut self.shared);

@@ -253,7 +253,10 @@ impl Server {
         let requests_max = config.serving.requests_max;
         Self {
             slots: Slab::of_at_most(requests_max),
-            live: HashMap::with_capacity_and_hasher(config.serving.room(requests_max), hash()),
+            live: HashMap::with_capacity_and_hasher(
+                config.serving.callers_room(requests_max),
+                hash(),
+            ),
             live_v1: HashMap::with_hasher(hash()),
             clients: Table::new(now, config.clients_max, &config.serving, seeds.0),
             tokens: Tokens::new(&key, config.pool.clock_ns),

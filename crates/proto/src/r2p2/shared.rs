@@ -9,9 +9,9 @@ use super::config::Config;
 use super::incoming::Incoming;
 use super::metrics::Metrics;
 use crate::buffers::Buffers;
-use crate::node::{Time, Transmit};
+use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::rpc::Event;
-use crate::sealed::{EndpointSeal, TRAILER_LEN, addressed};
+use crate::sealed::{ANSWER_LEN, EndpointSeal, TRAILER_LEN, addressed};
 
 /// Passed to both halves with every call.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) metrics: Metrics,
     /// The seal, where packets are sealed.
     pub(super) seal: Option<Box<EndpointSeal>>,
+    /// Answers to requests of whose epoch there is no key, to be sent.
+    answers: VecDeque<(Path, [u8; ANSWER_LEN])>,
     /// Packets that peers may send at this moment, over all messages.
     expected_packets: u32,
 }
@@ -45,8 +47,34 @@ impl Shared {
             events: VecDeque::new(),
             metrics: Metrics::default(),
             seal,
+            answers: VecDeque::new(),
             expected_packets: 0,
         }
+    }
+
+    /// Answers a packet that the seal could not open, if it is a request of whose epoch there is no key.
+    #[cold]
+    pub(super) fn answer_no_key(&mut self, path: Path, bytes: &[u8]) {
+        let answer = self.seal.as_mut().and_then(|seal| seal.answer(path.peer, bytes));
+        let Some((peer, answer)) = answer else { return };
+        if !is_unanswerable(peer.ip()) && self.answers.len() < ANSWERS_MAX {
+            self.answers.push_back((Path { peer, ..path }, answer));
+        }
+    }
+
+    /// Whether there is one to be sent.
+    #[inline]
+    pub(super) fn has_answer(&self) -> bool {
+        !self.answers.is_empty()
+    }
+
+    /// Writes one that is to be sent; it is not sealed.
+    #[inline]
+    pub(super) fn poll_answer(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
+        let (path, answer) = self.answers.pop_front()?;
+        buffer.get_mut(..answer.len())?.copy_from_slice(&answer);
+        self.metrics.datagrams_out += 1;
+        Some(Transmit::single(path, answer.len()))
     }
 
     /// The number of the client whose packet is being handled; 0 where packets are open.
@@ -145,6 +173,9 @@ impl Shared {
         payload
     }
 }
+
+/// Answers that wait to be sent.
+const ANSWERS_MAX: usize = 64;
 
 /// Credit that a message has whatever the others hold.
 const AHEAD_MIN: u32 = 4;
@@ -245,7 +276,8 @@ mod tests {
         let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
         let (role, group, cipher) = (Role::Server, "test".into(), Cipher::Aes128Gcm);
-        let keys = Keys { role, group, cipher, epochs }.for_role(Role::Client(17)).unwrap();
+        let keys =
+            Keys { role, group, cipher, reset: None, epochs }.for_role(Role::Client(17)).unwrap();
         let seal = Some(Sealing::new(Arc::new(keys), 0));
         let mut shared = Shared::new(0, Config { seal, ..Config::default() });
         shared.seal.as_mut().expect("it has keys").note_session(1, 1);

@@ -397,7 +397,7 @@ mod tests {
         let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
         let (role, group, cipher) = (Role::Router, "test".into(), Cipher::Aes128Gcm);
-        let keys = std::sync::Arc::new(Keys { role, group, cipher, epochs });
+        let keys = std::sync::Arc::new(Keys { role, group, cipher, reset: None, epochs });
         let sealing = Sealing { clock_tolerance_ms: 3, ..Sealing::new(keys, 0) };
         RouterConfig { seal: Some(sealing), ..RouterConfig::default() }
     }

@@ -82,14 +82,14 @@ use self::upstream::Upstreams;
 use self::workers::Pool;
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
-use crate::node::{Node, Path, Time, Transmit};
+use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::order::heap::{Heap, Places};
 use crate::peer::cookies::Cookies;
 use crate::policy::{BoundEstimator, Draws, HeldBounds, QueueModel};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
-use crate::sealed::{ChangedKeys, Keys, RouterLimits, RouterSeal};
+use crate::sealed::{ChangedKeys, Keys, LostKeys, RouterLimits, RouterSeal};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -297,6 +297,17 @@ impl Router {
         self.outbox.push(datagram);
     }
 
+    /// Answers a packet that the seal could not open, if it is a request of whose epoch there is no key.
+    #[cold]
+    fn answer_no_key(&mut self, path: Path, bytes: &[u8]) {
+        let answer = self.seal.as_mut().and_then(|seal| seal.answer(path.peer, bytes));
+        let Some((to, answer)) = answer else { return };
+        if !is_unanswerable(to.ip()) && self.outbox.room() > 0 {
+            let bytes = self.outbox.buffer(&answer);
+            self.outbox.push(Datagram { to, from: path.local.into(), bytes });
+        }
+    }
+
     /// Nothing is held, placed and not known to be concluded, or to be sent: a closed router can
     /// end. What a silent server has is not waited for.
     pub fn is_idle(&self) -> bool {
@@ -319,7 +330,7 @@ impl Node for Router {
             Some(seal) => {
                 let opened = seal.open(now, path.peer, bytes);
                 self.metrics.seal = seal.metrics();
-                let Some(len) = opened else { return };
+                let Some(len) = opened else { return self.answer_no_key(path, bytes) };
                 len
             }
         };
@@ -350,6 +361,10 @@ impl Node for Router {
 
     fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
         self.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))
+    }
+
+    fn lost_keys(&self) -> LostKeys {
+        self.seal.as_ref().map_or_else(LostKeys::default, |seal| seal.lost_keys())
     }
 
     fn handle_timeout(&mut self, now: Time) {

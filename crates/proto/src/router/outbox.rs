@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-use crate::node::{GSO_BYTES_MAX, GSO_DATAGRAMS_MAX, Source, Transmit};
+use crate::node::{GSO_BATCH_LEN_MAX, GSO_DATAGRAMS_MAX, Source, Transmit};
 
 /// A queue of datagrams and the buffers they are in.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Outbox {
         let mut transmit = Transmit { from: first.from, ..Transmit::single(first.to, segment_len) };
         buffer[..segment_len].copy_from_slice(&first.bytes);
         self.recycle(first.bytes);
-        let len_max = buffer.len().min(GSO_BYTES_MAX).min(segment_len * GSO_DATAGRAMS_MAX);
+        let len_max = buffer.len().min(GSO_BATCH_LEN_MAX).min(segment_len * GSO_DATAGRAMS_MAX);
         let is_spoofed = matches!(transmit.from, Source::Spoofed(_));
         while !is_spoofed && transmit.len + segment_len <= len_max {
             let fits = |next: &Datagram| {

@@ -221,7 +221,7 @@ mod tests {
         let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
         let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
         let (role, group, cipher) = (Role::Router, "test".into(), Cipher::Aes128Gcm);
-        let keys = Arc::new(Keys { role, group, cipher, epochs });
+        let keys = Arc::new(Keys { role, group, cipher, reset: None, epochs });
         let seal = Some(Sealing::new(keys, 0));
         let mut config = RouterConfig { seal, seed, ..RouterConfig::default() };
         change(&mut config);

@@ -5,7 +5,8 @@ mod limits;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-pub use self::limits::{RouterLimits, SealVerdict};
+pub(crate) use self::limits::ANSWER_LEN;
+pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
 
 use crate::node::{Time, Transmit};
 use crate::rpc::Caller;
@@ -140,6 +141,26 @@ impl EndpointSeal {
         match *self {}
     }
 
+    pub fn answer(
+        &mut self,
+        _peer: SocketAddr,
+        _bytes: &[u8],
+    ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
+        match *self {}
+    }
+
+    pub fn lost_keys(&self) -> LostKeys {
+        match *self {}
+    }
+
+    pub fn note_no_key(&mut self, _now: Time, _peer: SocketAddr, _told: NoKey) -> bool {
+        match *self {}
+    }
+
+    pub fn take_no_key(&mut self) -> Option<NoKey> {
+        match *self {}
+    }
+
     pub fn denials(&self) -> (u64, Option<&Denial>) {
         match *self {}
     }
@@ -225,6 +246,18 @@ impl RouterSeal {
         _to: (SocketAddr, Option<u32>),
         _bytes: &mut Vec<u8>,
     ) -> bool {
+        match *self {}
+    }
+
+    pub fn answer(
+        &mut self,
+        _peer: SocketAddr,
+        _bytes: &[u8],
+    ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
+        match *self {}
+    }
+
+    pub fn lost_keys(&self) -> LostKeys {
         match *self {}
     }
 

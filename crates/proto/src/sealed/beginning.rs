@@ -19,13 +19,11 @@ pub(super) struct Beginning {
 
 impl Beginning {
     /// A session begins now, under the key of this place.
-    pub(super) fn new((now, clock): (Time, WallClock), keys: &Keys) -> (usize, Self) {
-        let wall_ms = clock.ms(now);
-        let at = keys.current(wall_ms);
-        let ticks = wall_ms.saturating_sub(keys.epochs[at].from_ms) / TICK_MS;
+    pub(super) fn new((now, clock): (Time, WallClock), keys: &Keys, at: usize) -> Self {
+        let ticks = clock.ms(now).saturating_sub(keys.epochs[at].from_ms) / TICK_MS;
         let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
         let zero_us = (now / 1_000).saturating_sub(1);
-        (at, Self { epoch: keys.epochs[at].epoch, ticks, clock, zero_us })
+        Self { epoch: keys.epochs[at].epoch, ticks, clock, zero_us }
     }
 
     /// True if the next call should begin another one, where `current` is the epoch by now: this one has

@@ -9,6 +9,7 @@ use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcI
 use super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::clients::COUNT_BITS;
 use super::keys::{ClientSecret, EpochKey, HopKey, Keys, Transport};
+use super::limits::NoKey;
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
@@ -16,6 +17,7 @@ use super::packet::{
     is_hop_genuine, reply_nonce, request_nonce, written,
 };
 use super::primitives::AeadKey;
+use super::reset::{self, Avoided};
 use super::train;
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
@@ -37,6 +39,8 @@ pub(super) struct Client {
     targets: Targets,
     /// Of what it has sealed.
     counts: Counts,
+    /// Epochs of which servers have no key.
+    pub(super) avoided: Avoided,
 }
 
 /// Tells datagrams of one microsecond apart.
@@ -78,6 +82,7 @@ impl Client {
             replies: HashMap::with_hasher(KeyedState::with_seed(seed)),
             targets: Targets::new(seed),
             counts: Counts::default(),
+            avoided: Avoided::default(),
         }
     }
 
@@ -111,7 +116,8 @@ impl Client {
         if self.sessions.back().is_some_and(|newest| newest.session == session) {
             return;
         }
-        let (at, began) = Beginning::new((now, clock), keys);
+        let at = self.avoided.place((now, clock), keys);
+        let began = Beginning::new((now, clock), keys, at);
         let key = self.secrets[at].request_key(session, began.ticks);
         if self.sessions.len() >= SESSIONS_MAX {
             self.sessions.pop_front();
@@ -137,9 +143,13 @@ impl Client {
             MessageType::Ack => bytes[FLAGS_AT] & Flags::HELD != 0,
             kind => kind == MessageType::Drop,
         };
-        if !seen.is_sealed && may_be_hop {
+        if !seen.is_sealed && may_be_hop && !reset::is_answer(bytes) {
             own.ok_or(Cause::UnknownKeys)?;
             self.open_hop((now, peer), &keys.epochs[at].hop, (seen, bytes))?;
+            return Ok(bytes.len() - TRAILER_LEN);
+        }
+        if reset::is_answer(bytes) {
+            self.open_answer(keys, own, (seen, bytes))?;
             return Ok(bytes.len() - TRAILER_LEN);
         }
         let is_for_client =
@@ -205,6 +215,34 @@ impl Client {
             self.targets.learn(now, peer, seen.rpc_id, names.sender);
         }
         bytes[VERSION_AT] = EXTENSION_VERSION;
+        Ok(())
+    }
+
+    /// A call of the client's own has been told that a node has no key of its epoch: who is at that address may be
+    /// another one than before.
+    pub(super) fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) {
+        self.avoided.add(now, told.epoch);
+        self.targets.hear(now, peer, (told.name, true));
+    }
+
+    /// Opens what a node says that has no key of a session's epoch.
+    fn open_answer(
+        &mut self,
+        keys: &Keys,
+        own: Option<usize>,
+        (seen, bytes): (&Glance, &mut [u8]),
+    ) -> Result<(), Cause> {
+        let (Some(key), Some(at)) = (&keys.reset, own) else { return Err(Cause::UnknownKeys) };
+        let began = self.sessions[at].began;
+        let named = (seen.trailer.client(), seen.trailer.epoch, seen.trailer.low.get());
+        let mut told = reset::open(bytes, key).ok_or(Cause::Forged)?;
+        if seen.kind != MessageType::Drop || named != (self.number, began.epoch, began.ticks) {
+            return Err(Cause::Misdirected);
+        }
+        self.restore_clock(own, bytes);
+        let echo = bytes[ECHO_AT..].first_chunk().expect("it has a header");
+        told.echo_us = u32::from_be_bytes(*echo);
+        self.avoided.tell(told);
         Ok(())
     }
 

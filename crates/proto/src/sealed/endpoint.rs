@@ -11,7 +11,8 @@ use super::client::Client;
 use super::clients::{Clients, Start};
 use super::homa::{self, Accepted, HomaClient, HomaServer};
 use super::keys::{ChangedKeys, Keys, Role, Sealing};
-use super::packet::glance;
+use super::limits::{ANSWER_LEN, LostKeys, NoKey};
+use super::packet::{client_address, glance};
 use super::replay::Arrival;
 use super::server::Server;
 use super::train::{self, Shape};
@@ -213,8 +214,13 @@ impl EndpointSeal {
             Side::Server(server) => {
                 let seen = glance(bytes).ok_or(Cause::Unsealed)?;
                 let wall_ms = self.clock.ms(now);
-                let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
-                let at = accepted.ok_or(Cause::UnknownKeys)?;
+                let Some(at) = self.keys.accepted(wall_ms, seen.trailer.epoch) else {
+                    let own = server.clients.own.instance();
+                    let answers = &mut server.answers;
+                    let is_answered = answers.answer(now, (&self.keys, own), (&seen, bytes));
+                    self.metrics.no_key_sent += u64::from(is_answered);
+                    return Err(Cause::UnknownKeys);
+                };
                 let packet_len = server.open((&self.keys, at), peer, (&seen, bytes))?;
                 let is_request = seen.kind == MessageType::Request;
                 self.note_request(wall_ms, is_request)?;
@@ -257,6 +263,47 @@ impl EndpointSeal {
         let is_stale = is_request && is_named && !is_known;
         self.metrics.stale_sessions += u64::from(is_stale);
         Ok(())
+    }
+
+    /// The answer to a packet that could not be opened, and where its client is, which has come from `peer`: a
+    /// request of whose epoch this server has no key.
+    #[cold]
+    pub fn answer(
+        &mut self,
+        peer: SocketAddr,
+        bytes: &[u8],
+    ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
+        let Side::Server(server) = &mut self.side else { return None };
+        let answer = server.answers.take()?;
+        let seen = glance(bytes)?;
+        Some((client_address(bytes, &seen, peer), answer))
+    }
+
+    /// What the packet that was opened last has told a client of a server's keys, if it is an answer to that.
+    pub fn take_no_key(&mut self) -> Option<NoKey> {
+        let Side::Client(client) = &mut self.side else { return None };
+        client.avoided.take()
+    }
+
+    /// That was about a call which is under way: sessions begin under another key for a while, if there is one. True
+    /// if there is.
+    pub fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) -> bool {
+        let Side::Client(client) = &mut self.side else { return false };
+        self.metrics.no_key_received += 1;
+        client.note_no_key(now, peer, told);
+        let next = client.avoided.place((now, self.clock), &self.keys);
+        !client.avoided.has(now, self.keys.epochs[next].epoch)
+    }
+
+    /// What has been answered, and told, of keys that are not there.
+    pub fn lost_keys(&self) -> LostKeys {
+        let epoch = match &self.side {
+            Side::Server(server) => server.answers.epoch(),
+            Side::Client(client) => client.avoided.epoch(),
+            Side::HomaServer(_) | Side::HomaClient(_) => 0,
+        };
+        let SealMetrics { no_key_sent: sent, no_key_received: received, .. } = self.metrics;
+        LostKeys { sent, received, epoch }
     }
 
     /// Seals a packet for `to`, whose last [`TRAILER_LEN`] bytes are free; a server's says there which
@@ -360,8 +407,8 @@ impl EndpointSeal {
     #[inline]
     pub fn is_session_due(&self, now: Time) -> bool {
         let Side::Client(client) = &self.side else { return false };
-        let current = self.keys.current(self.clock.ms(now));
-        client.is_session_due((now, self.clock), self.keys.epochs[current].epoch)
+        let next = client.avoided.place((now, self.clock), &self.keys);
+        client.is_session_due((now, self.clock), self.keys.epochs[next].epoch)
     }
 
     /// The same, of a client of Homa whose calls to an address are in a session: it may be with another

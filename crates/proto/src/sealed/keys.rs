@@ -8,14 +8,18 @@
 //!   '- client secret (a client)
 //!        |- request key           of a session: client -> server
 //!        '- reply key             of a server's instance: server -> client
+//!
+//! reset secret (servers, routers) of no epoch: of it each client has its reset key
 //! ```
 //!
-//! All of it is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
+//! All of an epoch is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
 //! they are dropped, except those that ring has expanded, which it does not wipe.
 
 use std::fmt;
+use std::hash::Hasher;
 use std::sync::Arc;
 
+use siphasher::sip128::{Hasher128, SipHasher24};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::access::Access;
@@ -50,7 +54,7 @@ pub struct EpochKey {
     pub hop: HopKey,
 }
 
-/// A key of hop tags, wiped when it is dropped and never printed.
+/// A key of SipHash, by which packets for one hop are authenticated, wiped when it is dropped and never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HopKey(Zeroizing<[u8; 16]>);
 
@@ -63,6 +67,9 @@ pub struct Keys {
     pub group: String,
     /// The group's AEAD.
     pub cipher: Cipher,
+    /// The group's reset secret, a client's own reset key: by which requests are answered of whose epoch a node has
+    /// no key. `None` where nothing answers them, and no such answer counts.
+    pub reset: Option<HopKey>,
     /// By time, the oldest first; at least one.
     pub epochs: Vec<EpochKey>,
 }
@@ -218,7 +225,12 @@ impl Keys {
             };
             EpochKey { secret, hop, ..key.clone() }
         };
-        Some(Self { role, epochs: self.epochs.iter().map(derive).collect(), ..self.clone() })
+        let epochs = self.epochs.iter().map(derive).collect();
+        let reset = match role {
+            Role::Server | Role::Router => self.reset.clone(),
+            Role::Client(client) => self.reset.as_ref().map(|secret| reset_key(secret, client)),
+        };
+        Some(Self { role, reset, epochs, ..self.clone() })
     }
 
     /// Newer keys of the same holder, with what calls in progress need of these: those that have begun, and
@@ -389,6 +401,13 @@ impl ClientSecret {
         };
         self.prk.aead(self.cipher, &[LABEL, purpose, &[0], &instance.to_be_bytes()])
     }
+}
+
+/// The reset key of a client: the first cost of an answer, so that it is no HMAC.
+pub(super) fn reset_key(secret: &HopKey, client: u32) -> HopKey {
+    let mut hasher = SipHasher24::new_with_key(secret.bytes());
+    hasher.write(&client.to_be_bytes());
+    HopKey::new(hasher.finish128().as_bytes())
 }
 
 /// What was made of each epoch's key, for keys that take the place of others: what both have is taken over.

@@ -1,4 +1,7 @@
-//! What a router and its seal say to each other, with and without what seals.
+//! What nodes and their seals say to each other, with and without what seals.
+
+use tailcut_wire::r2p2::EXTENDED_LEN;
+use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
 /// What may become of a packet that a router has opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,3 +23,30 @@ pub struct RouterLimits {
     /// Longest that a call lasts, ns.
     pub lifetime_ns_max: u64,
 }
+
+/// What a node has answered and been told of keys that are not there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostKeys {
+    /// Requests that it has answered so.
+    pub sent: u64,
+    /// Calls of its own that were answered so.
+    pub received: u64,
+    /// The epoch of the last of either.
+    pub epoch: u8,
+}
+
+/// What a genuine answer has told a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NoKey {
+    /// The name of who has answered.
+    pub name: u64,
+    /// Of which it has no key.
+    pub epoch: u8,
+    /// It has had none since its start.
+    pub is_new: bool,
+    /// The clock of the request that it answers.
+    pub echo_us: u32,
+}
+
+/// Bytes of an answer: a DROP with a reason. No request is shorter.
+pub(crate) const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;

@@ -15,7 +15,7 @@
 //! | an arriving packet is | then |
 //! |---|---|
 //! | open, or of version 1 | counted, dropped |
-//! | of an epoch that is not accepted | counted, dropped |
+//! | of an epoch that is not accepted | counted, dropped; a request is answered ([`NoKey`]) |
 //! | of R2P2, without its hop tag, or for another node | counted, dropped, before anything else is derived |
 //! | not what was sealed | counted, dropped |
 //! | a request that names no receiver | not run: its client is told whom it has reached |
@@ -48,6 +48,7 @@ mod packet;
 mod primitives;
 mod reader;
 mod replay;
+mod reset;
 mod router;
 mod server;
 mod text;
@@ -65,7 +66,8 @@ pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
     CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
 };
-pub use self::limits::{RouterLimits, SealVerdict};
+pub(crate) use self::limits::ANSWER_LEN;
+pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
 pub use self::router::RouterSeal;
@@ -106,6 +108,10 @@ pub struct SealMetrics {
     pub unsealable: u64,
     /// Requests rejected because the access policy does not allow their client what they are for.
     pub denied: u64,
+    /// Requests of whose epoch this node has no key, and that it has answered so.
+    pub no_key_sent: u64,
+    /// Genuine answers of that kind to calls of this client.
+    pub no_key_received: u64,
 }
 
 /// Why a datagram is dropped.

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use siphasher::sip::SipHasher24;
 use tailcut_wire::homa::sealed::CONTROL_LEN_MAX;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT, blank_route,
+    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+    blank_route,
 };
 use tailcut_wire::r2p2::{
     EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
@@ -37,6 +38,8 @@ pub(super) struct Glance {
     pub(super) is_sealed: bool,
     /// There are several packets, of which this is the first.
     pub(super) is_train: bool,
+    /// The caller's number of the call.
+    pub(super) rid: u16,
     /// The call, or 0.
     pub(super) rpc_id: u64,
     /// A router has written into the route block.
@@ -60,8 +63,9 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let header_len = usize::from(header.base.header_size);
     let is_long_enough = bytes.len() >= header_len + TRAILER_LEN;
     let is_known = matches!(header_len, EXTENDED_LEN | ROUTED_LEN)
-        && matches!(header.version, SEALED_VERSION | HOP_VERSION | TRAIN_VERSION);
-    let is_too_long = header.version == HOP_VERSION && bytes.len() > HOP_PACKET_LEN_MAX;
+        && matches!(header.version, SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION);
+    let is_sealed = matches!(header.version, SEALED_VERSION | TRAIN_VERSION);
+    let is_too_long = !is_sealed && bytes.len() > HOP_PACKET_LEN_MAX;
     if header.base.magic != MAGIC || !is_known || !is_long_enough || is_too_long {
         return None;
     }
@@ -69,8 +73,9 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
     Some(Glance {
         kind: MessageType::from_byte(header.base.type_policy)?,
-        is_sealed: header.version != HOP_VERSION,
+        is_sealed,
         is_train: header.version == TRAIN_VERSION,
+        rid: header.base.rid.get(),
         rpc_id: header.rpc_id.get(),
         is_routed: has_route && bytes[ROUTED_AT] != 0,
         trailer: *trailer,

@@ -20,10 +20,11 @@ use zerocopy::FromBytes;
 
 use super::keys::{ChangedKeys, EpochKey, HopKey, Keys, Master, Role, Sealing, carried};
 use super::known::{ByClient, Known};
-use super::limits::{RouterLimits, SealVerdict};
+use super::limits::{ANSWER_LEN, LostKeys, RouterLimits, SealVerdict};
 use super::names::{Names, OwnName, name_of};
 use super::neighbours::{Heard, Routers, Servers};
 use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
+use super::reset::Answers;
 use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, Times, client_of, epoch_of, sender};
 use crate::call::numbering::Numbers;
@@ -58,6 +59,8 @@ pub struct RouterSeal {
     lifetime_ms: u64,
     /// The packet that was opened last.
     arrival: Arrival,
+    /// What it says of keys that are not there.
+    answers: Answers,
     /// The counters so far.
     metrics: SealMetrics,
 }
@@ -108,6 +111,7 @@ impl RouterSeal {
             tolerance_ms: sealing.clock_tolerance_ms,
             lifetime_ms: limits.lifetime_ns_max / 1_000_000,
             arrival: Arrival::default(),
+            answers: Answers::default(),
             metrics: SealMetrics::default(),
         }
     }
@@ -115,6 +119,24 @@ impl RouterSeal {
     /// The counters so far.
     pub fn metrics(&self) -> SealMetrics {
         self.metrics
+    }
+
+    /// The answer to a packet that could not be opened, and where its client is, which has come from `peer`: a
+    /// request of whose epoch this router has no key.
+    #[cold]
+    pub fn answer(
+        &mut self,
+        peer: SocketAddr,
+        bytes: &[u8],
+    ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
+        let answer = self.answers.take()?;
+        let seen = glance(bytes)?;
+        Some((client_address(bytes, &seen, peer), answer))
+    }
+
+    /// What has been answered of keys that are not there.
+    pub fn lost_keys(&self) -> LostKeys {
+        LostKeys { sent: self.metrics.no_key_sent, received: 0, epoch: self.answers.epoch() }
     }
 
     /// What may become of the packet that was opened last.
@@ -201,7 +223,12 @@ impl RouterSeal {
     fn try_open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Result<(), Cause> {
         let seen = glance(bytes).ok_or(Cause::Unsealed)?;
         let wall_ms = self.clock.ms(now);
-        let at = self.keys.accepted(wall_ms, seen.trailer.epoch).ok_or(Cause::UnknownKeys)?;
+        let Some(at) = self.keys.accepted(wall_ms, seen.trailer.epoch) else {
+            let own = self.own.instance();
+            let is_answered = self.answers.answer(now, (&self.keys, own), (&seen, bytes));
+            self.metrics.no_key_sent += u64::from(is_answered);
+            return Err(Cause::UnknownKeys);
+        };
         match (seen.kind, seen.is_sealed) {
             // Each request is placed by itself.
             _ if seen.is_train => Err(Cause::Unsealed),

@@ -15,6 +15,7 @@ use super::packet::{
     reply_nonce, request_nonce, written,
 };
 use super::replay::Arrival;
+use super::reset::Answers;
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN, Times, addressed, client_of, sender, train};
 use crate::call::numbering::Numbers;
@@ -31,6 +32,8 @@ pub(super) struct Server {
     keeper: Option<SocketAddr>,
     /// Of its own packets to routers.
     times: Times,
+    /// What it says of keys that are not there.
+    pub(super) answers: Answers,
 }
 
 impl Server {
@@ -40,6 +43,7 @@ impl Server {
             clients: Clients::new(start, numbers, Transport::R2p2),
             keeper: start.keeper,
             times: Times::default(),
+            answers: Answers::default(),
         }
     }
 

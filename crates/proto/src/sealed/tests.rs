@@ -18,6 +18,7 @@ mod access;
 mod homa;
 mod live;
 mod lured;
+mod resets;
 mod seal_of_client;
 mod seal_of_router;
 mod seal_of_server;
@@ -47,7 +48,7 @@ fn keys(cipher: Cipher, next_ms: u64) -> Keys {
         hop: HopKey::default(),
     };
     let epochs = vec![key(7, 0), key(8, next_ms)];
-    Keys { role: Role::Server, group: "test".into(), cipher, epochs }
+    Keys { role: Role::Server, group: "test".into(), cipher, reset: None, epochs }
 }
 
 fn sealing(keys: &Keys, role: Role) -> Option<Sealing> {

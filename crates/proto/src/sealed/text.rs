@@ -5,6 +5,7 @@
 //! role server                     or: router, or: client 17
 //! group search
 //! cipher aes-128-gcm              or: chacha20-poly1305
+//! reset HEX                       the reset secret, a client's reset key; may be left out
 //! key 1 1764086400000 HEX         epoch, Unix time in ms from which it is used, secret
 //! key 2 1764090000000 HEX         (of a client: the secret and, after a blank, the hop key)
 //! ```
@@ -39,6 +40,8 @@ struct Reading {
     group: Option<String>,
     /// The same.
     cipher: Option<Cipher>,
+    /// The same.
+    reset: Option<HopKey>,
     /// In the order in which they stand there.
     epochs: Vec<EpochKey>,
 }
@@ -74,9 +77,13 @@ impl Reading {
                 let known = Cipher::ALL.into_iter().find(|known| known.to_string() == cipher);
                 self.cipher = Some(known.ok_or("the cipher is aes-128-gcm or chacha20-poly1305")?);
             }
+            ["reset", reset] => {
+                let reset = unhex(reset).ok_or("a reset secret is 32 hexadecimal digits")?;
+                self.reset = Some(HopKey::new(reset));
+            }
             ["key", epoch, from, secret] => self.add((epoch, from), secret, None)?,
             ["key", epoch, from, secret, hop] => self.add((epoch, from), secret, Some(hop))?,
-            _ => return Err("it is none of role, group, cipher and key, or not all of one"),
+            _ => return Err("it is none of role, group, cipher, reset and key, or not all of one"),
         }
         Ok(())
     }
@@ -121,7 +128,7 @@ impl Reading {
             }
         }
         let cipher = self.cipher.unwrap_or_default();
-        Ok(Keys { role, group, cipher, epochs: self.epochs })
+        Ok(Keys { role, group, cipher, reset: self.reset, epochs: self.epochs })
     }
 }
 
@@ -131,6 +138,9 @@ impl Keys {
         let mut text = String::from("tailcut-keys 1\n");
         let Self { role, group, cipher, .. } = self;
         let _ = writeln!(text, "role {role}\ngroup {group}\ncipher {cipher}");
+        if let Some(reset) = &self.reset {
+            let _ = writeln!(text, "reset {}", hex(reset.bytes()));
+        }
         for EpochKey { epoch, from_ms, secret, hop } in &self.epochs {
             let _ = write!(text, "key {epoch} {from_ms} {}", hex(secret.bytes()));
             if let Role::Client(_) = self.role {
@@ -256,7 +266,7 @@ mod tests {
             &text(&["cipher rot13"]),
             "line 7 of the keys: the cipher is aes-128-gcm or chacha20-poly1305",
         );
-        let all = "it is none of role, group, cipher and key, or not all of one";
+        let all = "it is none of role, group, cipher, reset and key, or not all of one";
         check(&text(&["key 2"]), &format!("line 7 of the keys: {all}"));
     }
 
@@ -275,7 +285,7 @@ mod tests {
     fn names_of_groups_and_numbers_of_keys_are_bounded() {
         let group = |len: usize| text(&[&format!("group {}", "g".repeat(len))]);
         assert_eq!(group(64).parse::<Keys>().unwrap().group.len(), 64);
-        let all = "it is none of role, group, cipher and key, or not all of one";
+        let all = "it is none of role, group, cipher, reset and key, or not all of one";
         check(&group(65), &format!("line 7 of the keys: {all}"));
         let keys = |count: usize| {
             let line = |epoch| format!("key {epoch} {} {}", 2_000 + epoch, "0c".repeat(32));

@@ -48,7 +48,7 @@ use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit};
 use crate::order::wheel::Wheel;
 use crate::rpc::{CallError, Event, Failure, Rpc};
-use crate::sealed::{Access, ChangedKeys, Denial, Keys};
+use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys};
 
 /// A stream of a [`Streams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -652,6 +652,10 @@ impl<E: Rpc> Node for Streams<E> {
 
     fn denials(&self) -> (u64, Option<&Denial>) {
         self.rpc.denials()
+    }
+
+    fn lost_keys(&self) -> LostKeys {
+        self.rpc.lost_keys()
     }
 
     fn handle_timeout(&mut self, now: Time) {

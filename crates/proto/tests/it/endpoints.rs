@@ -333,7 +333,7 @@ fn as_many_requests_run_as_there_are_workers() {
 fn keys(group: &str) -> Keys {
     let (secret, hop) = (Secret::new([7; 32]), HopKey::default());
     let epochs = vec![EpochKey { epoch: 1, from_ms: 0, secret, hop }];
-    Keys { role: Role::Server, group: group.into(), cipher: Cipher::Aes128Gcm, epochs }
+    Keys { role: Role::Server, group: group.into(), cipher: Cipher::Aes128Gcm, reset: None, epochs }
 }
 
 /// A client with the number 17 and a server, whose packets are sealed.

@@ -560,7 +560,7 @@ fn ending(failure: Failure) -> Ending {
             DropReason::TooLarge => Ending::TooLarge,
             DropReason::TooOld => Ending::TooOld,
             DropReason::Expired => Ending::Expired,
-            DropReason::NoServer => Ending::NoServer,
+            DropReason::NoServer | DropReason::NoKey => Ending::NoServer,
             DropReason::Application => Ending::Application,
             DropReason::Uncertain => Ending::Uncertain,
             DropReason::Unspecified | DropReason::Unvalidated | DropReason::Unanswered => {

@@ -43,7 +43,13 @@ impl SealPlan {
     }
 
     fn keys(&self, epochs: Vec<EpochKey>) -> Keys {
-        Keys { role: Role::Server, group: "faults".to_owned(), cipher: self.cipher, epochs }
+        Keys {
+            role: Role::Server,
+            group: "faults".to_owned(),
+            cipher: self.cipher,
+            reset: None,
+            epochs,
+        }
     }
 
     /// The file of which a key is the middle.

@@ -7,7 +7,13 @@ pub(crate) fn now_ms() -> u64 {
 }
 
 fn of_epochs(epochs: Vec<EpochKey>) -> Keys {
-    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
+    Keys {
+        role: Role::Server,
+        group: "test".into(),
+        cipher: Cipher::Aes128Gcm,
+        reset: None,
+        epochs,
+    }
 }
 
 /// A group's keys, whose epoch began at a time.

@@ -17,6 +17,7 @@ mod lifecycle;
 mod memory;
 #[cfg(feature = "tokio")]
 mod preemption;
+mod resets;
 mod sealed;
 #[cfg(feature = "tokio")]
 mod streams;

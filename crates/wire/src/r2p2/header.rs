@@ -505,11 +505,13 @@ pub enum DropReason {
     Stopping = 10,
     /// The handler ended without an answer.
     Unanswered = 11,
+    /// Sealed services: whoever was asked has no key of the request's epoch. Nothing has run.
+    NoKey = 12,
 }
 
 impl DropReason {
     /// How many reasons there are.
-    pub const COUNT: usize = 12;
+    pub const COUNT: usize = 13;
 
     /// The reason in a payload; unknown numbers read as [`DropReason::Unspecified`].
     pub fn from_payload(payload: &[u8]) -> Self {
@@ -525,6 +527,7 @@ impl DropReason {
             Some(9) => Self::Panicked,
             Some(10) => Self::Stopping,
             Some(11) => Self::Unanswered,
+            Some(12) => Self::NoKey,
             _ => Self::Unspecified,
         }
     }

@@ -3,7 +3,9 @@
 
 use zerocopy::FromBytes;
 
-use super::sealed::{HOP_VERSION, SEALED_VERSION, TRAILER_LEN, VERSION_AT};
+use super::sealed::{
+    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, VERSION_AT,
+};
 use super::{
     BASE_LEN, BaseHeader, ClaimBody, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1,
     Flags, MAGIC, MessageType, Policy, ROUTED_LEN, Rejection, ReplyHeader, RequestHeader, Route,
@@ -81,17 +83,30 @@ impl<'a> Packet<'a> {
         Self::read(bytes, EXTENSION_VERSION)
     }
 
-    /// Reads a datagram that is open or sealed; of a sealed one the header, and the payload as it is. For
-    /// who watches. Never panics either.
+    /// Reads a datagram that is open or sealed; of a sealed one the header, and the payload as it is; of several
+    /// packets the first. For who watches. Never panics either.
     pub fn parse_clear(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let version = bytes.get(VERSION_AT).copied();
-        match version.filter(|version| [SEALED_VERSION, HOP_VERSION].contains(version)) {
-            Some(version) if usize::from(bytes[1]) >= EXTENDED_LEN => {
-                let open_len = bytes.len().checked_sub(TRAILER_LEN).ok_or(Malformed::Truncated)?;
-                Self::read(&bytes[..open_len], version)
-            }
-            _ => Self::parse(bytes),
-        }
+        let Some(version @ (SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION)) =
+            bytes.get(VERSION_AT).copied().filter(|_| usize::from(bytes[1]) >= EXTENDED_LEN)
+        else {
+            return Self::parse(bytes);
+        };
+        let end = match version {
+            TRAIN_VERSION => Self::first_len(bytes),
+            _ => bytes.len().checked_sub(TRAILER_LEN),
+        };
+        let open = end.and_then(|end| bytes.get(..end)).ok_or(Malformed::Truncated)?;
+        Self::read(open, version)
+    }
+
+    /// Bytes of the first of several packets in a datagram, as its header says.
+    pub fn first_len(bytes: &[u8]) -> Option<usize> {
+        let (header, _) = RequestHeader::ref_from_prefix(bytes).ok()?;
+        let payload_len = match MessageType::from_byte(header.base.type_policy)? {
+            MessageType::ReplyAck => size_of::<SackBody>(),
+            _ => header.message_len.get() as usize,
+        };
+        Some(usize::from(header.base.header_size) + payload_len)
     }
 
     /// Reads a packet without a trailer; one of the extension has this version.

@@ -6,6 +6,7 @@
 //! | [`SEALED_VERSION`] | header clear, payload sealed from end to end | [`Trailer`] |
 //! | [`TRAIN_VERSION`] | header of the first of several packets clear, all else sealed | [`Trailer`] |
 //! | [`HOP_VERSION`] | clear, authenticated between a router and its neighbour | [`Trailer`], names in place of `tag` |
+//! | [`RESET_VERSION`] | clear, answers a packet under a key that is not there | the same |
 //!
 //! What they mean is in `docs/sealed.md`.
 
@@ -23,6 +24,9 @@ pub const HOP_VERSION: u8 = 3;
 pub const TRAIN_VERSION: u8 = 4;
 /// Bytes of the length of packets, behind those of a train.
 pub const TRAIN_WORD_LEN: usize = 2;
+/// Version of the extension of an answer to a request of whose epoch a node has no key: a DROP under the client's
+/// reset key.
+pub const RESET_VERSION: u8 = 5;
 /// Bytes that sealing adds to a packet.
 pub const TRAILER_LEN: usize = 32;
 /// Place of `version` in the header.

@@ -135,8 +135,13 @@ impl Served {
     fn rotating(name: &str, every: Duration) -> Self {
         let (files, authority) = (Files::new(name), Authority::new());
         let epochs = vec![file::new_key(1, Clock.unix_ns() / 1_000_000).expect("random")];
-        let group =
-            Keys { role: Role::Server, group: "g".into(), cipher: Cipher::Aes128Gcm, epochs };
+        let group = Keys {
+            role: Role::Server,
+            group: "g".into(),
+            cipher: Cipher::Aes128Gcm,
+            reset: None,
+            epochs,
+        };
         file::create(&files.path("servers.keys"), &group).expect("a file");
         files.write("ca.pem", &authority.pem);
         authority.sign(&files, "agent", dns("agent.example"));

@@ -113,7 +113,8 @@ impl HomaClient {
         keys: &Keys,
     ) {
         if self.sessions.find(session).is_none() {
-            let (place, began) = Beginning::new(at, keys);
+            let place = keys.current(at.1.ms(at.0));
+            let began = Beginning::new(at, keys, place);
             let key = self.secrets[place].request_key(session, began.ticks);
             let (count, name, to, called) = (0, 0, None, 0);
             self.sessions.entry(session, || Session { began, key, count, name, to, called });

@@ -10,7 +10,13 @@ fn key(epoch: u8, from_ms: u64) -> EpochKey {
 }
 
 fn group(epochs: Vec<EpochKey>) -> Keys {
-    Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, epochs }
+    Keys {
+        role: Role::Server,
+        group: "test".into(),
+        cipher: Cipher::Aes128Gcm,
+        reset: None,
+        epochs,
+    }
 }
 
 /// Hands newer keys of the group to the nodes of these roles.
