@@ -272,7 +272,14 @@ impl KeyAgent {
         scope: &'scope Scope<'scope, '_>,
         entrance: &'scope Entrance<'_>,
     ) {
-        while entrance.waiting.fetch_add(1, Ordering::Relaxed) < SPARE_MAX {
+        loop {
+            let others = entrance.waiting.fetch_add(1, Ordering::Relaxed);
+            // Unless all others have gone to answer since.
+            if others >= SPARE_MAX && entrance.waiting.fetch_sub(1, Ordering::Relaxed) > 1 {
+                return;
+            } else if others >= SPARE_MAX {
+                continue;
+            }
             let accepted = entrance.listener.accept();
             let is_last = entrance.waiting.fetch_sub(1, Ordering::Relaxed) == 1;
             match accepted {
@@ -287,7 +294,6 @@ impl KeyAgent {
                 Err(_) => thread::park_timeout(Duration::from_millis(100)),
             }
         }
-        entrance.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
     fn receive(&self, number: u64, stream: TcpStream, from: SocketAddr) {

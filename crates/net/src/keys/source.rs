@@ -244,6 +244,8 @@ fn watch(state: &Mutex<impl Renews>, asked: &Receiver<()>) {
         match asked.recv_timeout(wait) {
             Ok(()) => {
                 lock(state).renew();
+                // Whatever else has asked meanwhile is answered by that.
+                while asked.try_recv().is_ok() {}
             }
             Err(RecvTimeoutError::Timeout) => lock(state).look(),
             Err(RecvTimeoutError::Disconnected) => return,

@@ -17,12 +17,17 @@ pub(crate) fn monotonic_ns() -> u64 {
 /// Sixteen random bytes. Waits at the start of a machine that has none yet.
 pub(crate) fn random() -> io::Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    // SAFETY: the place has so many bytes and outlives the call.
-    let returned = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    match check(returned)? {
-        16 => Ok(bytes),
-        // So few bytes come at once or not at all.
-        _ => Err(io::ErrorKind::UnexpectedEof.into()),
+    loop {
+        // SAFETY: the place has so many bytes and outlives the call.
+        let returned = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+        match check(returned) {
+            Ok(16) => return Ok(bytes),
+            // So few bytes come at once or not at all.
+            Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            // It waits where the machine has just started.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 

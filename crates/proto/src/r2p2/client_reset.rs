@@ -31,13 +31,13 @@ impl Client {
         shared: &mut Shared,
     ) {
         let slot = &self.slots[index];
-        if slot.server_address().is_some_and(|server| server != peer) || slot.start != Start::Now {
-            // Of another copy than the one that counts.
+        let is_elsewhere = slot.server_address().is_some_and(|server| server != peer);
+        if is_elsewhere || slot.start != Start::Now || slot.reply.is_begun() {
+            // Of another copy than the one that counts, or the call has run.
             shared.metrics.duplicates += 1;
             return;
         }
-        let is_unrun =
-            told.is_new && !slot.is_moved && slot.names.is_unrun(told.name, told.echo_us);
+        let is_unrun = told.is_new && !slot.is_moved && slot.names.is_for_nobody();
         let may_again = slot.options.idempotent || is_unrun;
         let seal = shared.seal.as_mut().expect("it has told of a key");
         let has_other = seal.note_no_key(now, peer, told);

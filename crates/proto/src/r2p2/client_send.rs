@@ -134,7 +134,7 @@ impl Client {
                 return Written::Full;
             }
             if packet == 0 {
-                slot.names.note_sent(now);
+                slot.names.note_sent();
                 if slot.recovery.first_sent_at == 0 {
                     slot.recovery.first_sent_at = now.max(1);
                 } else {

@@ -1,7 +1,5 @@
 //! By which names a request has gone, as far as that tells whether it can have run.
 
-use crate::node::{Time, clock_us};
-
 /// By which names packet 0 of a call has gone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Named {
@@ -9,29 +7,20 @@ pub(super) struct Named {
     pub(super) known: [u64; 2],
     /// That of the last time, or of the time that is next; 0 for nobody.
     pub(super) latest: u64,
-    /// How often it has gone by a name.
-    count: u32,
-    /// The clock when it last did.
-    clock_us: u32,
+    /// It has gone by a name.
+    is_sent: bool,
 }
 
 impl Named {
     /// Packet 0 has been written, by the name that was noted last.
     #[inline]
-    pub(super) fn note_sent(&mut self, now: Time) {
-        if self.latest != 0 {
-            self.count = self.count.saturating_add(1);
-            self.clock_us = clock_us(now);
-        }
+    pub(super) fn note_sent(&mut self) {
+        self.is_sent |= self.latest != 0;
     }
 
-    /// True if the call cannot have run, where the node of this name says that the packet with this clock has not: it
-    /// has gone by no name, or once, which was that packet to that node.
-    pub(super) fn is_unrun(&self, name: u64, echo_us: u32) -> bool {
-        match self.count {
-            0 => true,
-            1 => self.known.contains(&name) && self.clock_us == echo_us,
-            _ => false,
-        }
+    /// True if the call cannot run, whoever has recorded what has gone: it was for nobody. By a name, it has not run
+    /// where there was no key for it, and may once there is one.
+    pub(super) fn is_for_nobody(&self) -> bool {
+        !self.is_sent
     }
 }

@@ -218,11 +218,11 @@ impl Client {
         Ok(())
     }
 
-    /// A call of the client's own has been told that a node has no key of its epoch: who is at that address may be
-    /// another one than before.
+    /// A call of the client's own has been told that a node has no key of its epoch: what goes there next is for nobody,
+    /// so that it runs nowhere before that is known to have keys.
     pub(super) fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) {
         self.avoided.add(now, told.epoch);
-        self.targets.hear(now, peer, (told.name, true));
+        self.targets.doubt(peer);
     }
 
     /// Opens what a node says that has no key of a session's epoch.
@@ -235,13 +235,11 @@ impl Client {
         let (Some(key), Some(at)) = (&keys.reset, own) else { return Err(Cause::UnknownKeys) };
         let began = self.sessions[at].began;
         let named = (seen.trailer.client(), seen.trailer.epoch, seen.trailer.low.get());
-        let mut told = reset::open(bytes, key).ok_or(Cause::Forged)?;
+        let told = reset::open(bytes, key).ok_or(Cause::Forged)?;
         if seen.kind != MessageType::Drop || named != (self.number, began.epoch, began.ticks) {
             return Err(Cause::Misdirected);
         }
         self.restore_clock(own, bytes);
-        let echo = bytes[ECHO_AT..].first_chunk().expect("it has a header");
-        told.echo_us = u32::from_be_bytes(*echo);
         self.avoided.tell(told);
         Ok(())
     }

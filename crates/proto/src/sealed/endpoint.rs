@@ -12,7 +12,7 @@ use super::clients::{Clients, Start};
 use super::homa::{self, Accepted, HomaClient, HomaServer};
 use super::keys::{ChangedKeys, Keys, Role, Sealing};
 use super::limits::{ANSWER_LEN, LostKeys, NoKey};
-use super::packet::{client_address, glance};
+use super::packet::{client_address, glance, is_annotated};
 use super::replay::Arrival;
 use super::server::Server;
 use super::train::{self, Shape};
@@ -222,7 +222,7 @@ impl EndpointSeal {
                     return Err(Cause::UnknownKeys);
                 };
                 let packet_len = server.open((&self.keys, at), peer, (&seen, bytes))?;
-                let is_request = seen.kind == MessageType::Request;
+                let is_request = seen.kind == MessageType::Request || seen.is_train;
                 self.note_request(wall_ms, is_request)?;
                 Ok(packet_len)
             }
@@ -276,7 +276,9 @@ impl EndpointSeal {
         let Side::Server(server) = &mut self.side else { return None };
         let answer = server.answers.take()?;
         let seen = glance(bytes)?;
-        Some((client_address(bytes, &seen, peer), answer))
+        // Whoever is no router of ours may write any address there.
+        let is_known = !is_annotated(bytes, &seen) || server.routers.at(peer).is_some();
+        is_known.then(|| (client_address(bytes, &seen, peer), answer))
     }
 
     /// What the packet that was opened last has told a client of a server's keys, if it is an answer to that.

@@ -38,14 +38,10 @@ pub struct LostKeys {
 /// What a genuine answer has told a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey {
-    /// The name of who has answered.
-    pub name: u64,
     /// Of which it has no key.
     pub epoch: u8,
     /// It has had none since its start.
     pub is_new: bool,
-    /// The clock of the request that it answers.
-    pub echo_us: u32,
 }
 
 /// Bytes of an answer: a DROP with a reason. No request is shorter.

@@ -326,6 +326,13 @@ impl Targets {
         is_asked
     }
 
+    /// Who is at an address is asked with the next packet.
+    pub(super) fn doubt(&mut self, at: SocketAddr) {
+        if let Some(target) = self.by_address.find_mut(at) {
+            target.name = 0;
+        }
+    }
+
     /// Who has been learned of at an address takes several packets in a datagram.
     pub(super) fn note_taken(&mut self, at: SocketAddr) {
         if let Some(target) = self.by_address.find_mut(at) {

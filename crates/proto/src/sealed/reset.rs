@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::keys::{HopKey, Keys, reset_key};
 use super::limits::{ANSWER_LEN, NoKey};
-use super::names::{Names, name_of};
+use super::names::Names;
 use super::packet::{CLOCK_AT, COUNT_AT, Glance, hop_trailer};
 use super::wall_clock::WallClock;
 use crate::node::Time;
@@ -137,13 +137,7 @@ pub(super) fn is_answer(bytes: &[u8]) -> bool {
 pub(super) fn open(bytes: &mut [u8], key: &HopKey) -> Option<NoKey> {
     let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
     let reason = DropReason::from_payload(&bytes[EXTENDED_LEN..]);
-    let (name, _) = trailer.names();
-    let told = NoKey {
-        name: name_of(name),
-        epoch: trailer.epoch,
-        is_new: reason == DropReason::NoKey,
-        echo_us: 0,
-    };
+    let told = NoKey { epoch: trailer.epoch, is_new: reason == DropReason::NoKey };
     let is_genuine = tag(bytes, key).to_be_bytes() == bytes[ANSWER_LEN - TAG_LEN..];
     if !is_genuine {
         return None;

@@ -23,7 +23,9 @@ use super::known::{ByClient, Known};
 use super::limits::{ANSWER_LEN, LostKeys, RouterLimits, SealVerdict};
 use super::names::{Names, OwnName, name_of};
 use super::neighbours::{Heard, Routers, Servers};
-use super::packet::{self, Glance, client_address, glance, hop_names, is_hop_genuine, written};
+use super::packet::{
+    self, Glance, client_address, glance, hop_names, is_annotated, is_hop_genuine, written,
+};
 use super::reset::Answers;
 use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, Times, client_of, epoch_of, sender};
@@ -131,7 +133,9 @@ impl RouterSeal {
     ) -> Option<(SocketAddr, [u8; ANSWER_LEN])> {
         let answer = self.answers.take()?;
         let seen = glance(bytes)?;
-        Some((client_address(bytes, &seen, peer), answer))
+        // Whoever is no router of ours may write any address there.
+        let is_known = !is_annotated(bytes, &seen) || self.routers.at(peer).is_some();
+        is_known.then(|| (client_address(bytes, &seen, peer), answer))
     }
 
     /// What has been answered of keys that are not there.

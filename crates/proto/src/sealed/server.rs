@@ -27,7 +27,7 @@ pub(super) struct Server {
     /// Keys of clients, and what is known of their sessions.
     pub(super) clients: Clients,
     /// Routers that it has heard of.
-    routers: Routers,
+    pub(super) routers: Routers,
     /// The router that keeps clients' addresses.
     keeper: Option<SocketAddr>,
     /// Of its own packets to routers.

@@ -17,7 +17,7 @@
 //!
 //! [`TRAIN_VERSION`]: tailcut_wire::r2p2::sealed::TRAIN_VERSION
 
-use tailcut_wire::r2p2::sealed::{TRAILER_LEN, TRAIN_WORD_LEN};
+use tailcut_wire::r2p2::sealed::{FLAGS_OF_ROUTERS, TRAILER_LEN, TRAIN_WORD_LEN};
 use tailcut_wire::r2p2::{
     EXTENDED_LEN, EXTENSION_VERSION, Flags, MAGIC, MessageType, ROUTED_LEN, ReplyHeader,
     RequestHeader, RpcId,
@@ -140,6 +140,7 @@ fn is_part(packet: &[u8], session: u64, is_to_server: bool) -> bool {
         && RpcId(header.rpc_id.get()).session().0 == session
         && is_whole
         && is_kind
+        && !(is_to_server && packet[FLAGS_AT] & FLAGS_OF_ROUTERS != 0)
         && !(has_route && packet[ROUTED_AT] != 0)
 }
 

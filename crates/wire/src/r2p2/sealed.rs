@@ -95,7 +95,7 @@ pub fn blank_route(header: &mut [u8]) {
 }
 
 const FLAGS_AT: usize = 20;
-/// RETRANSMIT and the clone mark.
-const FLAGS_OF_ROUTERS: u8 = 0x0e;
+/// The flags that a router may change: RETRANSMIT and the clone mark.
+pub const FLAGS_OF_ROUTERS: u8 = 0x0e;
 const DEADLINE_AT: usize = 28;
 const AGE_AT: usize = 46;

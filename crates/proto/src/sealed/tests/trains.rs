@@ -177,6 +177,8 @@ fn what_is_not_of_the_session_is_not_heard() {
         ("a reply", from_server(&response(2), &[0; 24]), false),
         ("of a router", behind_router, false),
         ("of a packet that is sealed itself", with(VERSION_AT, 2), false),
+        ("sent again", with(20, 0xc0 | Flags::RETRANSMIT), false),
+        ("a clone", with(20, 4), false),
         ("of another magic", with(0, 0), false),
         ("of another header", with(1, 16), false),
         ("of a header that is longer than it", with(1, 200), false),
