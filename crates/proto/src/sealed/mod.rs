@@ -45,6 +45,7 @@ mod limits;
 mod names;
 mod neighbours;
 mod packet;
+mod plane;
 mod primitives;
 mod reader;
 mod replay;
@@ -65,6 +66,7 @@ pub use self::keys::{
     CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
 };
 pub use self::limits::{RouterLimits, SealVerdict};
+pub use self::plane::{PlaneEpoch, PlaneSeal, PlaneSession};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
 pub use self::router::RouterSeal;
