@@ -233,10 +233,13 @@ impl RouterSeal {
         self.servers.names(address).map(|names| (names.receiver, names.sender))
     }
 
-    /// A data plane has taken reports of a server up to a time, but for the one of `passed`, which comes here.
+    /// A data plane has taken reports of a server up to a time, but for the one of `passed`, which comes here. It
+    /// takes nothing else of what a server says, and that may come after a later report.
     pub fn heard_before(&mut self, from: SocketAddr, (heard, passed): (u64, u64), bytes: &[u8]) {
-        let time = glance(bytes).map(|seen| seen.trailer.count());
-        if time != Some(passed) {
+        if let Some(seen) = glance(bytes)
+            && seen.kind == MessageType::Feedback
+            && seen.trailer.count() != passed
+        {
             self.servers.heard_before(from, heard);
         }
     }
