@@ -19,8 +19,11 @@ use crate::sealed::{RENEWED, publish};
 
 /// A network with files of keys, and where its router is controlled.
 struct Bed {
+    /// A client, a router and four servers.
     network: Network,
+    /// The keys.
     files: Files,
+    /// The router's control socket.
     control: PathBuf,
 }
 
@@ -180,9 +183,11 @@ fn what_was_recorded_is_not_placed_by_xdp() {
 
 /// A client that keeps what it sends.
 struct Recorder {
+    /// In the client's namespace.
     socket: UdpSocket,
+    /// The client.
     endpoint: Endpoint,
-    /// To the router.
+    /// All datagrams to the router.
     sent: Vec<Vec<u8>>,
 }
 

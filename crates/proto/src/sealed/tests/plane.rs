@@ -22,8 +22,11 @@ struct Memory {
     has_placed: bool,
     /// The ids that the router has taken: of which client, when, and until when.
     ids: Vec<(u32, Time, Time)>,
+    /// The sessions that it may place, each with its client's address.
     sessions: Vec<(SocketAddr, PlaneSession)>,
+    /// The router's.
     seal: Option<PlaneSeal>,
+    /// The server's name, and the router's alias there.
     names: Option<(u64, u64)>,
 }
 
