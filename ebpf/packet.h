@@ -35,6 +35,7 @@ struct frame {
     __u32 len; /* of the UDP payload */
     __u32 tag; /* VLAN_TAGGED and the VLAN, or 0 */
     __u32 interface;
+    void *trailer; /* of a sealed packet, whole */
 };
 
 /* Finds the network header, behind one tag or none; returns its protocol, or 0. */

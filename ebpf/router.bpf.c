@@ -7,6 +7,7 @@
  * so no server ever has more than the bound. Packets are read as in crates/wire/src/r2p2/packet.rs. */
 #include "packet.h"
 #include "router.h"
+#include "siphash.h"
 #include "wire.h"
 
 #define LOOP _Pragma("clang loop unroll(disable)")
@@ -21,6 +22,19 @@
 #define RESOLVE_NS 100000000ull
 /* In resolved_at: user space has set the way. */
 #define FIXED (~0ull)
+/* Where the program goes on with a packet. */
+#define ON (-1)
+/* In the expiry of an id. */
+#define ID_UNIT 24
+#define ID_TIME_MASK 0x3ffffffu
+#define ID_TIME_MAX (1u << 17)
+#define TRAILER_LEN 32
+/* In `version`, as in crates/wire/src/r2p2/sealed.rs: sealed from end to end, and authenticated for one hop. */
+#define SEALED_VERSION 2
+#define HOP_VERSION 3
+/* Words under the tag of a request: header, trailer and names; and under that of a FEEDBACK. */
+#define REQUEST_WORDS 14
+#define FEEDBACK_WORDS 11
 
 struct router router;
 
@@ -29,6 +43,18 @@ struct map peers SEC("maps") = { BPF_MAP_TYPE_HASH, sizeof(struct peer), 4, 2 * 
 
 /* AF_XDP sockets of the user-space router, by queue. */
 struct map sockets SEC("maps") = { BPF_MAP_TYPE_XSKMAP, 4, 4, QUEUES_MAX, 0 };
+
+/* Sessions that user space has found to be in order. */
+struct map sessions SEC("maps") = {
+    BPF_MAP_TYPE_LRU_HASH, sizeof(struct session_key), sizeof(struct session), SESSIONS_MAX, 0
+};
+
+/* What follows from the seal of a request. */
+struct sealed {
+    __u64 words[REQUEST_WORDS];
+    const __u64 *router_key; /* 0 of an open one */
+    __u64 id, before, mark; /* its slot's index, what was there, what is */
+};
 
 INLINE int count(enum count what, int verdict)
 {
@@ -236,7 +262,38 @@ INLINE int is_held(void)
     return until && until > bpf_ktime_get_coarse_ns();
 }
 
-INLINE int place(struct frame *f, struct r2p2_route *route)
+/* Takes the slot of an id for a server; false where the id, or another one, has it. */
+INLINE int take_id(struct sealed *sealed, __u32 index)
+{
+    __u64 *slot = &router.ids[sealed->id & (IDS_LEN - 1)], before = *(volatile __u64 *)slot;
+    __u32 now = bpf_ktime_get_coarse_ns() >> ID_UNIT;
+    if (before && (((__u32)(before >> 6) - now) & ID_TIME_MASK) < ID_TIME_MAX)
+        return 0;
+    sealed->before = before;
+    sealed->mark |= index;
+    return __sync_val_compare_and_swap(slot, before, sealed->mark) == before;
+}
+
+/* Seals a request that is otherwise ready for its server. */
+INLINE void retag(struct frame *f, struct r2p2_route *route, const struct server *server, struct sealed *sealed)
+{
+    __u64 *at = f->trailer + TRAILER_LEN - 8;
+    sealed->words[8] = *(__u64 *)((void *)route + 16);
+    sealed->words[12] = server->name;
+    sealed->words[13] = server->alias;
+    __u64 old = *at, new = siphash(sealed->router_key, sealed->words, REQUEST_WORDS);
+    *at = new;
+    if (!f->udp->check && !f->is_ipv6)
+        return;
+    __u64 sum = swap(swap(0, old, new), old >> 32, new >> 32);
+    /* Behind an odd number of bytes each is the other half of its word. */
+    __u16 folded = ~fold(sum);
+    if (f->len & 1)
+        folded = folded << 8 | folded >> 8;
+    f->udp->check = fold_udp((__u64)folded + (__u16)~f->udp->check);
+}
+
+INLINE int place(struct frame *f, struct r2p2_route *route, struct sealed *sealed)
 {
     __u32 policy = router.policy, index, placement;
     if (!is_answerable(f))
@@ -257,14 +314,103 @@ INLINE int place(struct frame *f, struct r2p2_route *route)
     struct server *server = &router.servers[index];
     if (server->next_hop >> 48 != (NEXT_HOP_KNOWN >> 48 | f->tag))
         return UP(UP_UNRESOLVED);
-    if (!take(server, bound, &placement))
+    if (sealed->router_key) {
+        if (!server->name)
+            return UP(UP_UNRESOLVED);
+        if (!take_id(sealed, index))
+            return UP(UP_KNOWN);
+    }
+    if (!take(server, bound, &placement)) {
+        if (sealed->router_key)
+            __sync_val_compare_and_swap(&router.ids[sealed->id & (IDS_LEN - 1)], sealed->mark, sealed->before);
         return UP(UP_FULL);
+    }
     if (policy == POLICY_RR || policy == POLICY_JBSQ)
         router.next = index + 1;
     rewrite(f, route, server, placement);
+    if (sealed->router_key)
+        retag(f, route, server, sealed);
     if (server->interface == f->interface)
         return count(PLACED, XDP_TX);
     return count(PLACED, bpf_redirect(server->interface, 0));
+}
+
+/* A number for an id of a client, as `id_hash` in crates/net/src/ebpf/router/seal.rs. */
+INLINE __u64 id_hash(__u64 rpc_id, __u32 client)
+{
+    __u64 z = rpc_id ^ router.id_secret;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull + client * 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}
+
+/* The key of an epoch whose packets are taken. */
+INLINE const struct epoch *find_epoch(__u8 number)
+{
+    const struct epoch *epoch = &router.epochs[number & (EPOCHS_LEN - 1)];
+    return epoch->is_used && epoch->number == number ? epoch : 0;
+}
+
+INLINE int is_from(const struct frame *f, const struct session *session)
+{
+    const __u32 *ip = (const __u32 *)session->ip;
+    if (session->port != f->udp->source)
+        return 0;
+    if (!f->is_ipv6)
+        return ip[3] == f->ip4->saddr;
+    const __be32 *from = f->ip6->saddr.in6_u.u6_addr32;
+    return !((ip[0] ^ from[0]) | (ip[1] ^ from[1]) | (ip[2] ^ from[2]) | (ip[3] ^ from[3]));
+}
+
+/* Authenticates a request, as RouterSeal in crates/proto/src/sealed/router.rs; ON if it may be placed. */
+INLINE int admit(struct frame *f, struct r2p2_request_header *header, struct sealed *sealed)
+{
+    const __be32 *trailer = f->trailer;
+    __u32 high = bpf_ntohl(trailer[4]);
+    __u64 rpc_id = bpf_be64_to_cpu(header->rpc_id);
+    const struct epoch *epoch = find_epoch(high);
+    struct session_key key = {
+        .sender = (__u32)(high << 24 | high >> 8), .session = rpc_id >> R2P2_RPC_ID_SEQUENCE_BITS
+    };
+    struct session *session = bpf_map_lookup_elem(&sessions, &key);
+    if (!epoch || !session)
+        return UP(UP_SESSION);
+    __u64 began_ms = epoch->from_ms + bpf_ntohl(trailer[5]);
+    if (session->began_ms != began_ms || !is_from(f, session))
+        return UP(UP_SESSION);
+    for (int i = 0; i < 9; i++)
+        sealed->words[i] = ((const __u64 *)header)[i];
+    for (int i = 0; i < 3; i++)
+        sealed->words[9 + i] = ((const __u64 *)trailer)[i];
+    sealed->words[12] = router.name;
+    sealed->words[13] = 0;
+    __u64 tag = ((const __u64 *)trailer)[3];
+    if (siphash(session->hop_key, sealed->words, REQUEST_WORDS) != tag) {
+        sealed->words[12] = 0;
+        return siphash(session->hop_key, sealed->words, REQUEST_WORDS) == tag ? UP(UP_SESSION) : DROP(DROP_FORGED);
+    }
+    __u64 now = bpf_ktime_get_coarse_ns(), wall_ms = (router.wall_zero_ns + now) / 1000000;
+    __u64 sent_ms = began_ms + bpf_ntohl(header->client_clock_us) / 1000, tolerance_ms = router.tolerance_ms;
+    __u64 left_ms = bpf_ntohl(header->deadline_us) / 1000;
+    if (!header->deadline_us || left_ms > router.lifetime_ms)
+        left_ms = router.lifetime_ms;
+    if (wall_ms > sent_ms + left_ms + tolerance_ms)
+        return DROP(DROP_OUTDATED);
+    __u32 floor = bpf_ntohl(header->floor);
+    if ((rpc_id & ((1 << R2P2_RPC_ID_SEQUENCE_BITS) - 1)) < session->floor)
+        return DROP(DROP_REPLAYED);
+    /* What is late may be older than the router, and what is early than its clock. */
+    __u64 until = (left_ms + 2 * tolerance_ms) * 1000000 + router.transit_ns;
+    until = (until >> ID_UNIT) + 2;
+    if (wall_ms > sent_ms + tolerance_ms || sent_ms > wall_ms + tolerance_ms || until >= ID_TIME_MAX)
+        return UP(UP_SESSION);
+    if (floor > session->floor)
+        session->floor = floor;
+    __u64 hash = id_hash(rpc_id, high >> 8);
+    sealed->router_key = epoch->router_key;
+    sealed->id = hash;
+    sealed->mark = (hash & ~0xffffffffull) | (((now >> ID_UNIT) + until) & ID_TIME_MASK) << 6;
+    return ON;
 }
 
 /* A request with the extension, whose first 8 bytes are in order. */
@@ -289,7 +435,13 @@ INLINE int request(struct frame *f, struct r2p2_request_header *header)
         route->client_port | route->routed | route->returns ||
         (base->type_policy & 15) != R2P2_POLICY_UNRESTRICTED)
         return UP(UP_OPTIONS);
-    return place(f, route);
+    struct sealed sealed = { .router_key = 0 };
+    if (router.is_sealed) {
+        int verdict = admit(f, header, &sealed);
+        if (verdict != ON)
+            return verdict;
+    }
+    return place(f, route, &sealed);
 }
 
 /* Who has sent it, by its index among the servers, or NOBODY that user space alone deals with; NULL for a stranger. */
@@ -363,6 +515,25 @@ INLINE int take_counts(struct server *server, const struct r2p2_feedback_body *b
     return 0;
 }
 
+/* Authenticates a FEEDBACK, as Servers::hear in crates/proto/src/sealed/neighbours.rs; ON if its counts may be taken. */
+INLINE int hear(const __u64 *words, const struct server *server, __u64 *time)
+{
+    __u32 high = bpf_ntohl(*(const __be32 *)&words[10]);
+    const struct epoch *epoch = find_epoch(high);
+    __u64 covered[FEEDBACK_WORDS];
+    if (!epoch)
+        return UP(UP_FEEDBACK);
+    for (int i = 0; i < FEEDBACK_WORDS; i++)
+        covered[i] = words[i];
+    if (siphash(epoch->router_key, covered, FEEDBACK_WORDS) != words[FEEDBACK_WORDS])
+        return DROP(DROP_FORGED);
+    /* The last byte of a sender's name is its thread. */
+    if (!server->name || (covered[8] & ~(0xffull << 56)) != server->name || covered[9] != server->alias)
+        return UP(UP_FEEDBACK);
+    *time = (__u64)(high >> 8) << 32 | bpf_ntohl(((const __be32 *)&words[10])[1]);
+    return *time <= *(volatile __u64 *)&server->heard ? DROP(DROP_REPLAYED) : ON;
+}
+
 INLINE int feedback(struct xdp_md *context, struct frame *f, struct r2p2_reply_header *header)
 {
     struct r2p2_feedback_body *body = (void *)(header + 1);
@@ -374,6 +545,14 @@ INLINE int feedback(struct xdp_md *context, struct frame *f, struct r2p2_reply_h
     if (*index >= SERVERS_MAX)
         return UP(UP_FEEDBACK);
     struct server *server = &router.servers[*index];
+    __u64 time = 0;
+    if (router.is_sealed) {
+        if ((void *)(body + 1) + TRAILER_LEN > f->end)
+            return DROP(DROP_TRUNCATED);
+        int verdict = hear((const __u64 *)header, server, &time);
+        if (verdict != ON)
+            return verdict;
+    }
     resolve(context, f, server);
     /* A server that stops, and a router that stands for several, are user space's. */
     if (header->flags & R2P2_FLAGS_STOPPING || bpf_ntohl(header->detail) > 1 || !take_counts(server, body))
@@ -381,9 +560,30 @@ INLINE int feedback(struct xdp_md *context, struct frame *f, struct r2p2_reply_h
     server->load = (__u32)bpf_ntohs(header->server_load) << 16 | bpf_ntohs(header->server_waiting);
     __sync_fetch_and_add(&server->reports, 1);
     /* After the counts, as user space reads the counts after it has said that it holds something. */
-    if (is_held() || (server->is_wanted && __sync_lock_test_and_set(&server->is_wanted, 0)))
+    if (is_held() || (server->is_wanted && __sync_lock_test_and_set(&server->is_wanted, 0))) {
+        server->passed = time;
         return UP(UP_FEEDBACK);
+    }
+    server->heard = time;
     return DROP(FEEDBACK_TAKEN);
+}
+
+/* Splits a sealed packet; ON where it has the form of one. */
+INLINE int find_trailer(struct frame *f, struct r2p2_base_header *base, __u8 version, __u32 type)
+{
+    __u32 is_clients = type == R2P2_MESSAGE_TYPE_REQUEST || type == R2P2_MESSAGE_TYPE_CANCEL;
+    if (version == R2P2_EXTENSION_VERSION)
+        return DROP(DROP_UNSEALED);
+    if (version != (is_clients ? SEALED_VERSION : HOP_VERSION))
+        return DROP(DROP_VERSION);
+    __u32 open_len = f->len - TRAILER_LEN;
+    if (f->len < base->header_size + TRAILER_LEN || open_len > 0x3fff)
+        return DROP(DROP_TRUNCATED);
+    f->trailer = (void *)base + open_len;
+    if (f->trailer + TRAILER_LEN > f->end)
+        return DROP(DROP_TRUNCATED);
+    f->len = open_len;
+    return ON;
 }
 
 /* The UDP payload, in the order of Packet::parse. */
@@ -398,20 +598,25 @@ INLINE int packet(struct xdp_md *context, struct frame *f)
     __u32 type = base->type_policy >> 4, order = bpf_ntohs(base->p_order);
     if (type > R2P2_MESSAGE_TYPE_DROP && type < R2P2_MESSAGE_TYPE_CLAIMED)
         return DROP(DROP_TYPE);
-    if (type == R2P2_MESSAGE_TYPE_FEEDBACK && f->len == sizeof(*base) + sizeof(struct r2p2_feedback_v1))
+    if (!router.is_sealed && type == R2P2_MESSAGE_TYPE_FEEDBACK && f->len == sizeof(*base) + sizeof(struct r2p2_feedback_v1))
         return find_peer(f) ? UP(UP_FEEDBACK) : DROP(DROP_STRANGER);
     if ((base->type_policy & 15) > R2P2_POLICY_FIXED)
         return DROP(DROP_POLICY);
     if (base->flags & ~R2P2_POSITION_ONLY)
         return DROP(DROP_FLAGS);
     if (base->header_size == R2P2_BASE_LEN)
-        return UP(UP_OPTIONS);
+        return router.is_sealed ? DROP(DROP_UNSEALED) : UP(UP_OPTIONS);
     if (base->header_size != R2P2_EXTENDED_LEN && base->header_size != R2P2_ROUTED_LEN)
         return DROP(DROP_HEADER_SIZE);
     if (f->len < base->header_size || (void *)(header + 1) > f->end)
         return DROP(DROP_TRUNCATED);
-    if (header->version != R2P2_EXTENSION_VERSION)
+    if (router.is_sealed) {
+        int verdict = find_trailer(f, base, header->version, type);
+        if (verdict != ON)
+            return verdict;
+    } else if (header->version != R2P2_EXTENSION_VERSION) {
         return DROP(DROP_VERSION);
+    }
     int is_only = base->flags == R2P2_POSITION_ONLY;
     if (order == 0 || (base->flags & R2P2_POSITION_FIRST && is_only != (order == 1)))
         return DROP(DROP_ORDER);

@@ -11,6 +11,11 @@ enum {
     CPUS_MAX = 256,
     /* What comes at others goes up by the kernel's stack. */
     QUEUES_MAX = 64,
+    /* Sessions of sealed clients; the least used makes room. */
+    SESSIONS_MAX = 1 << 16,
+    /* Ids of sealed requests. */
+    IDS_LEN = 1 << 20,
+    EPOCHS_LEN = 4,
 };
 
 enum policy {
@@ -36,6 +41,8 @@ enum count {
     UP_IP,         /* a fragment, IP options or extension headers */
     UP_CONTROL,    /* CANCEL; ACK, CLAIMED, PROBE and CLAIM of servers */
     UP_FEEDBACK,   /* user space wants it, or it is not the next of what is known */
+    UP_SESSION,    /* sealed: of a session that is not known, for nobody, or not of this moment */
+    UP_KNOWN,      /* sealed: its id has been placed, or another one has its slot */
     /* Dropped: */
     DROP_TRUNCATED,
     DROP_MAGIC,
@@ -49,6 +56,10 @@ enum count {
     DROP_NOT_FIRST,
     DROP_UNEXPECTED, /* replies, DROPs and REPLY_ACKs */
     DROP_STRANGER,   /* what only servers send, of somebody else; a request of whom no answer reaches */
+    DROP_UNSEALED,   /* open, at a sealed router */
+    DROP_FORGED,     /* a hop tag is wrong */
+    DROP_REPLAYED,   /* its call has ended; or a FEEDBACK that is not later than the last */
+    DROP_OUTDATED,   /* its deadline has passed */
     /* Besides: */
     OTHERS, /* packets for somebody else, which go on */
     COUNTS_LEN,
@@ -73,8 +84,36 @@ struct server {
     __u8 ip[16];
     __be16 port;
     __u16 padding[3];
+    __u64 name;        /* sealed: its name, as in packets; 0 where it is not known */
+    __u64 alias;       /* sealed: the router's alias there, as in packets */
+    __u64 heard;       /* sealed: the time of the last FEEDBACK that was taken here alone */
+    __u64 passed;      /* sealed: the time of the last that was taken here and went up */
 };
-_Static_assert(sizeof(struct server) == 96, "as in layout.rs");
+_Static_assert(sizeof(struct server) == 128, "as in layout.rs");
+
+/* An epoch whose packets are taken, at the place of the low bits of its number. */
+struct epoch {
+    __u64 router_key[2];
+    __u64 from_ms;
+    __u32 number;
+    __u32 is_used;
+};
+
+/* A client's session. */
+struct session_key {
+    __u64 sender;  /* epoch and client */
+    __u64 session; /* 40 bits */
+};
+
+struct session {
+    __u64 hop_key[2];
+    __u64 began_ms;
+    __u8 ip[16];
+    __be16 port; /* with zeros behind */
+    __u16 padding;
+    __u32 floor; /* its calls below have ended */
+};
+_Static_assert(sizeof(struct session) == 48, "as in router.rs");
 
 struct router {
     __u8 ip[16];       /* the router's address */
@@ -92,10 +131,22 @@ struct router {
     __u32 is_random_set;
     __u32 padding;
     __u64 zero;        /* always */
+    /* Of a sealed router: */
+    __u32 is_sealed;
+    __u32 tolerance_ms;
+    __u64 lifetime_ms;
+    __u64 transit_ns;
+    __u64 wall_zero_ns; /* Unix time at 0 of CLOCK_MONOTONIC */
+    __u64 name;        /* the router's, as in packets */
+    __u64 id_secret;
+    struct epoch epochs[EPOCHS_LEN];
     struct server servers[SERVERS_MAX];
     __u64 counts[CPUS_MAX][COUNTS_MAX];
+    /* Ids that were placed, by their hash: 32 other bits of it, when it may be forgotten (26 bits, in 2^24 ns), and
+     * the server's index, or 63 where user space has it. */
+    __u64 ids[IDS_LEN];
 };
-_Static_assert(__builtin_offsetof(struct router, servers) == 80, "as in layout.rs");
+_Static_assert(__builtin_offsetof(struct router, servers) == 256, "as in layout.rs");
 
 /* An address and port: who is at the other end. */
 struct peer {

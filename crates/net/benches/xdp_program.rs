@@ -11,6 +11,9 @@ use crate::bench::{Bench, Frame, client, listen_v4, listen_v6, request};
 #[allow(dead_code, reason = "the tests of the program use the rest")]
 #[path = "../tests/it/xdp_router/bench.rs"]
 mod bench;
+#[allow(dead_code, reason = "the tests of the program use the rest")]
+#[path = "../tests/it/xdp_router/seal.rs"]
+mod seal;
 
 fn main() {
     let pass = Object::load(PASS).expect("XDP programs need root");

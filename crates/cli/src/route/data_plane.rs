@@ -20,6 +20,7 @@ use tailcut_net::ebpf::{Mode, interface_index};
 use tailcut_proto::netclone::SwitchConfig;
 use tailcut_proto::node::Time;
 use tailcut_proto::router::Router;
+use tailcut_proto::sealed::TRAILER_LEN;
 
 use super::cloner_plane::ClonerPlane;
 use super::{Args, FilterPlace, policy};
@@ -182,7 +183,9 @@ impl DataPlaneFlags {
         let lanes = Some(Lanes::behind(&xdp, listen, config));
         let mut plane = Plane { xdp, lanes, _lock };
         let policy = policy(args);
-        plane.xdp.configure(&XdpConfig { listen, policy, packet_len_max: PACKET_LEN_MAX });
+        let is_sealed = args.seal.is_some();
+        let packet_len_max = PACKET_LEN_MAX - if is_sealed { TRAILER_LEN } else { 0 };
+        plane.xdp.configure(&XdpConfig { listen, policy, packet_len_max, is_sealed });
         let places = plane.xdp.places();
         places.keep_only(&router.servers().map(|server| server.addr).collect::<Vec<_>>());
         router.share_places(now, Box::new(places));

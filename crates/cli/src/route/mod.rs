@@ -218,9 +218,6 @@ impl Args {
             check_threads(self)?;
         }
         self.dataplane.check(self, listen)?;
-        if self.seal.is_some() && self.dataplane.dataplane == DataPlane::Xdp {
-            bail!("the XDP program places open packets alone: leave --dataplane or --seal out");
-        }
         if self.cookies != AskCookies::Never && self.dataplane.dataplane == DataPlane::Xdp {
             bail!("the XDP program knows no cookies: leave --dataplane or --cookies out");
         }

@@ -364,7 +364,7 @@ fn what_xdp_cannot_do_is_named() {
 }
 
 /// Waits until nothing is outstanding at any server.
-fn settle(control: &Path) {
+pub(crate) fn settle(control: &Path) {
     wait(control, |status| {
         let servers = status["servers"].as_array().expect("servers");
         servers.iter().all(|server| server["outstanding"] == 0 && server["state"] == "in_service")
@@ -413,9 +413,9 @@ fn ip(arguments: &str) -> Result<(), String> {
 }
 
 /// A client, a router and four servers.
-const HOSTS: [&str; 6] = ["c", "r", "a", "b", "d", "e"];
+pub(crate) const HOSTS: [&str; 6] = ["c", "r", "a", "b", "d", "e"];
 
-const ROUTER: &str = "10.88.0.2:8000";
+pub(crate) const ROUTER: &str = "10.88.0.2:8000";
 
 /// Made while datagrams are lost.
 const CALLS: u64 = 1_000;

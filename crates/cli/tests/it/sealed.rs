@@ -176,7 +176,7 @@ fn a_rotation_leaves_a_file_that_works() {
 }
 
 /// A file of keys with some epochs of a file that has them all, put in its place as a whole.
-fn publish(all: &str, to: &str, epochs: std::ops::Range<usize>) {
+pub(crate) fn publish(all: &str, to: &str, epochs: std::ops::Range<usize>) {
     let text = fs::read_to_string(all).expect("the file");
     let (keys, head): (Vec<&str>, Vec<&str>) =
         text.lines().partition(|line| line.starts_with("key "));
@@ -196,7 +196,7 @@ fn told(args: &[&str]) -> Service {
 const ROUTE: [&str; 7] =
     ["route", "--listen", "127.0.0.1:0", "--policy", "rr", "--silent-after", "30s"];
 
-const RENEWED: &str = "keys have been renewed";
+pub(crate) const RENEWED: &str = "keys have been renewed";
 const REFUSED: &str = "keys are not renewed, and the old ones stay";
 
 /// Every process reads its file again: three of the five epochs that are used while the load runs are in

@@ -11,6 +11,7 @@
 //! Invariant: an entry is whole before its address is known to the program, and until it is not any more.
 
 mod layout;
+mod seal;
 
 use std::fmt;
 use std::fs;
@@ -25,6 +26,7 @@ use tailcut_proto::policy::{
     BoundEstimator, Jbsq, Jsq, PolicySpec, QueueModel, Random, RoundRobin,
 };
 use tailcut_proto::router::{AT_SERVER_MAX, IN_FLIGHT_MAX, SharedCounts, SharedPlaces};
+use tailcut_proto::sealed::{PlaneSeal, PlaneSession};
 
 use super::{Attached, Mode, Object, SharedMemory, Tested};
 pub use layout::{COUNT_NAMES, SERVERS_MAX};
@@ -37,8 +39,10 @@ pub struct XdpConfig {
     pub listen: SocketAddr,
     /// The policy, one of those that [`XdpRouter::knows`].
     pub policy: PolicySpec,
-    /// Longest UDP payload that is placed; longer ones go up.
+    /// Longest UDP payload that is placed, of sealed ones without the trailer; longer ones go up.
     pub packet_len_max: usize,
+    /// Packets are sealed; the router then says how.
+    pub is_sealed: bool,
 }
 
 /// A loaded program and its memory.
@@ -115,6 +119,7 @@ impl XdpRouter {
         let set = |offset, value| self.memory.word(offset).store(value, Ordering::Relaxed);
         // Nothing is placed while this changes.
         set(router::POLICY, 0);
+        set(router::IS_SEALED, config.is_sealed.into());
         for (index, word) in ip_words(listen).into_iter().enumerate() {
             set(router::IP + 4 * index, word);
         }
@@ -191,6 +196,15 @@ impl XdpRouter {
     /// What the kernel says.
     pub fn peers_len(&self) -> io::Result<usize> {
         self.object.keys_len(PEERS)
+    }
+
+    /// Sessions of sealed clients that the program knows; a system call for each.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn sessions_len(&self) -> io::Result<usize> {
+        self.object.keys_len(seal::SESSIONS)
     }
 
     /// Runs the program on a packet, as [`Object::test`].
@@ -369,7 +383,7 @@ impl SharedPlaces for XdpPlaces {
         self.entries[usize::from(slot)] = Some(entry);
         if known.is_none() {
             self.write(entry, &counts);
-            for field in [server::NEXT_HOP, server::RESOLVED_AT] {
+            for field in [server::NEXT_HOP, server::RESOLVED_AT, server::NAME] {
                 self.long(entry, field).store(0, Ordering::Relaxed);
             }
             for field in [server::REPORTS, server::IS_WANTED, server::IS_IN_SERVICE, server::FIB] {
@@ -442,6 +456,32 @@ impl SharedPlaces for XdpPlaces {
 
     fn close(&self) {
         self.memory.word(router::POLICY).store(0, Ordering::Release);
+    }
+
+    fn set_seal(&self, seal: &PlaneSeal, transit_ns: u64) {
+        self.write_seal(seal, transit_ns);
+    }
+
+    fn set_names(&self, slot: u16, names: (u64, u64)) {
+        if let Some(entry) = self.entry(slot) {
+            self.write_names(entry, names);
+        }
+    }
+
+    fn heard(&self, slot: u16) -> (u64, u64) {
+        let time = |entry, field| self.long(entry, field).load(Ordering::Relaxed);
+        let of = |entry| (time(entry, server::HEARD), time(entry, server::PASSED));
+        self.entry(slot).map(of).unwrap_or_default()
+    }
+
+    fn know_session(&self, client: SocketAddr, session: &PlaneSession) {
+        self.write_session(client, session);
+    }
+
+    fn take_id(&self, now: Time, id: (u32, u64), until: Time) -> Option<u16> {
+        let entry = self.take_slot(now, id, until)?;
+        let slot = self.entries.iter().position(|&of| of == Some(entry))?;
+        slot.try_into().ok()
     }
 }
 

@@ -78,7 +78,8 @@ impl Program {
             attach_type: if kind == ProgramKind::Egress { ATTACH_DEVMAP } else { 0 },
         };
         let error = match bpf_fd(PROG_LOAD, &load) {
-            Err(error) if error.kind() != io::ErrorKind::PermissionDenied => error,
+            // That of a verifier who refuses is another one, EACCES.
+            Err(error) if error.raw_os_error() != Some(libc::EPERM) => error,
             loaded => return loaded.map(Self),
         };
         // Once more, for its words.
@@ -91,7 +92,7 @@ impl Program {
         let words = String::from_utf8_lossy(&log);
         let words: Vec<&str> = words.trim_end_matches('\0').lines().collect();
         let last = words[words.len().saturating_sub(LOG_LINES)..].join("; ");
-        Err(io::Error::new(error.kind(), format!("{error}: {last}")))
+        Err(io::Error::other(format!("{error}: {last}")))
     }
 
     /// The number by which maps name it.

@@ -325,6 +325,9 @@ impl Node for Router {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.note_turn(now);
         self.metrics.received += 1;
+        if self.seal.is_some() {
+            self.learn_heard(path.peer, bytes);
+        }
         let open_len = match &mut self.seal {
             None => bytes.len(),
             Some(seal) => {
@@ -350,17 +353,23 @@ impl Node for Router {
             MessageType::Ack if packet.is_extended() => self.handle_ack(now, path, &packet),
             _ => self.metrics.unexpected += 1,
         }
+        if self.seal.is_some() {
+            self.share_names(path.peer);
+        }
         self.share_held(now);
     }
 
     fn handle_wall_clock(&mut self, now: Time, unix_ns: u64) {
         if let Some(seal) = &mut self.seal {
             seal.set_clock(now, unix_ns);
+            self.share_seal(now);
         }
     }
 
     fn update_keys(&mut self, now: Time, keys: &Keys) -> Result<(), ChangedKeys> {
-        self.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))
+        self.seal.as_mut().map_or(Ok(()), |seal| seal.update_keys(now, keys))?;
+        self.share_seal(now);
+        Ok(())
     }
 
     fn lost_keys(&self) -> LostKeys {

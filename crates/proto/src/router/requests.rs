@@ -55,7 +55,22 @@ impl Router {
         let remembered_until = taken_until.saturating_add(self.config.transit_ns_max);
         let key = self.table.key(rpc_id, arrival.client);
         self.table.end_below(key, arrival.floor, now.saturating_add(self.config.transit_ns_max));
-        match self.table.enter(self.came_at(now), key, remembered_until) {
+        let shared = self.take_shared(now, &arrival, remembered_until);
+        match (self.table.enter(self.came_at(now), key, remembered_until), shared) {
+            (Entered::New(entry), Some(server)) => {
+                // The data plane has placed it: that server, and no other, may run it.
+                arrival.entry = Some(entry);
+                self.table.place(now, entry, server);
+                self.handle_duplicate(now, arrival, PlacementState::Placed(server), bytes);
+            }
+            (Entered::Full, Some(_)) => self.refuse(&arrival, DropReason::Uncertain),
+            (entered, _) => self.settle_entered(now, arrival, entered, bytes),
+        }
+    }
+
+    /// Deals with a request that no data plane has placed.
+    fn settle_entered(&mut self, now: Time, mut arrival: Arrival, entered: Entered, bytes: &[u8]) {
+        match entered {
             Entered::Known(entry, state) => {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, state, bytes);

@@ -19,10 +19,15 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use tailcut_wire::r2p2::RpcId;
+
 use super::Router;
 use super::arrival::Arrival;
 use super::config::Speaks;
+use super::ids::ServerKey;
+use crate::address::AddressKey;
 use crate::node::Time;
+use crate::sealed::{PlaneSeal, PlaneSession, client_of};
 
 /// What a data plane and the router know of a server together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,6 +87,27 @@ pub trait SharedPlaces: fmt::Debug + Send {
 
     /// The data plane places nothing from now on.
     fn close(&self);
+
+    /// Packets are sealed, and this is the seal from now on.
+    fn set_seal(&self, _seal: &PlaneSeal, _transit_ns: u64) {}
+
+    /// The name of a server, and the router's alias there.
+    fn set_names(&self, _slot: u16, _names: (u64, u64)) {}
+
+    /// Up to which time the data plane has taken sealed reports of a server alone, and the time of the last that it
+    /// has taken and passed on.
+    fn heard(&self, _slot: u16) -> (u64, u64) {
+        (0, 0)
+    }
+
+    /// A session from an address is in order: what comes in it may be placed.
+    fn know_session(&self, _client: SocketAddr, _session: &PlaneSession) {}
+
+    /// The router takes a sealed request, whose packets come until then, as the data plane takes those that it places;
+    /// tells the server on which that has placed it.
+    fn take_id(&self, _now: Time, _id: (u32, u64), _until: Time) -> Option<u16> {
+        None
+    }
 }
 
 /// The data plane of a router, where it has one.
@@ -127,6 +153,51 @@ impl Router {
         for slot in self.order.clone() {
             self.share_server(now, slot);
         }
+        self.share_seal(now);
+    }
+
+    /// Tells the data plane the seal as it is.
+    pub(super) fn share_seal(&self, now: Time) {
+        if let (Some(places), Some(seal)) = (&self.shared.places, &self.seal) {
+            places.set_seal(&seal.plane(now), self.config.transit_ns_max);
+        }
+    }
+
+    /// What the data plane has heard of a server is nothing new here: `bytes` is the next datagram from there.
+    pub(super) fn learn_heard(&mut self, from: SocketAddr, bytes: &[u8]) {
+        if let (Some(places), Some(seal)) = (&self.shared.places, &mut self.seal)
+            && let Some(&slot) = self.slots.get(&AddressKey(from))
+        {
+            seal.heard_before(from, places.heard(slot), bytes);
+        }
+    }
+
+    /// Tells the data plane who is at an address, where a sealed packet has come from it.
+    pub(super) fn share_names(&self, from: SocketAddr) {
+        if let (Some(places), Some(seal)) = (&self.shared.places, &self.seal)
+            && let Some(&slot) = self.slots.get(&AddressKey(from))
+            && let Some(names) = seal.names_at(from)
+        {
+            places.set_names(slot, names);
+        }
+    }
+
+    /// Takes a sealed request where the data plane takes its own; tells the server on which that has placed it.
+    pub(super) fn take_shared(
+        &mut self,
+        now: Time,
+        arrival: &Arrival,
+        until: Time,
+    ) -> Option<ServerKey> {
+        let (Some(places), Some(seal)) = (&self.shared.places, &mut self.seal) else { return None };
+        let (sender, RpcId(rpc_id)) = (arrival.sender?, arrival.rpc_id?);
+        if arrival.is_unrouted
+            && let Some(session) = seal.offer(now, rpc_id)
+        {
+            places.know_session(arrival.client, &session);
+        }
+        let slot = places.take_id(now, (client_of(sender), rpc_id), until)?;
+        self.servers[usize::from(slot)].as_ref().map(|server| server.key)
     }
 
     /// What is shared, as the driver has given it.

@@ -45,6 +45,7 @@ mod limits;
 mod names;
 mod neighbours;
 mod packet;
+mod plane;
 mod primitives;
 mod reader;
 mod replay;
@@ -68,6 +69,7 @@ pub use self::keys::{
 };
 pub(crate) use self::limits::ANSWER_LEN;
 pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
+pub use self::plane::{PlaneEpoch, PlaneSeal, PlaneSession};
 pub use self::primitives::Cipher;
 pub use self::reader::Reader;
 pub use self::router::RouterSeal;

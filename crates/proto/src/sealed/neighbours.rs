@@ -182,6 +182,13 @@ impl Servers {
         self.by_address.find(to).and_then(|server| server.pair)
     }
 
+    /// A data plane has taken packets of a server up to this time.
+    pub(super) fn heard_before(&mut self, from: SocketAddr, time: u64) {
+        if let Some(server) = self.by_address.find_mut(from) {
+            server.latest = server.latest.max(time);
+        }
+    }
+
     /// Takes a packet of a server, with the names and the time on it.
     pub(super) fn hear(
         &mut self,

@@ -19,13 +19,14 @@ use tailcut_wire::r2p2::{EXTENSION_VERSION, MessageType, RequestHeader, RpcId};
 use zerocopy::FromBytes;
 
 use super::keys::{ChangedKeys, EpochKey, HopKey, Keys, Master, Role, Sealing, carried};
-use super::known::{ByClient, Known};
+use super::known::{ByClient, Known, SessionKey};
 use super::limits::{ANSWER_LEN, LostKeys, RouterLimits, SealVerdict};
 use super::names::{Names, OwnName, name_of};
 use super::neighbours::{Heard, Routers, Servers};
 use super::packet::{
     self, Glance, client_address, glance, hop_names, is_annotated, is_hop_genuine, written,
 };
+use super::plane::{PlaneEpoch, PlaneSeal, PlaneSession};
 use super::reset::Answers;
 use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, Times, client_of, epoch_of, sender};
@@ -55,6 +56,8 @@ pub struct RouterSeal {
     routers: Routers,
     /// Of its own packets.
     times: Times,
+    /// For a data plane to hash ids with.
+    plane_secret: u64,
     /// What a clock may be off, ms.
     tolerance_ms: u64,
     /// Longest that a call lasts, ms.
@@ -76,6 +79,8 @@ struct Session {
     floor: u32,
     /// The address that the session is bound to: what was recorded comes from elsewhere.
     client: SocketAddr,
+    /// When it was last offered to a data plane, Unix ms.
+    offered_ms: u64,
 }
 
 /// Of a packet, what only its seal tells.
@@ -87,6 +92,8 @@ struct Arrival {
     verdict: SealVerdict,
     /// How long ago it was sent by its client's clock, ms.
     age_ms: u64,
+    /// No router has placed it.
+    is_unrouted: bool,
 }
 
 impl RouterSeal {
@@ -98,6 +105,7 @@ impl RouterSeal {
         let mut secret = [0; 16];
         secret[..8].copy_from_slice(&seed.to_be_bytes());
         let mut numbers = Numbers::new(&secret, b"router");
+        let plane_secret = Numbers::new(&secret, b"plane").draw(u64::BITS).max(1);
         let own = sealing.own_name(|| numbers.draw(u64::BITS));
         Self {
             clock: WallClock { zero_ns: sealing.clock_ns },
@@ -110,6 +118,7 @@ impl RouterSeal {
             servers: Servers::new(numbers, seed),
             routers: Routers::new(seed),
             times: Times::default(),
+            plane_secret,
             tolerance_ms: sealing.clock_tolerance_ms,
             lifetime_ms: limits.lifetime_ns_max / 1_000_000,
             arrival: Arrival::default(),
@@ -205,6 +214,62 @@ impl RouterSeal {
         Ok(())
     }
 
+    /// What a data plane is told of this seal.
+    pub fn plane(&self, now: Time) -> PlaneSeal {
+        let wall_ms = self.clock.ms(now);
+        let is_taken =
+            |&(at, key): &(usize, &EpochKey)| self.keys.accepted(wall_ms, key.epoch) == Some(at);
+        let epochs = self.keys.epochs.iter().enumerate().filter(is_taken);
+        let epoch = |(at, key): (usize, &EpochKey)| PlaneEpoch {
+            number: key.epoch,
+            from_ms: key.from_ms,
+            router_key: self.masters[at].router_key.clone(),
+        };
+        PlaneSeal {
+            name: self.own.name,
+            wall_zero_ns: self.clock.zero_ns,
+            tolerance_ms: self.tolerance_ms,
+            lifetime_ms: self.lifetime_ms,
+            secret: self.plane_secret,
+            epochs: epochs.map(epoch).collect(),
+        }
+    }
+
+    /// The session of the request that was opened last, once in a while, for a data plane to place what comes next
+    /// in it. `None` unless that came straight from the client, and named this router.
+    pub fn offer(&mut self, now: Time, rpc_id: u64) -> Option<PlaneSession> {
+        let sender = self.arrival.sender;
+        let key = SessionKey { client: client_of(sender), session: RpcId(rpc_id).session().0 };
+        let wall_ms = self.clock.ms(now);
+        let hop_key = self.clients.find(sender)?.clone();
+        let session = self.sessions.find_mut(key)?;
+        if self.arrival.verdict != SealVerdict::Fit
+            || !self.arrival.is_unrouted
+            || wall_ms.abs_diff(session.offered_ms) < OFFER_MS
+        {
+            return None;
+        }
+        session.offered_ms = wall_ms;
+        let (began_ms, floor) = (session.began_ms, session.floor);
+        Some(PlaneSession { sender, session: key.session, began_ms, floor, hop_key })
+    }
+
+    /// The name of the server at an address, and the alias there.
+    pub fn names_at(&self, address: SocketAddr) -> Option<(u64, u64)> {
+        self.servers.names(address).map(|names| (names.receiver, names.sender))
+    }
+
+    /// A data plane has taken reports of a server up to a time, but for the one of `passed`, which comes here. It
+    /// takes nothing else of what a server says, and that may come after a later report.
+    pub fn heard_before(&mut self, from: SocketAddr, (heard, passed): (u64, u64), bytes: &[u8]) {
+        if let Some(seen) = glance(bytes)
+            && seen.kind == MessageType::Feedback
+            && seen.trailer.count() != passed
+        {
+            self.servers.heard_before(from, heard);
+        }
+    }
+
     /// Authenticates a datagram, and shows it as an open one. Gives the length of the open packet at its
     /// beginning; of what is for a server too, its payload and all behind it are still sealed.
     pub fn open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Option<usize> {
@@ -297,7 +362,7 @@ impl RouterSeal {
         let is_named = is_named.ok_or(Cause::Forged)?;
         self.clients.entry(sender, || master.hop_key(client));
         let verdict = if is_named { SealVerdict::Fit } else { SealVerdict::Unnamed };
-        self.arrival = Arrival { sender, verdict, age_ms: 0 };
+        self.arrival = Arrival { sender, verdict, age_ms: 0, is_unrouted: !seen.is_routed };
         Ok(())
     }
 
@@ -345,7 +410,8 @@ impl RouterSeal {
                 self.arrival.verdict = SealVerdict::Forgotten;
             }
             None => {
-                self.sessions.add(key, began_ms, Session { began_ms, floor, client });
+                let session = Session { began_ms, floor, client, offered_ms: 0 };
+                self.sessions.add(key, began_ms, session);
             }
         }
         Ok(())
@@ -440,6 +506,9 @@ fn master_of(keys: &Keys, key: &EpochKey) -> Master {
         Role::Client(_) => panic!("a client's keys place nothing"),
     }
 }
+
+/// Between two offers of a session to a data plane, which may have lost it.
+const OFFER_MS: u64 = 1_000;
 
 /// Sessions of which is remembered which calls have ended.
 const SESSIONS_MAX: usize = 1 << 17;

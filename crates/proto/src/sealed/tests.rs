@@ -18,6 +18,7 @@ mod access;
 mod homa;
 mod live;
 mod lured;
+mod plane;
 mod resets;
 mod seal_of_client;
 mod seal_of_router;

@@ -9,6 +9,12 @@ pub(super) const CPUS_MAX: usize = 256;
 /// Counters of each CPU, those without a name among them.
 pub(super) const COUNTS_MAX: usize = 32;
 
+/// Places of epochs, by the low bits of their numbers.
+pub(super) const EPOCHS_LEN: usize = 4;
+
+/// Slots of ids.
+pub(super) const IDS_LEN: usize = 1 << 20;
+
 /// Offsets in `struct router`.
 pub(super) mod router {
     /// The router's address.
@@ -33,10 +39,42 @@ pub(super) mod router {
     pub(crate) const RANDOM: usize = 56;
     /// It is used.
     pub(crate) const IS_RANDOM_SET: usize = 64;
+    /// Packets are sealed, from here on.
+    pub(crate) const IS_SEALED: usize = 80;
+    /// What clocks may be apart, ms.
+    pub(crate) const TOLERANCE_MS: usize = 84;
+    /// Longest that a call lasts, ms.
+    pub(crate) const LIFETIME_MS: usize = 88;
+    /// Longest that the network holds a packet, ns.
+    pub(crate) const TRANSIT_NS: usize = 96;
+    /// Unix time at 0 of the node's time, ns.
+    pub(crate) const WALL_ZERO_NS: usize = 104;
+    /// The router's name, as in packets.
+    pub(crate) const NAME: usize = 112;
+    /// With what ids are hashed; 0 before the first router.
+    pub(crate) const ID_SECRET: usize = 120;
+    /// The epochs whose packets are taken.
+    pub(crate) const EPOCHS: usize = 128;
     /// The servers.
-    pub(crate) const SERVERS: usize = 80;
+    pub(crate) const SERVERS: usize = EPOCHS + super::EPOCHS_LEN * super::epoch::BYTES;
     /// The counters of each CPU, behind the servers.
     pub(crate) const COUNTS: usize = SERVERS + super::SERVERS_MAX * super::server::BYTES;
+    /// The slots of ids, behind the counters.
+    pub(crate) const IDS: usize = COUNTS + 8 * super::CPUS_MAX * super::COUNTS_MAX;
+}
+
+/// Offsets in `struct epoch`.
+pub(super) mod epoch {
+    /// Of hop tags between routers and servers: two words.
+    pub(crate) const ROUTER_KEY: usize = 0;
+    /// When it begins: Unix time, ms.
+    pub(crate) const FROM_MS: usize = 16;
+    /// Its number.
+    pub(crate) const NUMBER: usize = 24;
+    /// The rest counts.
+    pub(crate) const IS_USED: usize = 28;
+    /// Of an epoch.
+    pub(crate) const BYTES: usize = 32;
 }
 
 /// Offsets in `struct server`.
@@ -71,8 +109,16 @@ pub(super) mod server {
     pub(crate) const IP: usize = 72;
     /// Its port, in network order, and zeros; 0 of an entry that is free.
     pub(crate) const PORT: usize = 88;
+    /// Its name, as in packets; 0 where it is not known.
+    pub(crate) const NAME: usize = 96;
+    /// The router's alias there, as in packets.
+    pub(crate) const ALIAS: usize = 104;
+    /// The time of the last feedback that the program has taken alone.
+    pub(crate) const HEARD: usize = 112;
+    /// The time of the last that it has taken and passed on.
+    pub(crate) const PASSED: usize = 120;
     /// Of a server.
-    pub(crate) const BYTES: usize = 96;
+    pub(crate) const BYTES: usize = 128;
 }
 
 /// In [`server::RESOLVED_AT`]: the way was set, and is not asked for.
@@ -83,7 +129,7 @@ pub(super) const KNOWN: u64 = 1 << 63;
 pub(super) const TAGGED: u64 = 0x1000 << 48;
 
 /// The names of the counters, in the order of `enum count`.
-pub const COUNT_NAMES: [&str; 25] = [
+pub const COUNT_NAMES: [&str; 31] = [
     "xdp_placed",
     "xdp_feedback_taken",
     "xdp_up_full",
@@ -96,6 +142,8 @@ pub const COUNT_NAMES: [&str; 25] = [
     "xdp_up_ip",
     "xdp_up_control",
     "xdp_up_feedback",
+    "xdp_up_session",
+    "xdp_up_known",
     "xdp_dropped_truncated",
     "xdp_dropped_magic",
     "xdp_dropped_type",
@@ -108,5 +156,9 @@ pub const COUNT_NAMES: [&str; 25] = [
     "xdp_dropped_not_first",
     "xdp_dropped_unexpected",
     "xdp_dropped_stranger",
+    "xdp_dropped_unsealed",
+    "xdp_dropped_forged",
+    "xdp_dropped_replayed",
+    "xdp_dropped_outdated",
     "xdp_others",
 ];

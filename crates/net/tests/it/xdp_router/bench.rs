@@ -13,16 +13,29 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::IntoBytes;
 
+use super::seal::Seal;
+
 /// A program and its servers, each with a way through the interface that frames come from.
 pub(super) struct Bench {
     pub(super) xdp: XdpRouter,
     pub(super) places: XdpPlaces,
     pub(super) listen: SocketAddr,
+    /// The seal of what is sent, where it is sealed.
+    pub(super) seal: Option<Seal>,
 }
 
 impl Bench {
     /// `None`, said aloud, where this process may not load programs.
     pub(super) fn new(listen: SocketAddr, policy: PolicySpec, servers: u16) -> Option<Self> {
+        Self::with(listen, (policy, servers), None)
+    }
+
+    /// As [`Bench::new`], with a seal where there is one.
+    pub(super) fn with(
+        listen: SocketAddr,
+        (policy, servers): (PolicySpec, u16),
+        seal: Option<Seal>,
+    ) -> Option<Self> {
         let xdp = match XdpRouter::load() {
             Ok(xdp) => xdp,
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -31,7 +44,12 @@ impl Bench {
             }
             Err(error) => panic!("the kernel takes it: {error}"),
         };
-        xdp.configure(&XdpConfig { listen, policy, packet_len_max: 1_500 });
+        xdp.configure(&XdpConfig {
+            listen,
+            policy,
+            packet_len_max: 1_500,
+            is_sealed: seal.is_some(),
+        });
         let mut places = xdp.places();
         for slot in 0..servers {
             let counts = SharedCounts {
@@ -44,7 +62,11 @@ impl Bench {
             places.set_way(slot, way(slot, None));
             places.set_in_service(slot, true);
         }
-        Some(Self { xdp, places, listen })
+        let bench = Self { xdp, places, listen, seal };
+        if let Some(seal) = &bench.seal {
+            seal.tell(&bench, servers);
+        }
+        Some(bench)
     }
 
     /// What becomes of a frame.

@@ -4,4 +4,6 @@ pub(crate) mod bench;
 mod hostile;
 mod packets;
 mod restart;
+mod seal;
+mod sealed;
 mod traces;
