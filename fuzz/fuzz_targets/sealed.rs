@@ -233,7 +233,13 @@ fn keys() -> Keys {
     };
     // The second one is used from the first moments on.
     let epochs = vec![key(7, 0), key(8, START / MS + 100)];
-    Keys { role: Role::Server, group: "fuzz".into(), cipher: Cipher::Aes128Gcm, reset: None, epochs }
+    Keys {
+        role: Role::Server,
+        group: "fuzz".into(),
+        cipher: Cipher::Aes128Gcm,
+        reset: None,
+        epochs,
+    }
 }
 
 fn at(place: u8) -> SocketAddr {

@@ -118,8 +118,13 @@ impl Files {
         let now = UNIX_EPOCH.elapsed().expect("after 1970");
         let from_ms = now.as_millis() as u64 - 60_000;
         let epochs = vec![file::new_key(1, from_ms).expect("random numbers")];
-        let group =
-            Keys { role: Role::Server, group: "test".into(), cipher: Cipher::Aes128Gcm, reset: None, epochs };
+        let group = Keys {
+            role: Role::Server,
+            group: "test".into(),
+            cipher: Cipher::Aes128Gcm,
+            reset: None,
+            epochs,
+        };
         file::create(&directory.join("servers"), &group).expect("a file");
         Self { directory, group }
     }
