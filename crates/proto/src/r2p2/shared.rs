@@ -37,9 +37,10 @@ impl Shared {
         let buffers = Buffers::new(config.pool_bytes_max);
         let seal = config.seal.as_ref().map(|sealing| {
             let tables = (config.clients_max, config.pool.router);
-            let train_len_max = EXTENDED_LEN + usize::from(config.segment_len) + TRAILER_LEN;
-            let seal = EndpointSeal::new(now, sealing, &config.secret, tables);
-            Box::new(seal.gathering(train_len_max))
+            // Several packets are no longer than the longest one.
+            let len_max = || EXTENDED_LEN + usize::from(config.segment_len) + TRAILER_LEN;
+            let secret = &config.secret;
+            Box::new(EndpointSeal::new(now, sealing, secret, tables).gathering(len_max()))
         });
         Self {
             config,

@@ -26,6 +26,14 @@ pub enum Keys {}
 #[derive(Clone, Debug)]
 pub enum ChangedKeys {}
 
+/// What a data plane is told of a seal; there is none here.
+#[derive(Clone, Debug)]
+pub struct PlaneSeal;
+
+/// A session that it is told of; there is none here.
+#[derive(Clone, Debug)]
+pub struct PlaneSession;
+
 /// A policy; there is none here.
 #[derive(Clone, Debug)]
 pub enum Access {}
@@ -222,6 +230,22 @@ impl EndpointSeal {
 impl RouterSeal {
     pub fn new(sealing: &Sealing, _seed: u64, _limits: RouterLimits) -> Self {
         match *sealing {}
+    }
+
+    pub fn plane(&self, _now: Time) -> PlaneSeal {
+        match *self {}
+    }
+
+    pub fn offer(&mut self, _now: Time, _rpc_id: u64) -> Option<PlaneSession> {
+        match *self {}
+    }
+
+    pub fn names_at(&self, _address: SocketAddr) -> Option<(u64, u64)> {
+        match *self {}
+    }
+
+    pub fn heard_before(&mut self, _from: SocketAddr, _heard: (u64, u64), _bytes: &[u8]) {
+        match *self {}
     }
 
     pub fn metrics(&self) -> SealMetrics {
