@@ -45,6 +45,18 @@ fn answers(net: &Net) -> Vec<Sent> {
     net.log.iter().filter(|sent| reset::is_answer(&sent.bytes)).cloned().collect()
 }
 
+/// The one answer to a call that begins, on its way to the client.
+fn first_answer(net: &mut Net) -> Sent {
+    net.begin(b"request");
+    let mut under_way = VecDeque::new();
+    net.collect(&mut under_way);
+    under_way.drain(..).for_each(|sent| net.deliver(sent));
+    net.collect(&mut under_way);
+    let answer = under_way.pop_front().expect("the answer");
+    assert!(under_way.is_empty() && reset::is_answer(&answer.bytes));
+    answer
+}
+
 const NO_KEY: Result<Vec<u8>, Failure> = Err(Failure::Refused(DropReason::NoKey));
 const UNCERTAIN: Result<Vec<u8>, Failure> = Err(Failure::Refused(DropReason::Uncertain));
 
@@ -141,13 +153,7 @@ fn a_call_by_the_name_of_who_answers_may_run_later() {
 #[test]
 fn no_changed_answer_ends_a_call() {
     let mut net = apart(&[8], &[3]);
-    net.begin(b"request");
-    let mut under_way = VecDeque::new();
-    net.collect(&mut under_way);
-    under_way.drain(..).for_each(|sent| net.deliver(sent));
-    net.collect(&mut under_way);
-    let genuine = under_way.pop_front().expect("the answer");
-    assert!(under_way.is_empty() && reset::is_answer(&genuine.bytes));
+    let genuine = first_answer(&mut net);
     for bit in 0..8 * ANSWER_LEN {
         let mut changed = genuine.clone();
         changed.bytes[bit / 8] ^= 1 << (bit % 8);
@@ -187,12 +193,7 @@ fn an_answer_is_for_one_client() {
 #[test]
 fn an_answer_that_was_held_back_has_nothing_run_twice() {
     let mut net = apart(&[8], &[3]);
-    net.begin(b"request");
-    let mut under_way = VecDeque::new();
-    net.collect(&mut under_way);
-    under_way.drain(..).for_each(|sent| net.deliver(sent));
-    net.collect(&mut under_way);
-    let held_back = under_way.pop_front().expect("the answer");
+    let (held_back, mut under_way) = (first_answer(&mut net), VecDeque::new());
     // The server has the key by now: it runs what is sent again.
     net.server.update_keys(net.now, &group(&[3, 8])).unwrap();
     for _ in 0..40 {
