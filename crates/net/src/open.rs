@@ -24,6 +24,7 @@ use crate::entropy;
 use crate::keys::{LiveAccess, LiveKeys};
 use crate::reuseport::{self, QueueLen, Steering};
 use crate::stamps::StampConfig;
+use crate::sys;
 
 /// A protocol of endpoints. Client and server must speak the same; routers speak R2P2 alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -297,6 +298,16 @@ impl Opening {
         if self.datapath == DatapathKind::HijackedTcp { routed_source(any, peer) } else { any }
     }
 
+    /// Payload bytes of packets within this host, of those wanted: what its loopback interface carries at once, where
+    /// the kernel's UDP does.
+    fn local_len(&self, datapath: &AnyDatapath, wanted: u16) -> u16 {
+        if self.datapath != DatapathKind::Udp {
+            return 0;
+        }
+        let mtu = sys::interface_mtu(datapath.as_fd(), c"lo").unwrap_or_default();
+        wanted.min(u16::try_from(mtu).unwrap_or(u16::MAX).saturating_sub(LOCAL_OVERHEAD))
+    }
+
     fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
         self.check_access()?;
         self.check_cookies()?;
@@ -317,7 +328,14 @@ impl Opening {
             Protocol::R2p2 => {
                 // Half of the buffer, for the kernel charges up to twice a packet's bytes.
                 let credit_bytes = datapath.receive_buffer_bytes()? / 2;
-                let mut config = r2p2::Config { secret, credit_bytes, seal, ..self.r2p2.clone() };
+                let local_segment_len = self.local_len(&datapath, self.r2p2.local_segment_len);
+                let mut config = r2p2::Config {
+                    secret,
+                    credit_bytes,
+                    local_segment_len,
+                    seal,
+                    ..self.r2p2.clone()
+                };
                 // Servers that share a key let their tokens expire together.
                 config.pool.clock_ns = clock_ns;
                 r2p2::Endpoint::new(now, config).into()
@@ -415,6 +433,9 @@ impl Opening {
         UdpConfig { segmented_send, unsent_bytes_max, tells_local, ..UdpConfig::default() }
     }
 }
+
+/// The longest headers of a packet on the loopback interface: 40 bytes of IPv6, 8 of UDP and 72 of R2P2.
+const LOCAL_OVERHEAD: u16 = 120;
 
 /// A session that began in the millisecond of a sealed server's start may be older than it, and is
 /// refused: nobody is to find the server there before that is over.

@@ -33,7 +33,8 @@ pub(crate) use mapping::Arena;
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{
-    attach_filter, attach_reuseport_filter, memory_info, set_int_option, set_timestamping,
+    attach_filter, attach_reuseport_filter, interface_mtu, memory_info, set_int_option,
+    set_timestamping,
 };
 pub use options::{set_buffers, set_gro};
 pub(crate) use program::{Link, Program, ProgramKind, interface_index};

@@ -1,5 +1,6 @@
 //! Socket options.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -51,6 +52,22 @@ pub(crate) fn int_option(fd: BorrowedFd<'_>, (level, name): (i32, i32)) -> io::R
         libc::getsockopt(fd.as_raw_fd(), level, name, (&raw mut value).cast(), &raw mut len)
     };
     check(returned as isize).map(|_| value)
+}
+
+/// The longest packet that an interface of the socket's network namespace carries.
+pub(crate) fn interface_mtu(fd: BorrowedFd<'_>, name: &CStr) -> io::Result<u32> {
+    // SAFETY: all zeroes is a request about no interface.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    // The last byte stays 0.
+    let room = request.ifr_name.len() - 1;
+    for (to, &from) in request.ifr_name[..room].iter_mut().zip(name.to_bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: the request outlives the call.
+    let returned = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU as _, &raw mut request) };
+    check(returned as isize)?;
+    // SAFETY: the kernel has written the MTU.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu } as u32)
 }
 
 /// The socket's memory figures, indexed by the kernel's SK_MEMINFO constants.

@@ -21,7 +21,6 @@ use tailcut_wire::r2p2::{
     V1_PACKETS_MAX, V1_SEGMENT_LEN,
 };
 
-use super::UNSCHEDULED_PACKETS;
 use super::alternates::{ASK_NS, Alternates};
 use super::config::Config;
 use super::copies::{COPIES_BURST, CopyState, Credit, RETRIES_BURST};
@@ -101,6 +100,8 @@ pub(super) struct Slot {
     pub(super) has_left: bool,
     /// Packets behind the first go before anybody has taken it.
     pub(super) is_unscheduled: bool,
+    /// Its target is on this host, and long packets are taken from there.
+    pub(super) is_local: bool,
     /// The application's.
     context: u64,
     /// When it fails.
@@ -238,6 +239,7 @@ impl Client {
         (slot.is_moved, slot.is_renamed, slot.has_left, slot.names) =
             (false, false, false, Named::default());
         slot.is_unscheduled = false;
+        slot.is_local = shared.config.is_local(target.address);
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
         slot.context = call.context;
         slot.deadline = call.deadline;
@@ -255,7 +257,9 @@ impl Client {
                 seal.note_session(now, id.0);
             }
             slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
-            slot.request.begin_even(request, shared.config.segment_len, 1);
+            let takes_long = self.takes_long(target.record, &shared.config);
+            let segment_len = shared.config.segment_len_to(takes_long);
+            self.slots[index].request.begin_even(request, segment_len);
         }
         shared.metrics.calls += 1;
         self.plan_copy(now, index, shared);
@@ -265,21 +269,6 @@ impl Client {
             self.arm_retry(now, index, &shared.config);
         }
         Ok(self.call_id(index))
-    }
-
-    /// A call begins: whether all that goes without credit goes at once, which is so where its target
-    /// is known for a server, that no other stands in for.
-    #[inline(always)]
-    fn plan_unscheduled(&mut self, index: SlotId, shared: &Shared) {
-        let slot = &mut self.slots[index];
-        slot.is_unscheduled = slot.request.count() > 1
-            && self.servers[slot.target.record].state.is_direct
-            && !slot.options.v1
-            && matches!(slot.copy, CopyState::Absent)
-            && shared.config.alternates.len() <= 1;
-        if slot.is_unscheduled {
-            slot.request.grant(UNSCHEDULED_PACKETS);
-        }
     }
 
     /// Calls that have not ended.
@@ -329,6 +318,8 @@ impl Client {
             return;
         }
         if !slot.reply.is_begun() {
+            self.learn_long(index, path.peer, packet.flags(), &shared.config);
+            let slot = &mut self.slots[index];
             if let Some(sample) = round_trip_ns(now, header) {
                 self.servers[slot.target.record].state.reply.sample(sample);
             }
@@ -348,8 +339,7 @@ impl Client {
             let slot = &mut self.slots[index];
             slot.server = Some(server);
             let buffer = shared.buffers.take_to_fill(message_len as usize);
-            slot.reply.begin(buffer, message_len, segment_len, UNSCHEDULED_PACKETS);
-            shared.note_expected(0, &slot.reply);
+            shared.begin_incoming(&mut slot.reply, buffer, (message_len, segment_len));
         } else if slot.server_address() != Some(path.peer) {
             if packet.index == 0 && self.dismiss_other(index, path) {
                 shared.metrics.clones_filtered += 1;
@@ -415,7 +405,7 @@ impl Client {
             let is_again = std::mem::take(&mut slot.recovery.attempt) > 0;
             if was_early && is_again {
                 // Packet 0 was lost, and for want of it what came behind.
-                shared.metrics.resent += u64::from(slot.request.resend_all(UNSCHEDULED_PACKETS));
+                shared.metrics.resent += u64::from(slot.request.resend_unscheduled());
             }
         }
         self.mend_request(now, index, shared);
@@ -423,21 +413,6 @@ impl Client {
             self.queue_data(index);
         }
         self.arm_retry(now, index, &shared.config);
-    }
-
-    /// A server takes a request of several packets: learns whether it is the target itself. True if it
-    /// is the first to answer one whose packets it may have had already.
-    fn learn_direct(&mut self, index: SlotId, server: SocketAddr) -> bool {
-        let slot = &mut self.slots[index];
-        let is_direct = slot.target.address == server;
-        // A record that newcomers share is nobody's.
-        let is_known = slot.target.record != PeerId::default();
-        self.servers[slot.target.record].state.is_direct = is_direct && is_known;
-        let was_early = std::mem::take(&mut slot.is_unscheduled);
-        if was_early && !is_direct {
-            slot.request.hold_rest();
-        }
-        was_early && is_direct
     }
 
     /// A refusal.
@@ -906,6 +881,7 @@ impl Slot {
             is_renamed: false,
             has_left: false,
             is_unscheduled: false,
+            is_local: false,
             context: 0,
             deadline: 0,
             start: Start::Now,

@@ -194,12 +194,18 @@ impl Farewell {
 }
 
 impl Slot {
+    /// The flags of its request, as it goes for the first time.
+    fn request_flags(&self) -> u8 {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.options.idempotent, Flags::IDEMPOTENT) | flag(self.is_local, Flags::LONG)
+    }
+
     /// The header of packet 0 of the request with a token and a floor, as it goes for the first time.
     pub(super) fn first_packet(&self, now: Time, (token, floor): (u64, u32)) -> RequestRepr {
         RequestRepr {
             policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
             segment: self.request.place(0),
-            flags: if self.options.idempotent { Flags::IDEMPOTENT } else { 0 },
+            flags: self.request_flags(),
             client_clock_us: clock_us(now),
             deadline_us: deadline_us(now, self.deadline),
             token,

@@ -15,6 +15,10 @@ pub struct Config {
     /// Ethernet MTU of 1500 over IPv4 and IPv6. Raise it only where every path carries more. At
     /// least 64, at most 65 000.
     pub segment_len: u16,
+    /// Payload bytes of a packet to an endpoint of the same host, at a loopback address, that takes such packets. Default
+    /// 16 000: four of them make a GSO batch. Where it is not above [`Config::segment_len`] none are longer, nor taken. At
+    /// most 65 000; whoever opens the socket makes it less where the loopback interface carries less.
+    pub local_segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
     /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default
@@ -151,6 +155,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             segment_len: 1380,
+            local_segment_len: 16_000,
             message_len_max: 8 << 20,
             credit_bytes: 104_000,
             rto_initial_ns: 2_000_000,
@@ -184,6 +189,18 @@ impl Config {
     /// The longest message that can be cut into packets.
     pub(super) fn packets_len_max(&self) -> usize {
         usize::from(self.segment_len) * usize::from(u16::MAX - 1)
+    }
+
+    /// True if `peer` is on this host, and longer packets come from there.
+    #[inline]
+    pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
+        self.local_segment_len > self.segment_len && peer.ip().to_canonical().is_loopback()
+    }
+
+    /// Payload bytes of a packet to a peer that takes long ones, or does not.
+    #[inline]
+    pub(super) fn segment_len_to(&self, takes_long: bool) -> u16 {
+        if takes_long { self.local_segment_len } else { self.segment_len }
     }
 
     /// Bounds of the retransmission timeout.

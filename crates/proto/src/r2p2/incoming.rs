@@ -13,6 +13,8 @@ pub(super) struct Incoming {
     message_len: u32,
     /// Bytes of each packet but the last.
     segment_len: u16,
+    /// Packets as long as ours that one of them counts for.
+    weight: u32,
     /// Credit that the peer was last told.
     announced: u32,
     /// An ACK for it stands in the queue of what is to be sent.
@@ -74,6 +76,7 @@ impl Incoming {
         let count = packet_count(message_len, segment_len).unwrap_or(1);
         self.message_len = message_len;
         self.segment_len = segment_len;
+        self.weight = 1;
         // The credit alone bounds the holes.
         self.message.begin(count.into(), granted.into(), usize::MAX);
         self.message.store_in(buffer, message_len as usize);
@@ -114,24 +117,30 @@ impl Incoming {
             .min(self.message_len as usize)
     }
 
+    /// Credit is counted in packets of `segment_len` bytes: longer ones count for several.
+    pub(super) fn count_by(&mut self, segment_len: u16) {
+        self.weight = u32::from(self.segment_len.div_ceil(segment_len.max(1)).max(1));
+    }
+
     /// Packets that the peer may send and that have not arrived.
     pub(super) fn expected_packets(&self) -> u32 {
-        self.message.expected()
+        self.message.expected() * self.weight
     }
 
     /// Raises the credit so that `ahead` packets are expected.
     pub(super) fn extend_credit(&mut self, ahead: u32) {
+        let ahead = if self.weight <= 1 { ahead } else { (ahead / self.weight).max(1) };
         self.message.grant(self.message.received().saturating_add(ahead));
     }
 
     /// Packets of credit that the peer has not been told of.
     pub(super) fn unannounced(&self) -> u32 {
-        self.message.granted() - self.announced
+        (self.message.granted() - self.announced) * self.weight
     }
 
     /// Packets that the peer knows it may send and that have not arrived.
     pub(super) fn announced_left(&self) -> u32 {
-        self.announced.saturating_sub(self.message.received())
+        self.announced.saturating_sub(self.message.received()) * self.weight
     }
 
     /// True if a packet is missing at least `reorder` below the highest that has arrived.

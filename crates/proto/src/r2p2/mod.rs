@@ -18,6 +18,7 @@ mod bits;
 mod claims;
 mod client;
 mod client_copies;
+mod client_direct;
 mod client_names;
 mod client_proof;
 mod client_reset;
@@ -64,6 +65,15 @@ use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys, TRAILER_LEN, cl
 /// goes to a server that has taken longer ones: whoever receives takes so many.
 pub const UNSCHEDULED_PACKETS: u16 = 12;
 
+/// Of long packets so many bytes at most go unscheduled.
+const UNSCHEDULED_BYTES: u16 = 32_768;
+
+/// Packets of so many bytes that go unscheduled.
+#[inline]
+fn unscheduled_packets(segment_len: u16) -> u16 {
+    (UNSCHEDULED_BYTES / segment_len.max(1)).clamp(1, UNSCHEDULED_PACKETS)
+}
+
 /// How long a server that stops still takes what routers send: five of their probes, each of which
 /// tells them to stop.
 pub const STOPPING_GRACE_NS: u64 = 50_000_000;
@@ -83,9 +93,11 @@ impl Endpoint {
     /// An endpoint that starts at `now`.
     pub fn new(now: Time, mut config: Config) -> Self {
         config.segment_len = config.segment_len.clamp(64, 65_000);
+        config.local_segment_len = config.local_segment_len.min(65_000);
         if config.seal.is_some() {
             // What sealing adds fits the same datagrams.
             config.segment_len -= TRAILER_LEN as u16;
+            config.local_segment_len = config.local_segment_len.saturating_sub(TRAILER_LEN as u16);
         }
         let seed = Numbers::new(&config.secret, b"tables").seed();
         let client = Client::new(&config, seed);

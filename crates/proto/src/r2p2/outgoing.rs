@@ -5,8 +5,8 @@
 
 use tailcut_wire::r2p2::{SackBody, Segment, packet_count, payload_span};
 
-use super::UNSCHEDULED_PACKETS;
 use super::bits::Bits;
+use super::{UNSCHEDULED_PACKETS, unscheduled_packets};
 use crate::message::payload::Payload;
 use crate::node::Attached;
 use crate::work;
@@ -54,16 +54,16 @@ impl Outgoing {
         self.begin_after_lead(payload, segment_len, 0, granted);
     }
 
-    /// As [`Outgoing::begin`], with packets of `segment_len_max` at most: those of a short message are
-    /// equal, so that one GSO batch holds several such messages.
+    /// As [`Outgoing::begin`], with packets of `segment_len_max` at most and credit for the first: those of a
+    /// short message are equal, so that one GSO batch holds several such messages.
     #[inline(always)]
-    pub(super) fn begin_even(&mut self, payload: Payload, segment_len_max: u16, granted: u16) {
+    pub(super) fn begin_even(&mut self, payload: Payload, segment_len_max: u16) {
         let len = payload.len() as u32;
         let segment_len = match packet_count(len, segment_len_max) {
             Some(count @ 2..=UNSCHEDULED_PACKETS) => len.div_ceil(count.into()) as u16,
             _ => segment_len_max,
         };
-        self.begin(payload, segment_len, granted);
+        self.begin(payload, segment_len, 1);
     }
 
     /// As [`Outgoing::begin`], with a first packet that is `lead` bytes shorter than the others.
@@ -162,6 +162,11 @@ impl Outgoing {
         self.granted = self.granted.max(granted.min(self.count));
     }
 
+    /// Raises the credit to what goes unscheduled.
+    pub(super) fn grant_unscheduled(&mut self) {
+        self.grant(unscheduled_packets(self.segment_len));
+    }
+
     /// The packet to send next.
     pub(super) fn peek(&self) -> Option<u16> {
         if self.is_first_due {
@@ -252,6 +257,11 @@ impl Outgoing {
     /// highest that has. Tells how many.
     pub(super) fn resend_holes(&mut self, reorder: u16) -> u16 {
         self.resend_below(self.arrived_end.saturating_sub(reorder))
+    }
+
+    /// Marks to be sent again what was sent unscheduled and has not arrived.
+    pub(super) fn resend_unscheduled(&mut self) -> u16 {
+        self.resend_all(unscheduled_packets(self.segment_len))
     }
 
     /// Marks to be sent again everything that was sent and has not arrived, at most `limit`

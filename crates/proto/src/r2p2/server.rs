@@ -20,7 +20,6 @@ use tailcut_wire::r2p2::{
     RequestHeader, Route, RpcId, Verdict,
 };
 
-use super::UNSCHEDULED_PACKETS;
 use super::config::Config;
 use super::incoming::{InOrder, Incoming};
 use super::outgoing::Outgoing;
@@ -104,6 +103,8 @@ pub(super) struct Slot {
     pub(super) mark: CloneMark,
     /// A reply of one packet goes back through the configured router, which drops the slower of two.
     pub(super) returns: bool,
+    /// Its client is on this host and takes long packets.
+    pub(super) takes_long: bool,
     /// The client's record.
     pub(super) client: PeerId,
     /// The client's number, where packets are sealed; else 0. No other's packets are of this request.
@@ -231,6 +232,8 @@ pub(super) struct Admission {
     pub(super) mark: CloneMark,
     /// A reply of one packet goes back through the configured router.
     pub(super) returns: bool,
+    /// Its client is on this host and takes long packets.
+    pub(super) takes_long: bool,
     /// The client's clock.
     pub(super) clock_us: u32,
     /// The router that counts it.
@@ -334,6 +337,8 @@ impl Server {
                         },
                         mark: packet.flags().clone_mark(),
                         returns: asks_back(packet),
+                        takes_long: packet.flags().has(Flags::LONG)
+                            && shared.config.is_local(to.peer),
                         clock_us: header.client_clock_us.get(),
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
@@ -462,7 +467,9 @@ impl Server {
             return Err(AnswerError::Gone);
         }
         let payload = shared.buffers.fit_reply(payload);
-        slot.reply.begin_even(payload.into(), shared.config.segment_len, UNSCHEDULED_PACKETS);
+        let segment_len = shared.config.segment_len_to(slot.takes_long);
+        slot.reply.begin_even(payload.into(), segment_len);
+        slot.reply.grant_unscheduled();
         slot.phase = Phase::Replying;
         self.held.waiting -= 1;
         self.clients.hold(slot.client, &mut self.held, &mut slot.held, len);
@@ -576,6 +583,7 @@ impl Server {
         slot.rpc_id = admission.rpc_id;
         slot.options = admission.options;
         (slot.mark, slot.returns) = (admission.mark, admission.returns);
+        slot.takes_long = admission.takes_long;
         slot.clock_us = admission.clock_us;
         slot.latest_clock_us = admission.clock_us;
         (slot.via, slot.is_counted) = (admission.via, false);
@@ -606,8 +614,7 @@ impl Server {
         let buffer = shared.buffers.take_to_fill(message_len as usize);
         let slot = &mut self.slots[index];
         slot.phase = Phase::Receiving;
-        slot.request.begin(buffer, message_len, segment_len, UNSCHEDULED_PACKETS);
-        shared.note_expected(0, &slot.request);
+        shared.begin_incoming(&mut slot.request, buffer, (message_len, segment_len));
         let client = slot.client;
         self.held.partials += 1;
         self.clients.begin_partial(client);
@@ -628,7 +635,7 @@ impl Server {
                 slot.returns &= asks_back(packet);
                 shared.metrics.repeated += 1;
                 slot.clock_us = slot.latest_clock_us;
-                let resent = slot.reply.resend_all(UNSCHEDULED_PACKETS);
+                let resent = slot.reply.resend_unscheduled();
                 shared.metrics.resent += u64::from(resent);
                 self.queue_data(index);
             }
@@ -895,6 +902,7 @@ impl Slot {
             options: CallOptions::default(),
             mark: CloneMark::Single,
             returns: false,
+            takes_long: false,
             client: PeerId::default(),
             sender: 0,
             path: NOBODY.into(),

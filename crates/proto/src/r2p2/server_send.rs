@@ -123,7 +123,7 @@ impl Server {
         let run = slot.reply.run(Attached::datagrams_max(segment_len, buffer))?;
         self.batches_since_report += 1;
         let first = ReplyRepr {
-            flags: slot.mark.bits() | self.cookies.flag(),
+            flags: slot.reply_flags() | self.cookies.flag(),
             server_load,
             server_waiting,
             server_id: shared.config.pool.server_id,
@@ -184,7 +184,7 @@ impl Server {
             };
             let repr = ReplyRepr {
                 segment: slot.reply.place(packet),
-                flags: slot.mark.bits() | self.cookies.flag(),
+                flags: slot.reply_flags() | self.cookies.flag(),
                 server_load,
                 server_waiting,
                 server_id: shared.config.pool.server_id,
@@ -310,6 +310,11 @@ impl Control {
 }
 
 impl Slot {
+    /// The flags of its reply.
+    fn reply_flags(&self) -> u8 {
+        self.mark.bits() | if self.takes_long { Flags::LONG } else { 0 }
+    }
+
     /// The router that wants to see the reply, which must be of one packet.
     #[inline]
     fn returning_router(&self, pool: &Pool) -> Option<SocketAddr> {

@@ -117,6 +117,7 @@ impl Server {
             options,
             mark,
             returns: false,
+            takes_long: false,
             clock_us,
             via,
             deadline,

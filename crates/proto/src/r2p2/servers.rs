@@ -26,6 +26,8 @@ pub(super) struct ServerState {
     /// It has taken requests of several packets at the address that was called: no router stands
     /// before it.
     pub(super) is_direct: bool,
+    /// It has replied from the address that was called, on this host, that it takes long packets.
+    pub(super) takes_long: bool,
     /// From a packet to its ACK.
     pub(super) ack: Rtt,
     /// From a request to its reply, service included.

@@ -8,6 +8,7 @@ use tailcut_wire::r2p2::{EXTENDED_LEN, Packet};
 use super::config::Config;
 use super::incoming::Incoming;
 use super::metrics::Metrics;
+use super::unscheduled_packets;
 use crate::buffers::Buffers;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::rpc::Event;
@@ -140,6 +141,19 @@ impl Shared {
 
     pub(super) fn expected_packets(&self) -> u32 {
         self.expected_packets
+    }
+
+    /// Begins a message of which a packet has come that says these lengths, of the message and of packets, into an
+    /// empty buffer.
+    pub(super) fn begin_incoming(
+        &mut self,
+        incoming: &mut Incoming,
+        buffer: Vec<u8>,
+        (message_len, segment_len): (u32, u16),
+    ) {
+        incoming.begin(buffer, message_len, segment_len, unscheduled_packets(segment_len));
+        incoming.count_by(self.config.segment_len);
+        self.note_expected(0, incoming);
     }
 
     /// Takes note that `incoming` has changed since `before` packets of it were expected.

@@ -14,6 +14,9 @@ struct Pair {
     now: u64,
     client: Endpoint,
     server: Endpoint,
+    /// Where each sees the other.
+    client_address: SocketAddr,
+    server_address: SocketAddr,
 }
 
 /// A datagram that has left.
@@ -37,7 +40,8 @@ impl Pair {
     fn new() -> Self {
         let config = |secret| Config { secret: [secret; 16], ..Config::default() };
         let (client, server) = (Endpoint::new(0, config(1)), Endpoint::new(0, config(2)));
-        Self { now: 1_000 * MS, client, server }
+        let (client_address, server_address) = (address(1), address(2));
+        Self { now: 1_000 * MS, client, server, client_address, server_address }
     }
 
     /// A pair of which the client has called before, so that it knows the server.
@@ -58,7 +62,7 @@ impl Pair {
 
     fn call(&mut self, len: usize) {
         let call = Call {
-            target: address(2),
+            target: self.server_address,
             payload: (0..len).map(|place| place as u8).collect(),
             deadline: self.now + 1_000 * MS,
             context: 0,
@@ -74,7 +78,7 @@ impl Pair {
     /// Carries datagrams to the server; what it sends.
     fn give_server(&mut self, datagrams: Vec<Sent>) -> Vec<Sent> {
         for mut sent in datagrams {
-            self.server.handle_datagram(self.now, address(1).into(), &mut sent.bytes);
+            self.server.handle_datagram(self.now, self.client_address.into(), &mut sent.bytes);
         }
         sent_by(self.now, &mut self.server)
     }
@@ -83,7 +87,7 @@ impl Pair {
     fn give_client(&mut self, datagrams: Vec<Sent>) -> Vec<Sent> {
         self.now += 10_000;
         for mut sent in datagrams {
-            self.client.handle_datagram(self.now, address(2).into(), &mut sent.bytes);
+            self.client.handle_datagram(self.now, self.server_address.into(), &mut sent.bytes);
         }
         sent_by(self.now, &mut self.client)
     }
@@ -107,6 +111,28 @@ impl Pair {
         assert!(matches!(self.client.poll_event(), Some(Event::Replied { .. })));
     }
 
+    /// A call of so many bytes there and back, and the lengths of the packets' payloads each way.
+    fn lens_of_call(&mut self, len: usize) -> (Vec<usize>, Vec<usize>) {
+        self.call(len);
+        let (mut there, mut back) = (self.client_sends(), Vec::new());
+        let (mut lens_there, mut lens_back) = (Vec::new(), Vec::new());
+        while !there.is_empty() || !back.is_empty() {
+            lens_there.extend(payload_lens(&there, MessageType::Request));
+            back.extend(self.give_server(std::mem::take(&mut there)));
+            if let Some(Event::Request { id, payload, .. }) = self.server.poll_event() {
+                self.server.reply(self.now, id, payload).unwrap();
+                back.extend(sent_by(self.now, &mut self.server));
+            }
+            lens_back.extend(payload_lens(&back, MessageType::Response));
+            there.extend(self.give_client(std::mem::take(&mut back)));
+        }
+        let event = self.client.poll_event();
+        let Some(Event::Replied { payload, .. }) = event else { panic!("a reply, not {event:?}") };
+        assert!(payload.iter().enumerate().all(|(place, &byte)| byte == place as u8));
+        assert_eq!(payload.len(), len);
+        (lens_there, lens_back)
+    }
+
     /// The client's next timer goes off; what it sends.
     fn time_out(&mut self) -> Vec<Sent> {
         self.now = self.now.max(self.client.poll_timeout().expect("it has a timer"));
@@ -123,6 +149,11 @@ fn sent_by(now: u64, node: &mut Endpoint) -> Vec<Sent> {
         }
     }
     sent
+}
+
+fn payload_lens(sent: &[Sent], kind: MessageType) -> Vec<usize> {
+    let of_kind = sent.iter().map(Sent::packet).filter(|packet| packet.message_type == kind);
+    of_kind.map(|packet| packet.payload.len()).collect()
 }
 
 fn kinds(sent: &[Sent]) -> Vec<(MessageType, u16)> {
@@ -275,4 +306,127 @@ fn a_request_alone_goes_in_one_batch() {
     let mut buffer = vec![0; GSO_BYTES_MAX];
     let transmit = pair.client.poll_transmit(pair.now, &mut buffer).unwrap();
     assert_eq!(transmit.datagram_count(), 2);
+}
+
+/// A pair of which each sees the other at an address of this host.
+fn on_one_host() -> Pair {
+    let mut pair = Pair::new();
+    pair.client_address = "127.0.0.1:30000".parse().unwrap();
+    pair.server_address = "[::ffff:127.0.0.1]:8000".parse().unwrap();
+    pair
+}
+
+/// The first request cannot know whom it reaches; its reply, and all that follows, is long.
+#[test]
+fn packets_within_a_host_are_long() {
+    let mut pair = on_one_host();
+    let (there, back) = pair.lens_of_call(40_000);
+    assert_eq!((there.len(), &back[..]), (29, &[13_334, 13_334, 13_332][..]));
+    let long = vec![13_334, 13_334, 13_332];
+    assert_eq!(pair.lens_of_call(40_000), (long.clone(), long));
+    assert_eq!(pair.lens_of_call(9_000), (vec![9_000], vec![9_000]));
+    let (there, back) = pair.lens_of_call(1 << 20);
+    assert!([there, back].iter().all(|lens| lens[..65] == [16_000; 65] && lens.len() == 66));
+    let (client, server) = (pair.client.metrics(), pair.server.metrics());
+    assert_eq!((client.resent, server.resent, server.common.protocol_violation), (0, 0, 0));
+}
+
+/// Of long packets no more bytes are on their way than of others, whatever their number.
+#[test]
+fn credit_for_long_packets_is_by_their_bytes() {
+    let mut pair = on_one_host();
+    pair.lens_of_call(40_000);
+    pair.call(1 << 20);
+    let sent = pair.client_sends();
+    assert_eq!(kinds(&sent), requests(2), "32 768 bytes hold two");
+    let acks = pair.give_server(sent);
+    let granted = acks.last().unwrap().packet().sack().unwrap().granted.get();
+    let credit = Config::default().credit_bytes / 16_000;
+    assert_eq!(usize::from(granted), 2 + credit);
+    assert_eq!(pair.give_client(acks).len(), credit);
+    assert!(pair.server.holdings().expected <= 75, "in packets of a network");
+}
+
+/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been long is so no longer
+/// when the server has come up with another configuration.
+#[test]
+fn packets_between_hosts_are_a_networks() {
+    let is_short = |pair: &mut Pair| {
+        let (there, back) = pair.lens_of_call(40_000);
+        there.len() == 29 && back.len() == 29
+    };
+    for (client, server) in [
+        ("10.0.0.1:30000", "127.0.0.1:8000"),
+        ("127.0.0.1:30000", "10.0.0.2:8000"),
+        ("10.0.0.1:30000", "10.0.0.2:8000"),
+    ] {
+        let mut pair = Pair::new();
+        (pair.client_address, pair.server_address) =
+            (client.parse().unwrap(), server.parse().unwrap());
+        assert!(is_short(&mut pair) && is_short(&mut pair), "{client} and {server}");
+    }
+    let none = |secret| Config { local_segment_len: 0, secret: [secret; 16], ..Config::default() };
+    let mut pair = on_one_host();
+    pair.client = Endpoint::new(0, none(1));
+    assert!(is_short(&mut pair) && is_short(&mut pair), "the client takes none");
+    let mut pair = on_one_host();
+    pair.lens_of_call(10);
+    pair.server = Endpoint::new(0, none(3));
+    pair.now += 100_000 * MS;
+    pair.lens_of_call(10);
+    assert!(is_short(&mut pair), "the server takes none any more");
+}
+
+/// A router passes on what it is given: a reply from elsewhere is no word of the target.
+#[test]
+fn packets_to_a_router_are_a_networks() {
+    let mut pair = on_one_host();
+    let router = pair.server_address;
+    pair.call(10);
+    let sent = pair.client_sends();
+    let replies = {
+        pair.give_server(sent);
+        let id = pair.request(10);
+        pair.server.reply(pair.now, id, vec![5]).unwrap();
+        sent_by(pair.now, &mut pair.server)
+    };
+    assert!(replies[0].packet().flags().has(Flags::LONG));
+    pair.server_address = "127.0.0.1:9000".parse().unwrap();
+    pair.give_client(replies);
+    assert!(matches!(pair.client.poll_event(), Some(Event::Replied { .. })));
+    pair.server_address = router;
+    pair.call(40_000);
+    assert_eq!(payload_lens(&pair.client_sends(), MessageType::Request), [1_380]);
+}
+
+/// One of the long packets is lost each time, there or back.
+#[test]
+fn long_packets_that_are_lost_go_again() {
+    for lost in 0..3 {
+        let mut pair = on_one_host();
+        pair.lens_of_call(10);
+        pair.call(40_000);
+        let mut there = pair.client_sends();
+        if lost < there.len() {
+            there.remove(lost);
+        }
+        let mut turns = 0;
+        let id = loop {
+            let acks = pair.give_server(there);
+            if let Some(Event::Request { id, payload, .. }) = pair.server.poll_event() {
+                assert_eq!(payload.len(), 40_000);
+                break id;
+            }
+            there = pair.give_client(acks);
+            if there.is_empty() {
+                there = pair.time_out();
+            }
+            turns += 1;
+            assert!(turns < 20, "packet {lost}");
+        };
+        pair.server.reply(pair.now, id, vec![5]).unwrap();
+        let replies = sent_by(pair.now, &mut pair.server);
+        pair.give_client(replies);
+        assert!(matches!(pair.client.poll_event(), Some(Event::Replied { .. })));
+    }
 }

@@ -71,7 +71,10 @@ fn write_flags(f: &mut fmt::Formatter<'_>, packet: &Packet) -> fmt::Result {
             MessageType::Request => (Flags::UNSCHEDULED, " unscheduled"),
             _ => (Flags::RESEND, " resend"),
         },
-        (Flags::RESEND_TAIL, " resend-tail"),
+        match packet.message_type {
+            MessageType::Request | MessageType::Response => (Flags::LONG, " long"),
+            _ => (Flags::RESEND_TAIL, " resend-tail"),
+        },
         match packet.message_type {
             MessageType::Feedback => (Flags::STOPPING, " stopping"),
             _ => (Flags::COOKIE, " cookie"),

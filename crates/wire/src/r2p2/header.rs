@@ -274,6 +274,9 @@ impl Flags {
     /// On what a server says to a client, and on a router's ACK: the token is a cookie, which is not echoed:
     /// first packets of requests bear a tag by it instead.
     pub const COOKIE: u8 = 0x40;
+    /// On what a client says to a server and on replies: packets between the two, which are on one host, may be longer
+    /// than those of a network.
+    pub const LONG: u8 = 0x20;
     /// On packets of a request of several: they were sent before anybody had taken it, to a server.
     pub const UNSCHEDULED: u8 = 0x10;
     /// On a request that may run once: the client has sent it to another router too, which may have

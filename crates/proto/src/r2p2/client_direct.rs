@@ -1,0 +1,69 @@
+//! What a client does without a router: packets that go before anybody has taken the request, and long packets to servers
+//! on its own host.
+
+use std::net::SocketAddr;
+
+use tailcut_wire::r2p2::Flags;
+
+use super::client::Client;
+use super::config::{Config, Copies};
+use super::copies::CopyState;
+use super::shared::Shared;
+use crate::call::slab::SlotId;
+use crate::peer::table::PeerId;
+
+impl Client {
+    /// A call begins: whether all that goes without credit goes at once, which is so where its target
+    /// is known for a server, that no other stands in for.
+    #[inline(always)]
+    pub(super) fn plan_unscheduled(&mut self, index: SlotId, shared: &Shared) {
+        let slot = &mut self.slots[index];
+        slot.is_unscheduled = slot.request.count() > 1
+            && self.servers[slot.target.record].state.is_direct
+            && !slot.options.v1
+            && matches!(slot.copy, CopyState::Absent)
+            && shared.config.alternates.len() <= 1;
+        if slot.is_unscheduled {
+            slot.request.grant_unscheduled();
+        }
+    }
+
+    /// True if packets to a target may be long: it has said so itself, and no copy of a call goes elsewhere.
+    #[inline(always)]
+    pub(super) fn takes_long(&self, target: PeerId, config: &Config) -> bool {
+        self.servers[target].state.takes_long
+            && config.alternates.len() <= 1
+            && config.cloning.copies == Copies::Never
+    }
+
+    /// A server takes a request of several packets: learns whether it is the target itself. True if it
+    /// is the first to answer one whose packets it may have had already.
+    pub(super) fn learn_direct(&mut self, index: SlotId, server: SocketAddr) -> bool {
+        let slot = &mut self.slots[index];
+        let is_direct = slot.target.address == server;
+        // A record that newcomers share is nobody's.
+        let is_known = slot.target.record != PeerId::default();
+        self.servers[slot.target.record].state.is_direct = is_direct && is_known;
+        let was_early = std::mem::take(&mut slot.is_unscheduled);
+        if was_early && !is_direct {
+            slot.request.hold_rest();
+        }
+        was_early && is_direct
+    }
+
+    /// The first packet of a reply has come: learns whether packets to the target may be long. A router, which
+    /// may send them on to another host, gives no reply.
+    pub(super) fn learn_long(
+        &mut self,
+        index: SlotId,
+        server: SocketAddr,
+        flags: Flags,
+        config: &Config,
+    ) {
+        let target = self.slots[index].target;
+        // A record that newcomers share is nobody's.
+        let is_target = target.address == server && target.record != PeerId::default();
+        self.servers[target.record].state.takes_long =
+            is_target && flags.has(Flags::LONG) && config.is_local(server);
+    }
+}
