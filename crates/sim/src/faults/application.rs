@@ -126,7 +126,13 @@ impl<'a> Applications<'a> {
                     recycle(turn.node, payload);
                 }
                 (Event::Failed { context, failure, .. }, Host::Client(_)) => {
-                    self.end(context as u32, ending(failure), turn.now);
+                    let ending = ending(failure);
+                    self.end(context as u32, ending, turn.now);
+                    if self.sabotage == Some(Sabotage::UncertainGoAgain)
+                        && ending == Ending::Uncertain
+                    {
+                        self.call(context as u32, turn.node, (turn.now, turn.local));
+                    }
                 }
                 (event, host) => panic!("{host} is told of {event:?}"),
             }
@@ -490,9 +496,17 @@ impl<'a> Applications<'a> {
         }
         if matches!(
             ending,
-            Ending::Overload | Ending::Expired | Ending::NoServer | Ending::Stopping
+            Ending::Overload
+                | Ending::Expired
+                | Ending::NoServer
+                | Ending::NoKey
+                | Ending::Stopping
         ) {
             self.watch.borrow_mut().refused(number);
+        }
+        if ending == Ending::NoKey && !self.plan.may_lack_keys() {
+            let detail = || format!("call {number} is told that a key is not there");
+            self.watch.borrow_mut().violate(Invariant::KeysAreThere, detail);
         }
         self.endings[ending as usize] += 1;
         let word = now << 24 ^ u64::from(number) << 8 ^ ending as u64;
@@ -560,7 +574,8 @@ fn ending(failure: Failure) -> Ending {
             DropReason::TooLarge => Ending::TooLarge,
             DropReason::TooOld => Ending::TooOld,
             DropReason::Expired => Ending::Expired,
-            DropReason::NoServer | DropReason::NoKey => Ending::NoServer,
+            DropReason::NoServer => Ending::NoServer,
+            DropReason::NoKey => Ending::NoKey,
             DropReason::Application => Ending::Application,
             DropReason::Uncertain => Ending::Uncertain,
             DropReason::Unspecified | DropReason::Unvalidated | DropReason::Unanswered => {

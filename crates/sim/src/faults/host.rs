@@ -22,7 +22,8 @@ use tailcut_wire::r2p2::{
 use zerocopy::FromBytes;
 
 use super::hosted::Hosted;
-use super::plan::Host;
+use super::plan::{Host, Transport};
+use super::recorder::may_be_answered;
 use super::replies::Judged;
 use super::sealed_books::SealedBooks;
 use super::watch::Watch;
@@ -106,6 +107,18 @@ pub enum Sabotage {
     LostKeysAreKept,
     /// Servers wait for whoever is ahead of them.
     ClocksAreTrusted,
+    /// Servers have old keys, and say so.
+    KeysAreDenied,
+    /// Clients take whatever has the form of an answer for one of who has no key.
+    AnswersAreBelieved,
+    /// Clients take such an answer for one to the request that they have sent last.
+    AnswersAreOfAnyCall,
+    /// Clients say of what may have run that a key was not there.
+    UncertainIsNoKey,
+    /// Clients say nothing of calls for which a key was not there.
+    NoKeyNeverEnds,
+    /// Clients make a call again that may have run.
+    UncertainGoAgain,
 }
 
 fn no_sabotage(text: &str) -> String {
@@ -221,10 +234,22 @@ impl Station {
             return Some(again);
         }
         let is_deaf = self.has(Sabotage::CallNeverEnds);
+        let never_ends = self.has(Sabotage::NoKeyNeverEnds);
+        let is_mistold = self.has(Sabotage::UncertainIsNoKey);
         let endpoint = self.node.endpoint_mut()?;
         let mut event = endpoint.poll_event();
-        while is_deaf && matches!(event, Some(Event::Failed { failure: Failure::Deadline, .. })) {
+        let swallows = |failure: &Failure| match failure {
+            Failure::Deadline => is_deaf,
+            Failure::Refused(DropReason::NoKey) => never_ends,
+            _ => false,
+        };
+        while matches!(&event, Some(Event::Failed { failure, .. }) if swallows(failure)) {
             event = endpoint.poll_event();
+        }
+        if let (true, Some(Event::Failed { failure, .. })) = (is_mistold, &mut event)
+            && *failure == Failure::Refused(DropReason::Uncertain)
+        {
+            *failure = Failure::Refused(DropReason::NoKey);
         }
         if let (Some(bug), Some(event)) = (&mut self.bug, &event) {
             bug.give_again(event);
@@ -327,6 +352,37 @@ impl Station {
         }
     }
 
+    /// Tells the watch what has become of a datagram by keys that are not there, since the seal counted so.
+    fn note_answers(&self, before: SealMetrics, bytes: &[u8]) {
+        let (seal, mut watch) = (self.seal(), self.watch.borrow_mut());
+        let Some(sealed) = &mut watch.sealed else { return };
+        if sealed.is_answer(bytes) && seal.no_key_received == before.no_key_received {
+            sealed.note_unread();
+        }
+        if seal.no_key_sent > before.no_key_sent
+            && let Some(broken) = sealed.note_answer(self.host, bytes)
+        {
+            watch.violate(Invariant::Amplification, || broken);
+        }
+    }
+
+    /// What a bug at a client makes of an answer of who has no key.
+    fn mend_answer(&mut self, bytes: &mut [u8]) {
+        let Some(bug) = &self.bug else { return };
+        let watch = self.watch.borrow();
+        let Some(sealed) = watch.sealed.as_ref().filter(|sealed| sealed.is_answer(bytes)) else {
+            return;
+        };
+        match (bug.sabotage, &bug.last) {
+            (Sabotage::AnswersAreBelieved, _) => sealed.tag_answer(self.host, bytes),
+            (Sabotage::AnswersAreOfAnyCall, Some((_, request))) => {
+                sealed.turn_answer(request, bytes);
+                sealed.tag_answer(self.host, bytes);
+            }
+            _ => {}
+        }
+    }
+
     /// A datagram goes back to where it came from.
     fn send_back(&mut self, path: Path, bytes: &[u8]) {
         let Some(bug) = &mut self.bug else { return };
@@ -363,7 +419,9 @@ impl Node for Station {
         if self.has(Sabotage::AgeIsIgnored) {
             hide_age(part, bytes);
         }
+        self.mend_answer(bytes);
         let (before, dropped, unread) = (self.judged(), self.dropped(), self.unread());
+        let told = self.seal();
         match self.bug.as_mut().and_then(|bug| bug.renamed(part?, bytes)) {
             Some(mut renamed) => self.hand_over(now, path, &mut renamed),
             None => self.hand_over(now, path, bytes),
@@ -371,6 +429,7 @@ impl Node for Station {
         if self.unread() > unread {
             self.watch.borrow_mut().sealed.iter_mut().for_each(SealedBooks::note_unread);
         }
+        self.note_answers(told, bytes);
         if self.has(Sabotage::DroppedAreAnswered) && self.dropped() > dropped {
             self.send_back(path, bytes);
         }
@@ -464,6 +523,11 @@ impl Sabotage {
                 | Self::FirstReplyIsFiltered
                 | Self::CopiesAreUnbounded
                 | Self::RequestIsChanged
+                | Self::AnswersAreBelieved
+                | Self::AnswersAreOfAnyCall
+                | Self::UncertainIsNoKey
+                | Self::NoKeyNeverEnds
+                | Self::UncertainGoAgain
         );
         let is_routers = matches!(
             self,
@@ -648,6 +712,10 @@ impl Bug {
     fn keep(&mut self, transmit: Transmit, bytes: &[u8]) {
         if self.sabotage == Sabotage::OnceIsCloned {
             return self.keep_for_another(transmit, bytes);
+        }
+        let is_any = self.sabotage == Sabotage::AnswersAreOfAnyCall;
+        if is_any && may_be_answered(Transport::R2p2, bytes) {
+            self.last = Some((transmit, bytes.to_vec()));
         }
         if self.sabotage == Sabotage::AnswersAreMultiplied
             && matches!(Host::at(transmit.to), Some(Host::Client(_)))

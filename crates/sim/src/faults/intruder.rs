@@ -12,7 +12,8 @@
 //!
 //! | a datagram | must |
 //! |---|---|
-//! | that is changed, or open | change nothing at a node and be answered by nothing |
+//! | that is changed, or open | change nothing at a node and be answered by nothing, but that a key is not there |
+//! | an answer that a key is not there, by which its client has gone | end and move no call |
 //! | that is for another node, another start of it, or has been read before where times must rise | the same |
 //! | else, as it was: to whom it was sent | break no other promise |
 //!
@@ -25,7 +26,7 @@ use std::net::SocketAddr;
 
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Node, Time};
-use tailcut_proto::r2p2::Holdings;
+use tailcut_proto::r2p2::{self, Holdings};
 use tailcut_proto::router::{RouterMetrics, ServerStatus};
 use tailcut_proto::sealed::SealMetrics;
 use tailcut_wire::r2p2::sealed::{
@@ -38,20 +39,33 @@ use super::homa_seals::{self, noisy};
 use super::host::Station;
 use super::hostile::{self, Forged};
 use super::plan::{Attack, FaultKind, Host, Plan, Transport};
-use super::recorder::{Expected, PacketKind, RPC_ID_AT, Recorded, Recorder, TYPE_AT, mixed};
+use super::recorder::{
+    Expected, PacketKind, RPC_ID_AT, Recorded, Recorder, TYPE_AT, is_answer, mixed,
+};
 use super::run::Run;
 
 /// What of a node tells whether it has acted on a datagram.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct State {
     /// An endpoint's, without those of its seal.
     endpoint: Option<(Metrics, Holdings)>,
     /// The same of a router.
     router: Option<(RouterMetrics, Vec<ServerStatus>, usize, usize)>,
+    /// Calls of a client for which a key was not there, which it then leaves alone.
+    keys_missed: Option<u64>,
     /// When it wants to be called.
     due: Option<Time>,
-    /// Datagrams that have left all hosts.
+    /// Datagrams that have left all hosts, but for answers that a key is not there.
     left: u64,
+}
+
+impl State {
+    /// But for what an endpoint has counted.
+    fn uncounted(&self) -> Self {
+        let none = Metrics::R2p2(r2p2::Metrics::default());
+        let endpoint = self.endpoint.as_ref().map(|&(_, holdings)| (none, holdings));
+        Self { endpoint, ..self.clone() }
+    }
 }
 
 /// Datagram `count` of a stranger, and what it may do.
@@ -105,11 +119,22 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
         return homa_seals::expected_of(recorded, is_home, number(to));
     }
     let is_client = number(to).is_some();
+    let is_owner = recorded.owner.is_none_or(|owner| number(to) == Some(owner));
+    if is_answer(plan.transport, &recorded.bytes) {
+        return match (is_client && is_owner, recorded.is_unread) {
+            (false, _) => Expected::Ignored,
+            (true, false) => Expected::Counted,
+            (true, true) => Expected::Anything,
+        };
+    }
     match (PacketKind::of(plan.transport, &recorded.bytes), recorded.bytes[VERSION_AT]) {
         // It may have reached somebody else, from whose address a stranger has sent the client's request.
         (Some(kind), SEALED_VERSION | HOP_VERSION | TRAIN_VERSION) if kind.is_for_client() => {
-            let is_owner = recorded.owner.is_none_or(|owner| number(to) == Some(owner));
-            if is_client && is_owner { Expected::Anything } else { Expected::Ignored }
+            if is_client && is_owner {
+                Expected::Anything
+            } else {
+                Expected::Ignored
+            }
         }
         (_, SEALED_VERSION | TRAIN_VERSION) if is_client => Expected::Ignored,
         (_, SEALED_VERSION) if is_routed(&recorded.bytes) && !is_home => Expected::Ignored,
@@ -230,6 +255,7 @@ impl Run<'_> {
         let after = self.state(place);
         let is_kept = match expected {
             Expected::Anything => true,
+            Expected::Counted => before.uncounted() == after.uncounted(),
             Expected::Ignored => before == after,
         };
         if !is_kept {
@@ -290,7 +316,8 @@ impl Run<'_> {
             (metrics, router.servers().collect(), router.queue_len(), router.table_len())
         });
         let left = self.watch.borrow().left;
-        State { endpoint, router, due: station.node.poll_timeout(), left }
+        let keys_missed = station.node.endpoint().map(|endpoint| endpoint.lost_keys().received);
+        State { endpoint, router, keys_missed, due: station.node.poll_timeout(), left }
     }
 }
 
@@ -305,13 +332,14 @@ fn difference(before: &str, after: &str) -> String {
 fn own_metrics(endpoint: &Endpoint) -> Metrics {
     match endpoint.metrics() {
         Metrics::R2p2(mut metrics) => {
+            // What leaves is counted by the watch.
             metrics.seal = SealMetrics::default();
-            metrics.common.datagrams_in = 0;
+            (metrics.common.datagrams_in, metrics.common.datagrams_out) = (0, 0);
             Metrics::R2p2(metrics)
         }
         Metrics::Homa(mut metrics) => {
             metrics.seal = SealMetrics::default();
-            metrics.common.datagrams_in = 0;
+            (metrics.common.datagrams_in, metrics.common.datagrams_out) = (0, 0);
             Metrics::Homa(metrics)
         }
     }

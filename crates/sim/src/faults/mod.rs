@@ -27,7 +27,7 @@
 //! | [`Invariant`] | what holds | checked |
 //! |---|---|---|
 //! | `AtMostOnce` | a call that is not idempotent is handed to a handler once at most | when it is handed over |
-//! | `RefusedHasNotRun` | a call that is not idempotent and is refused for want of room or of time has not run, and does not | when the client hears it, and when one is handed over |
+//! | `RefusedHasNotRun` | a call that is not idempotent and is refused for want of room, of time or of a key has not run, and does not | when the client hears it, and when one is handed over |
 //! | `FirstReply` | the first whole reply that reaches a client ends its call | at the turn in which it comes |
 //! | `FilterKeepsFirst` | a reply that the router's filter drops follows one of the same call that it has forwarded | when it is dropped |
 //! | `CloneBudget` | copies that a client sends are within its budget | when one leaves |
@@ -35,7 +35,7 @@
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
 //! | `Bound` | a server has at most n requests placed by the JBSQ(n) of the only router | when one is handed over |
 //! | `Recovers` | a call that is made half a second after everything, within every limit, is answered | at its end |
-//! | `Amplification` | three bytes out for each byte in, to an address that is not validated, strangers' among them | at each datagram |
+//! | `Amplification` | three bytes out for each byte in, to an address that is not validated, strangers' among them; one answer of who has no key for each request, which is no shorter | at each datagram |
 //! | `Serves` | a call is answered, where nothing is wrong but what strangers send | at its end |
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
@@ -48,9 +48,10 @@
 //! | `Fairness` | there too: every call of the other clients is answered, and 99 of 100 wait 10 services at most for each call that their client has | at the end |
 //! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, where they are counted: with debug assertions | at each packet |
 //! | `Proven` | in plans of [`Plan::cookies_of_seed`] whose servers always ask for cookies: no request runs but what a client has made | when one is handed over |
-//! | `NothingForged` | where packets are sealed: a datagram that no holder of keys has written changes nothing at a node but counters of its seal, and is answered by nothing | at each |
-//! | `NothingReplayed` | there too: one that was recorded and sent again does nothing at a node that it is not for, and where times must rise | at each |
+//! | `NothingForged` | where packets are sealed: a datagram that no holder of keys has written changes nothing at a node but counters of its seal, has a client leave no key alone, and is answered by nothing but that a key is not there | at each |
+//! | `NothingReplayed` | there too: one that was recorded and sent again does nothing at a node that it is not for, and where times must rise; nor does an answer of who has no key by which a call has gone | at each |
 //! | `LostKeys` | there too: a server without its group's keys runs nothing | when a request is handed over |
+//! | `KeysAreThere` | there too: a call is told that a key is not there only where a host may lack one, by a lost file or a wrong clock | at its end |
 //! | `Clocks` | there too: a call between hosts whose wall clocks are an hour apart does not run, and its client is told, unless a router ignores it as too old | when one is handed over, and at its end |
 //! | `NoPanic` | nothing panics | always |
 //!
@@ -128,6 +129,7 @@ pub enum Invariant {
     NothingForged,
     NothingReplayed,
     LostKeys,
+    KeysAreThere,
     Clocks,
 }
 
@@ -290,6 +292,7 @@ pub enum Ending {
     NoServer,
     Application,
     Uncertain,
+    NoKey,
     ReplyTooLarge,
     Stopping,
     Panicked,

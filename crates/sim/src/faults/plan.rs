@@ -105,6 +105,8 @@ pub struct SealPlan {
     pub every_ns: Option<u64>,
     /// Clients have one number by twos, as processes that share a file.
     pub is_shared: bool,
+    /// The group has a reset secret, so that hosts tell of keys that they have not.
+    pub has_reset: bool,
 }
 
 /// A server of a plan.

@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use strum::VariantNames;
 use tailcut_wire::homa::{self, PacketType};
-use tailcut_wire::r2p2::MessageType;
-use tailcut_wire::r2p2::sealed::{HOP_VERSION, TRAIN_VERSION, Trailer, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{
+    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+};
+use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType};
 use zerocopy::FromBytes;
 
 use super::plan::{Host, Transport};
@@ -51,6 +53,8 @@ pub enum PacketKind {
     HomaCutoffs,
     HomaNeedAck,
     HomaAck,
+    /// An answer of who has no key of a request's epoch.
+    NoKey,
 }
 
 /// What was recorded in a run.
@@ -80,7 +84,7 @@ pub(super) struct Recorded {
     /// The datagram.
     pub(super) bytes: Vec<u8>,
     /// The host had not the keys for it then, or its clock was wrong: to it the packet is lost, and may be
-    /// news later.
+    /// news later. Of an answer of who has no key, that no call went by it.
     pub(super) is_unread: bool,
 }
 
@@ -89,6 +93,8 @@ pub(super) struct Recorded {
 pub(super) enum Expected {
     /// What the same would do that its sender has sent.
     Anything,
+    /// It may be counted, and does nothing else.
+    Counted,
     /// Nothing.
     Ignored,
 }
@@ -112,6 +118,7 @@ impl PacketKind {
             }
             MessageType::Ack if is_hop => Self::TellName,
             MessageType::Ack => Self::Ack,
+            MessageType::Drop if is_answer(transport, bytes) => Self::NoKey,
             MessageType::Drop if is_hop => Self::HopDrop,
             MessageType::Drop => Self::Drop,
             MessageType::Claimed => Self::Claimed,
@@ -155,8 +162,32 @@ impl PacketKind {
                 | Self::Ack
                 | Self::Drop
                 | Self::HopDrop
+                | Self::NoKey
                 | Self::TellName
         )
+    }
+}
+
+/// True of what has the form of an answer of who has no key.
+pub(super) fn is_answer(transport: Transport, bytes: &[u8]) -> bool {
+    match transport {
+        Transport::R2p2 => {
+            bytes.len() == ANSWER_LEN && bytes.get(VERSION_AT) == Some(&RESET_VERSION)
+        }
+        Transport::Homa(_) => false,
+    }
+}
+
+/// True of what may be answered so: a request that is no shorter than the answer.
+pub(super) fn may_be_answered(transport: Transport, bytes: &[u8]) -> bool {
+    match transport {
+        Transport::R2p2 => {
+            let kind = bytes.get(TYPE_AT).and_then(|&byte| MessageType::from_byte(byte));
+            bytes.len() >= ANSWER_LEN
+                && kind == Some(MessageType::Request)
+                && matches!(bytes[VERSION_AT], SEALED_VERSION | TRAIN_VERSION)
+        }
+        Transport::Homa(_) => false,
     }
 }
 
@@ -204,9 +235,15 @@ impl Recorder {
         }
     }
 
-    /// One that was recorded; types take turns by `count`.
+    /// One that was recorded; types take turns by `count`, and every eighth is an answer of who has no key, where there
+    /// are any.
     pub(super) fn pick(&self, count: u64, word: u64) -> Option<&Recorded> {
-        let kinds = self.packets.len();
+        let answers = &self.packets[PacketKind::NoKey as usize];
+        if word >> 60 & 7 == 0 && !answers.is_empty() {
+            return answers.get(word as usize % answers.len());
+        }
+        // These have no turn of their own, since there are few.
+        let kinds = self.packets.len() - 1;
         let begin = count as usize % kinds;
         let mut found = (0..kinds).map(|step| &self.packets[(begin + step) % kinds]);
         let packets = found.find(|packets| !packets.is_empty())?;
@@ -221,6 +258,9 @@ pub(super) fn mixed(word: u64) -> u64 {
     let word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     word ^ word >> 31
 }
+
+/// Bytes of an answer of who has no key.
+const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;
 
 /// Packets of a type that are kept.
 const RECORDED_MAX: usize = 96;

@@ -20,6 +20,7 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_proto::sealed::Cipher;
 
 use super::plan::{Attack, CallPlan, Fault, FaultKind, Host, Plan, SealPlan};
+use super::recorder::mixed;
 use super::{Ending, Invariant};
 use crate::network::Damage;
 
@@ -143,7 +144,9 @@ impl Plan {
         let cipher =
             if round.is_multiple_of(2) { Cipher::Aes128Gcm } else { Cipher::ChaCha20Poly1305 };
         let drawn = self.seal.unwrap_or_default();
-        self.seal = Some(SealPlan { cipher, is_shared: dice.random_bool(0.3), ..drawn });
+        let is_shared = dice.random_bool(0.3);
+        let has_reset = !mixed(self.seed ^ STREAM).is_multiple_of(4);
+        self.seal = Some(SealPlan { cipher, is_shared, has_reset, ..drawn });
         // What began in the millisecond in which a server has started may be older.
         self.calls.iter_mut().for_each(|call| call.at = call.at.max(3 * MS));
         self.renew_after_all();
@@ -189,6 +192,17 @@ impl Plan {
             )
         };
         self.faults.iter().any(is_one)
+    }
+
+    /// True if a host may be asked for what is sealed under a key that it has not.
+    pub(super) fn may_lack_keys(&self) -> bool {
+        let is_one = |fault: &Fault| {
+            matches!(fault.kind, FaultKind::LostKeys { .. } | FaultKind::WallClock { .. })
+        };
+        let mut hosts = self.hosts();
+        let first = hosts.next();
+        let is_apart = hosts.any(|host| first.is_some_and(|first| self.are_apart(first, host)));
+        is_apart || self.faults.iter().any(is_one)
     }
 
     /// True if a call may end as `Uncertain` because its session is older than who refuses it.

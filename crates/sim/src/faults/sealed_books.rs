@@ -5,11 +5,14 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::Hasher;
 use std::net::SocketAddr;
 
+use siphasher::sip128::Hasher128 as _;
+use siphasher::{sip, sip128};
 use tailcut_proto::sealed::Reader;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
 };
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, Packet};
 use zerocopy::FromBytes;
@@ -17,7 +20,7 @@ use zerocopy::FromBytes;
 use super::Invariant;
 use super::homa_seals;
 use super::plan::{Attack, Fault, FaultKind, Host, Plan, Transport};
-use super::recorder::{Expected, PacketKind, Recorder};
+use super::recorder::{Expected, PacketKind, Recorder, is_answer, may_be_answered};
 
 /// The books of a run whose packets are sealed.
 #[derive(Debug)]
@@ -34,6 +37,10 @@ pub(super) struct SealedBooks {
     pub(super) intruding: Option<Expected>,
     /// Servers that have not the group's keys.
     keyless: BTreeSet<usize>,
+    /// By host: answers of who has no key that have yet to leave.
+    answers: BTreeMap<Host, u64>,
+    /// The group's reset secret, and the number of each client.
+    reset: Option<([u8; 16], Vec<u32>)>,
     /// By call: servers whose wall clocks are apart from that of its client.
     apart: BTreeSet<(usize, usize)>,
     /// By call: its client, and the number of that.
@@ -56,6 +63,9 @@ impl SealedBooks {
             let (client, server) = (Host::Client(client), Host::Server(server));
             plan.are_apart(client, server) && !is_set(client) && !is_set(server)
         };
+        let seal = plan.seal.unwrap_or_default();
+        let secret = seal.reset_secret(plan.seed);
+        let numbers = (0..plan.clients.len()).map(|client| seal.number(client));
         Some(Self {
             reader,
             transport: plan.transport,
@@ -63,9 +73,11 @@ impl SealedBooks {
             recorder: is_heard.then(|| Recorder::new(plan.transport)),
             intruding: None,
             keyless: BTreeSet::new(),
+            answers: BTreeMap::new(),
+            reset: secret.map(|secret| (secret, numbers.collect())),
             apart: pairs.filter(are_apart).collect(),
             clients: (plan.calls.iter())
-                .map(|call| (call.client, plan.seal.unwrap_or_default().number(call.client)))
+                .map(|call| (call.client, seal.number(call.client)))
                 .collect(),
             is_to_be_served: plan.is_to_be_served || plan.loses_nothing,
         })
@@ -133,6 +145,49 @@ impl SealedBooks {
                 numbers.insert(id.0, u32::from_le_bytes(*number));
             }
         }
+    }
+
+    /// A host answers that it has no key of a datagram's epoch. What it breaks by that, if anything.
+    pub(super) fn note_answer(&mut self, host: Host, datagram: &[u8]) -> Option<String> {
+        *self.answers.entry(host).or_default() += 1;
+        (!may_be_answered(self.transport, datagram)).then(|| {
+            format!("{host} answers {} B that ask nothing: {datagram:02x?}", datagram.len())
+        })
+    }
+
+    /// Such an answer leaves; false if nobody has asked.
+    pub(super) fn answer_leaves(&mut self, host: Host) -> bool {
+        let left = self.answers.get_mut(&host).and_then(|answers| {
+            *answers = answers.checked_sub(1)?;
+            Some(())
+        });
+        left.is_some()
+    }
+
+    /// True of such an answer.
+    pub(super) fn is_answer(&self, datagram: &[u8]) -> bool {
+        is_answer(self.transport, datagram)
+    }
+
+    /// Makes an answer one to another request.
+    pub(super) fn turn_answer(&self, request: &[u8], answer: &mut [u8]) {
+        let (of_answer, of_request) = (answer.len() - 16, request.len() - 16);
+        answer[of_answer..][..8].copy_from_slice(&request[of_request..][..8]);
+        for field in [6..16, 22..24] {
+            answer[field.clone()].copy_from_slice(&request[field]);
+        }
+    }
+
+    /// Gives what is for a client the tag of whoever knows its reset key.
+    pub(super) fn tag_answer(&self, client: Host, answer: &mut [u8]) {
+        let (Some((secret, numbers)), Host::Client(index)) = (&self.reset, client) else { return };
+        let mut hasher = sip128::SipHasher24::new_with_key(secret);
+        hasher.write(&numbers[index].to_be_bytes());
+        let key = hasher.finish128().as_bytes();
+        let mut hasher = sip::SipHasher24::new_with_key(&key);
+        let (rest, tag) = answer.split_at_mut(answer.len() - 8);
+        hasher.write(rest);
+        tag.copy_from_slice(&hasher.finish().to_be_bytes());
     }
 
     /// The client of a call.
@@ -223,7 +278,10 @@ fn shown_alone<'a>(
     }
     let is_of_seal = books.is_some()
         && datagram.len() >= EXTENDED_LEN + TRAILER_LEN
-        && matches!(datagram[VERSION_AT], SEALED_VERSION | HOP_VERSION | TRAIN_VERSION);
+        && matches!(
+            datagram[VERSION_AT],
+            SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION
+        );
     if !is_of_seal {
         return Cow::Borrowed(datagram);
     }

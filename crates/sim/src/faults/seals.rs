@@ -4,7 +4,8 @@
 //! |---|---|
 //! | the group's keys | one, or one after the other: each is used for [`SealPlan::every_ns`] |
 //! | a host's file | the key of its time, the one before and the next; taken up to half of that time before or after the key's begin |
-//! | a server that lost its keys | has others under the numbers of the group's, or the group's of a time before the run |
+//! | a server that lost its keys | has others under the numbers of the group's, or the group's of a time before the run; where keys rotate and a reset secret tells of it, every other time those before the one of its time |
+//! | the reset secret | three of four groups have one, all of whose hosts know it for all the run |
 //! | a wall clock | off by what the plan says of its host, and by active [`FaultKind::WallClock`] |
 
 use std::sync::Arc;
@@ -42,20 +43,37 @@ impl SealPlan {
         EpochKey { epoch: index as u8, from_ms, secret, hop: HopKey::default() }
     }
 
-    fn keys(&self, epochs: Vec<EpochKey>) -> Keys {
+    fn keys(&self, seed: u64, epochs: Vec<EpochKey>) -> Keys {
         Keys {
             role: Role::Server,
             group: "faults".to_owned(),
             cipher: self.cipher,
-            reset: None,
+            reset: self.reset_secret(seed).map(HopKey::new),
             epochs,
         }
+    }
+
+    /// The group's reset secret, by which hosts tell of keys that they have not.
+    pub(super) fn reset_secret(&self, seed: u64) -> Option<[u8; 16]> {
+        let words = [5, 6].map(|part| mixed(seed ^ part << 40).to_be_bytes());
+        self.has_reset.then(|| words.concat().try_into().expect("two words are 16 bytes"))
     }
 
     /// The file of which a key is the middle.
     fn file(&self, seed: u64, index: u64) -> Keys {
         let last = if self.every_ns.is_some() { index + 1 } else { 0 };
-        self.keys((index.saturating_sub(1)..=last).map(|index| self.key(seed, index)).collect())
+        self.keys(
+            seed,
+            (index.saturating_sub(1)..=last).map(|index| self.key(seed, index)).collect(),
+        )
+    }
+
+    /// The keys of a server that has lost those from this one on, if that is what it has lost.
+    fn before(&self, seed: u64, index: u64) -> Option<Keys> {
+        let is_behind = self.has_reset && self.every_ns.is_some() && mixed(seed ^ index) & 1 == 0;
+        let keys = self.file(seed, index.checked_sub(1).filter(|_| is_behind)?);
+        let epochs = keys.epochs.iter().filter(|key| key.epoch != index as u8).cloned();
+        Some(Keys { epochs: epochs.collect(), ..keys })
     }
 
     /// The keys of a server that has lost the group's.
@@ -91,7 +109,8 @@ impl Plan {
     pub(super) fn reader(&self) -> Option<Reader> {
         let seal = self.seal?;
         let last = self.last_key(&seal) + 1;
-        Reader::new(seal.keys((0..=last).map(|index| seal.key(self.seed, index)).collect()))
+        let epochs = (0..=last).map(|index| seal.key(self.seed, index)).collect();
+        Reader::new(seal.keys(self.seed, epochs))
     }
 
     /// How far the wall clock of a host is off in all the run, ms.
@@ -122,12 +141,18 @@ impl Run<'_> {
         let index = self.plan.files(host).take_while(|&(at, _)| at <= now).last();
         let index = index.map_or(0, |(_, index)| index);
         let lost = self.lost_keys(host);
+        let before = seal.before(seed, index).filter(|_| lost == Some(true));
         if let Host::Server(server) = host {
+            let has_some = lost.is_none() || before.is_some();
             let mut watch = self.watch.borrow_mut();
-            watch.sealed.iter_mut().for_each(|it| it.note_keys(server, lost.is_none()));
+            watch.sealed.iter_mut().for_each(|it| it.note_keys(server, has_some));
         }
+        let is_denied = self.has(Sabotage::KeysAreDenied) && matches!(host, Host::Server(_));
         let keys = match lost {
-            Some(is_old) if !self.has(Sabotage::LostKeysAreKept) => seal.lost(seed, index, is_old),
+            _ if is_denied => seal.lost(seed, index, true),
+            Some(is_old) if !self.has(Sabotage::LostKeysAreKept) => {
+                before.unwrap_or_else(|| seal.lost(seed, index, is_old))
+            }
             _ => seal.file(seed, index),
         };
         let keys = keys.for_role(self.role(host)).expect("the group's keys are a server's");
@@ -162,7 +187,8 @@ impl Run<'_> {
     /// A host takes its next file.
     pub(super) fn renew_keys(&mut self, host: Host, index: u64) {
         let Some(seal) = self.plan.seal else { return };
-        let stays = self.has(Sabotage::KeysStayOld) && matches!(host, Host::Server(_));
+        let stays = self.has(Sabotage::KeysStayOld) || self.has(Sabotage::KeysAreDenied);
+        let stays = stays && matches!(host, Host::Server(_));
         if self.is_down(host) || self.lost_keys(host).is_some() || stays {
             return;
         }

@@ -379,6 +379,12 @@ impl Watch {
 
     /// A datagram leaves `host`.
     pub(super) fn leaves(&mut self, host: Host, to: SocketAddr, datagram: &[u8]) {
+        if let Some(sealed) = self.sealed.as_mut().filter(|sealed| sealed.is_answer(datagram)) {
+            if !sealed.answer_leaves(host) {
+                self.violate(Invariant::Amplification, || format!("{host} answers nobody"));
+            }
+            return;
+        }
         self.left += 1;
         if let (Some(sealed), Host::Client(_)) = (&mut self.sealed, host) {
             sealed.leaves(host, to, datagram, &mut self.numbers);

@@ -189,6 +189,21 @@ fn a_server_that_runs_without_its_keys_is_found() {
     check_found_over_homa(Sabotage::LostKeysAreKept, 400, Invariant::LostKeys);
 }
 
+/// Bugs of answers to requests of whose epoch a node has no key.
+#[test]
+fn bugs_about_keys_that_are_not_there_are_found() {
+    for (sabotage, invariant) in [
+        (Sabotage::KeysAreDenied, Invariant::KeysAreThere),
+        (Sabotage::AnswersAreBelieved, Invariant::NothingForged),
+        (Sabotage::AnswersAreOfAnyCall, Invariant::NothingReplayed),
+        (Sabotage::UncertainIsNoKey, Invariant::RefusedHasNotRun),
+        (Sabotage::NoKeyNeverEnds, Invariant::EndsOnce),
+        (Sabotage::UncertainGoAgain, Invariant::AtMostOnce),
+    ] {
+        check_found(sabotage, 1_200, invariant);
+    }
+}
+
 #[test]
 fn a_server_that_waits_for_who_is_a_day_ahead_is_found() {
     check_found(Sabotage::ClocksAreTrusted, 60, Invariant::Clocks);
