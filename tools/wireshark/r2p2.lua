@@ -40,8 +40,8 @@ local wire = {
         Unrestricted = 0, Fixed = 1,
     },
     Flags = {
-        CLONE = 12, COOKIE = 64, HELD = 128, IDEMPOTENT = 1, MOVED = 128, RESEND = 16, RESEND_TAIL = 32,
-        RETRANSMIT = 2, STOPPING = 64, UNSCHEDULED = 16,
+        CLONE = 12, COOKIE = 64, HELD = 128, IDEMPOTENT = 1, LONG = 32, MOVED = 128, RESEND = 16,
+        RESEND_TAIL = 32, RETRANSMIT = 2, STOPPING = 64, UNSCHEDULED = 16,
     },
     RpcId = {
         SEQUENCE_BITS = 24,
@@ -138,6 +138,7 @@ local f = {
     clone = ProtoField.uint8("r2p2.ext.flags.clone", "Clone", base.DEC, clone_marks, 0x0c),
     resend = ProtoField.bool("r2p2.ext.flags.resend", "Resend", 8, nil, bits.RESEND),
     unscheduled = ProtoField.bool("r2p2.ext.flags.unscheduled", "Unscheduled", 8, nil, bits.UNSCHEDULED),
+    long = ProtoField.bool("r2p2.ext.flags.long", "Long", 8, nil, bits.LONG),
     resend_tail = ProtoField.bool("r2p2.ext.flags.resend_tail", "Resend tail", 8, nil, bits.RESEND_TAIL),
     stopping = ProtoField.bool("r2p2.ext.flags.stopping", "Stopping", 8, nil, bits.STOPPING),
     moved = ProtoField.bool("r2p2.ext.flags.moved", "Moved", 8, nil, bits.MOVED),
@@ -201,7 +202,7 @@ local f = {
 local field_order = {
     "magic", "header_size", "type", "policy", "flags", "first", "last", "flags_reserved", "rid", "p_order", "undefined",
     "ext", "rpc_id", "session", "sequence", "message_len", "ext_flags", "idempotent", "retransmit", "clone", "resend",
-    "resend_tail", "stopping", "moved", "held", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "retry_after_ns", "held_ns", "servers",
+    "long", "resend_tail", "stopping", "moved", "held", "version", "server_load", "server_id", "client_clock_us", "deadline_us", "clock_echo_us", "token", "floor", "segment_len", "age_ms", "server_waiting", "retry_after_ns", "held_ns", "servers",
     "route", "client_ip", "client_port", "routed", "returns", "placement",
     "sack", "sack_base", "sack_granted", "sack_bitmap", "sack_more",
     "feedback", "feedback_epoch", "feedback_placement_seen", "feedback_received", "feedback_concluded",
@@ -354,7 +355,8 @@ local function add_extension(tvb, tree)
     ext:add(f.message_len, at(tvb, request.message_len))
     local range = at(tvb, request.flags)
     local flags = ext:add(f.ext_flags, range)
-    for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend, f.resend_tail }) do flags:add(one, range) end
+    for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend }) do flags:add(one, range) end
+    flags:add((type_of(tvb) == REQUEST or type_of(tvb) == RESPONSE) and f.long or f.resend_tail, range)
     if flag(range:uint(), bits.STOPPING) then
         flags:add(type_of(tvb) == FEEDBACK and f.stopping or f.cookie, range)
     end
@@ -424,8 +426,9 @@ end
 local function flags_text(flags, kind)
     local text, last = "", kind == ACK and "HELD" or "MOVED"
     local fourth = kind == REQUEST and "UNSCHEDULED" or "RESEND"
+    local fifth = (kind == REQUEST or kind == RESPONSE) and "LONG" or "RESEND_TAIL"
     local sixth = kind == FEEDBACK and "STOPPING" or "COOKIE"
-    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", fourth, "RESEND_TAIL", sixth, last }) do
+    for _, name in ipairs({ "IDEMPOTENT", "RETRANSMIT", fourth, fifth, sixth, last }) do
         if flag(flags, bits[name]) then text = text .. " " .. name:lower():gsub("_", "-") end
     end
     local clone = math.floor(flags / 4) % 4

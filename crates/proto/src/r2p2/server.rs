@@ -290,7 +290,6 @@ impl Server {
             return self.handle_request_v1(now, path, packet, shared);
         };
         let asked = Asked::by(packet, header, shared);
-        let rpc_id = asked.rpc_id;
         self.turn(now);
         let Some((address, via)) = self.resolve(now, path, route, &shared.config) else {
             // It is the router that is asked for its token.
@@ -303,7 +302,7 @@ impl Server {
             shared.metrics.protocol_violation += 1;
             return;
         }
-        if let Some(&index) = self.live.get(&rpc_id.0) {
+        if let Some(&index) = self.live.get(&asked.rpc_id.0) {
             if self.slots[index].is_of(address, shared.sender()) {
                 self.validate(index, (path.peer, datagram_len), packet, &shared.config.serving);
                 self.handle_again(now, index, packet, shared);
@@ -329,7 +328,7 @@ impl Server {
                         sender: shared.sender(),
                         path: to,
                         rid: packet.rid,
-                        rpc_id: Some(rpc_id),
+                        rpc_id: Some(asked.rpc_id),
                         options: CallOptions {
                             idempotent: packet.flags().has(Flags::IDEMPOTENT),
                             fixed: packet.policy == Policy::Fixed,
@@ -337,15 +336,14 @@ impl Server {
                         },
                         mark: packet.flags().clone_mark(),
                         returns: asks_back(packet),
-                        takes_long: packet.flags().has(Flags::LONG)
-                            && shared.config.is_local(to.peer),
+                        takes_long: takes_long(packet, to.peer, &shared.config),
                         clock_us: header.client_clock_us.get(),
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
                         bytes_in: datagram_len,
                         bytes_out: held_ack_len(packet),
                     });
-                    self.live.insert(rpc_id.0, index);
+                    self.live.insert(asked.rpc_id.0, index);
                     return self.begin(now, index, packet, shared);
                 }
                 // A refusal would end the call, which the original may answer.
@@ -957,6 +955,11 @@ pub(super) fn note_taken(
 fn is_copy(packet: &Packet) -> bool {
     let flags = packet.flags();
     flags.has(Flags::IDEMPOTENT) && flags.clone_mark() == CloneMark::Copy
+}
+
+/// True if the client at `peer` is on this host and takes long packets.
+fn takes_long(packet: &Packet, peer: SocketAddr, config: &Config) -> bool {
+    packet.flags().has(Flags::LONG) && config.is_local(peer)
 }
 
 /// True if a router that keeps the client's address asks for the reply. What the client sends again
