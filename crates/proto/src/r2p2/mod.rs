@@ -65,8 +65,8 @@ use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys, TRAILER_LEN, cl
 /// goes to a server that has taken longer ones: whoever receives takes so many.
 pub const UNSCHEDULED_PACKETS: u16 = 12;
 
-/// Of long packets so many bytes at most go unscheduled.
-const UNSCHEDULED_BYTES: u16 = 32_768;
+/// Of longer packets than the default as many go unscheduled as have no more bytes, at least one.
+const UNSCHEDULED_BYTES: u16 = UNSCHEDULED_PACKETS * 1_380;
 
 /// Packets of so many bytes that go unscheduled.
 #[inline]
