@@ -356,7 +356,8 @@ local function add_extension(tvb, tree)
     local range = at(tvb, request.flags)
     local flags = ext:add(f.ext_flags, range)
     for _, one in ipairs({ f.idempotent, f.retransmit, f.clone, f.resend }) do flags:add(one, range) end
-    flags:add((type_of(tvb) == REQUEST or type_of(tvb) == RESPONSE) and f.long or f.resend_tail, range)
+    local is_long = flag(range:uint(), bits.LONG) and (type_of(tvb) == REQUEST or type_of(tvb) == RESPONSE)
+    flags:add(is_long and f.long or f.resend_tail, range)
     if flag(range:uint(), bits.STOPPING) then
         flags:add(type_of(tvb) == FEEDBACK and f.stopping or f.cookie, range)
     end
