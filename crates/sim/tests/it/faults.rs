@@ -38,6 +38,7 @@ fn every_fault_every_effect_and_every_end_of_a_call_happens() {
         "forged",
         "replayed",
         "lost_keys",
+        "no_key",
         "wall_clock",
     ];
     let is_elsewhere = |name: &str| elsewhere.iter().any(|part| name.contains(part));

@@ -40,6 +40,7 @@ fn every_promise_is_kept_and_everything_happens() {
         "forged",
         "replayed",
         "lost_keys",
+        "no_key",
         "wall_clock",
     ];
     let missing = coverage
