@@ -16,8 +16,9 @@ pub struct Config {
     /// least 64, at most 65 000.
     pub segment_len: u16,
     /// Payload bytes of a packet to an endpoint of the same host, at a loopback address, that takes such packets. Default
-    /// 8000: eight of them make a GSO batch, and the least credit of many messages fits a socket's buffer. Where it is not above [`Config::segment_len`] none are longer, nor taken. At
-    /// most 65 000; whoever opens the socket makes it less where the loopback interface carries less.
+    /// 8000: eight of them make a GSO batch, and the least credit of many messages fits a socket's buffer. Where it is not
+    /// above [`Config::segment_len`] none are longer, nor taken. At most 65 000; whoever opens the socket makes it less
+    /// where the loopback interface carries less.
     pub local_segment_len: u16,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
