@@ -90,7 +90,7 @@ impl Endpoint {
         if !matches!(self.slots[index].phase, Phase::Receiving) {
             self.metrics.repeated += 1;
             self.resume(index);
-        } else if self.may_have_run(now, index, header) {
+        } else if self.has_predated(now, index, header) {
             self.drop_partial(index, DropReason::Uncertain);
         } else {
             self.take_part(now, index, header, payload);
@@ -477,18 +477,16 @@ impl Endpoint {
         false
     }
 
-    /// True if a request that this server believes to be new may have run before it knew the
-    /// session.
-    fn may_have_run(&mut self, now: Time, index: SlotId, header: &DataHeader) -> bool {
-        if header.retransmit == 0 || self.seal.is_some() {
+    /// True if a request that this server believes to be new was sent before it knew the session: what began it
+    /// is a duplicate. In doubt it was sent later: calls that begin just after a start lose packets too.
+    fn has_predated(&mut self, now: Time, index: SlotId, header: &DataHeader) -> bool {
+        if self.seal.is_some() || !must_tell_age(header) {
             return false;
         }
         let (peer, id) = (self.slots[index].peer, self.slots[index].id);
-        let serving = &self.config.serving;
-        let session = self.peers.session(now, peer, id.session(), serving);
-        session.is_ok_and(|place| {
-            may_predate(now, header, (self.peers[place].known_since, serving.transit_ns_max))
-        })
+        let session = self.peers.session(now, peer, id.session(), &self.config.serving);
+        let sent_by = now.saturating_sub(Age(header.retransmit).ns_min());
+        session.is_ok_and(|place| sent_by < self.peers[place].known_since)
     }
 
     fn is_full(&self, peer: PeerId, header: &DataHeader, partial: Partial) -> bool {
@@ -588,17 +586,17 @@ const ANSWER_NS_MAX: u64 = 100_000_000;
 /// Steps that the end of a request counts for.
 const RELEASE_STEPS: usize = 8;
 
-/// True if a packet may have been sent first, and so have run, before `known_since`. Only who knows
-/// flags says so.
+/// True if a packet may have been sent first, and so have run, before `known_since`.
 fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
-    if header.retransmit == 0
-        || !header.flags().has(DataFlags::KNOWN)
-        || header.flags().has(DataFlags::IDEMPOTENT)
-    {
-        return false;
-    }
-    match Age(header.retransmit).ns_max() {
-        None => known_since > 0,
-        Some(age_ns) => now.saturating_sub(age_ns).saturating_sub(transit_ns) < known_since,
-    }
+    must_tell_age(header)
+        && match Age(header.retransmit).ns_max() {
+            None => known_since > 0,
+            Some(age_ns) => now.saturating_sub(age_ns).saturating_sub(transit_ns) < known_since,
+        }
+}
+
+/// True if a packet is sent again of what must not run twice, by who knows flags and so says how old that is.
+fn must_tell_age(header: &DataHeader) -> bool {
+    let flags = header.flags();
+    header.retransmit != 0 && flags.has(DataFlags::KNOWN) && !flags.has(DataFlags::IDEMPOTENT)
 }

@@ -283,11 +283,20 @@ impl Age {
 
     /// Most nanoseconds that may have passed; `None` when it may be any time.
     pub fn ns_max(self) -> Option<u64> {
-        match u64::from(self.0) {
-            255 => None,
-            code @ 17.. => Some(((8 + (code - 17) % 8) << ((code - 17) / 8 + 1)) * 1_000_000),
-            code => Some(code.saturating_sub(1) * 1_000_000),
-        }
+        (self.0 != 255).then(|| Self::ns_of(self.0.into()))
+    }
+
+    /// Fewest nanoseconds that have passed.
+    pub fn ns_min(self) -> u64 {
+        Self::ns_of(self.0.saturating_sub(1).into())
+    }
+
+    fn ns_of(code: u64) -> u64 {
+        1_000_000
+            * match code {
+                17.. => (8 + (code - 17) % 8) << ((code - 17) / 8 + 1),
+                _ => code.saturating_sub(1),
+            }
     }
 }
 

@@ -496,6 +496,7 @@ proptest! {
     #[test]
     fn an_age_is_rounded_up_by_at_most_an_eighth(ns in 0u64..1_000_000_000_000) {
         let found = Age::of_ns(ns).ns_max().unwrap();
+        prop_assert!(Age::of_ns(ns).ns_min() <= ns);
         prop_assert!(found >= ns && found <= ns + ns / 8 + 1_000_000, "{found} of {ns}");
     }
 }

@@ -111,6 +111,24 @@ fn what_may_run_twice_and_clients_without_flags_are_served_whatever_their_age() 
     assert_eq!(server.requests.len(), 2);
 }
 
+/// A call that begins just after a start, and loses a packet.
+#[test]
+fn a_request_that_began_after_the_start_is_served_though_a_packet_comes_again() {
+    let mut server = begun_at_20_ms();
+    let packet = |offset: u32, retransmit: u8| {
+        marked(2, &[1; 1000], |header| {
+            (header.message_length, header.incoming) = (2000.into(), 2000.into());
+            header.seg_offset = offset.into();
+            header.retransmit = retransmit;
+        })
+    };
+    server.now = 20 * MS;
+    server.give(CLIENT, &packet(0, 0));
+    server.now += MS + 1;
+    server.give(CLIENT, &packet(1000, tailcut_wire::homa::Age::of_ns(MS + 1).0));
+    assert_eq!(server.requests.len(), 1);
+}
+
 /// What began as new has gone on as something that may have run.
 #[test]
 fn a_request_of_which_a_packet_may_be_of_before_the_start_is_refused() {
