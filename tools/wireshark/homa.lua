@@ -31,7 +31,7 @@ local wire = {
         seg_offset = { 52, 4 },
     },
     DataFlags = {
-        EMPTY = 16, IDEMPOTENT = 8, INCAST = 1, KNOWN = 128, PART = 2, REFUSED = 4,
+        EMPTY = 16, IDEMPOTENT = 8, INCAST = 1, KNOWN = 128, LONG = 32, PART = 2, REFUSED = 4,
     },
     TimeLeft = {
         MANTISSA_MAX = 4095,
@@ -131,6 +131,7 @@ local f = {
     part = ProtoField.bool("homa.data.flags.part", "Part", 8, nil, bits.PART),
     refused = ProtoField.bool("homa.data.flags.refused", "Refused", 8, nil, bits.REFUSED),
     idempotent = ProtoField.bool("homa.data.flags.idempotent", "Idempotent", 8, nil, bits.IDEMPOTENT),
+    long = ProtoField.bool("homa.data.flags.long", "Long", 8, nil, bits.LONG),
     empty = ProtoField.bool("homa.data.flags.empty", "Empty", 8, nil, bits.EMPTY),
     time_left = ProtoField.uint16("homa.data.time_left", "Time left", base.HEX),
     seg_offset = ProtoField.uint32("homa.data.seg_offset", "Segment offset", base.HEX),
@@ -174,7 +175,7 @@ local f = {
 local field_order = {
     "sport", "dport", "sequence", "reserved", "packet_type", "doff", "flags", "window", "checksum", "urgent", "sender_id",
     "message_length", "incoming", "ack_client_id", "ack_server_port", "cutoff_version", "retransmit",
-    "data_flags", "known", "incast", "part", "refused", "idempotent", "empty", "time_left", "seg_offset",
+    "data_flags", "known", "incast", "part", "refused", "idempotent", "empty", "long", "time_left", "seg_offset",
     "part_key", "part_total_len", "part_offset", "part_kind", "part_reserved",
     "grant_offset", "grant_priority", "resend_offset", "resend_length", "resend_priority", "cutoff", "cutoffs_version",
     "num_acks", "client_id", "server_port", "cookie_cookie", "cookie_is_demand", "reason", "payload", "trailer",
@@ -280,7 +281,7 @@ local function add_data(tvb, tree)
     add_all(tree, tvb, wire.Ack, { "client_id", "server_port" }, data.ack[1], "ack_")
     add_all(tree, tvb, data, { "cutoff_version", "retransmit" })
     local flags = tree:add(f.data_flags, at(tvb, data.flags))
-    for _, one in ipairs({ f.known, f.incast, f.part, f.refused, f.idempotent, f.empty }) do flags:add(one, at(tvb, data.flags)) end
+    for _, one in ipairs({ f.known, f.incast, f.part, f.refused, f.idempotent, f.empty, f.long }) do flags:add(one, at(tvb, data.flags)) end
     add_all(tree, tvb, data, { "time_left", "seg_offset" })
 end
 
@@ -350,7 +351,7 @@ local function data_text(tvb, packet)
     if tag_of(tvb) then text = text .. " tagged" end
     if at(tvb, data.retransmit):uint() ~= 0 then text = text .. " retransmit" end
     local flags = flags_of(tvb)
-    for _, name in ipairs({ "INCAST", "PART", "REFUSED", "IDEMPOTENT", "EMPTY" }) do
+    for _, name in ipairs({ "INCAST", "PART", "REFUSED", "IDEMPOTENT", "EMPTY", "LONG" }) do
         if flag(flags, bits[name]) then text = text .. " " .. name:lower() end
     end
     local deadline = deadline_us(tvb)

@@ -299,9 +299,9 @@ impl Opening {
     }
 
     /// Payload bytes of packets within this host, of those wanted: what its loopback interface carries at once, where
-    /// the kernel's UDP does.
+    /// the kernel's UDP or IP does.
     fn local_len(&self, datapath: &AnyDatapath, wanted: u16) -> u16 {
-        if self.datapath != DatapathKind::Udp {
+        if !matches!(self.datapath, DatapathKind::Udp | DatapathKind::Ip) {
             return 0;
         }
         let mtu = sys::interface_mtu(datapath.as_fd(), c"lo").unwrap_or_default();
@@ -349,6 +349,8 @@ impl Opening {
                     config.client_port = datapath.local_address().port();
                     config.framing = homa::Framing::IP;
                 }
+                let wanted = u16::try_from(config.framing.local_len).unwrap_or(u16::MAX);
+                config.framing.local_len = self.local_len(&datapath, wanted).into();
                 if self.datapath == DatapathKind::HijackedTcp {
                     let source = datapath.local_address().ip();
                     config.carrier = homa::Carrier::HijackedTcp { source };
@@ -434,7 +436,7 @@ impl Opening {
     }
 }
 
-/// The longest headers of a packet on the loopback interface: 40 bytes of IPv6, 8 of UDP and 72 of R2P2.
+/// The longest headers of a packet on the loopback interface: 40 bytes of IPv6, 8 of UDP and 72 of R2P2; Homa's are shorter.
 const LOCAL_OVERHEAD: u16 = 120;
 
 /// A session that began in the millisecond of a sealed server's start may be older than it, and is

@@ -1,6 +1,8 @@
 //! What a Homa endpoint may be told, with the defaults and their reasons.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+
+use tailcut_wire::homa::DataFlags;
 
 use super::cutoffs::{Cutoffs, Priorities, UnscheduledRank};
 use super::outgoing::Outgoing;
@@ -100,6 +102,10 @@ pub struct Framing {
     pub unscheduled_len: u32,
     /// Bytes of data in a packet of scheduled data. Default 1396.
     pub scheduled_len: u32,
+    /// Bytes of data in a packet to an endpoint of the same host, at a loopback address, that takes such packets.
+    /// Default 8000, of which eight make a GSO batch. Where it is not above [`Framing::scheduled_len`] none are longer,
+    /// nor taken. At most 60 000; whoever opens the socket makes it less where the loopback interface carries less.
+    pub local_len: u32,
     /// A message of up to twelve packets that needs no grant is cut into equal ones, so that one GSO
     /// batch holds several such messages. Default true, but directly over IP, which has no GSO.
     pub is_even: bool,
@@ -313,6 +319,7 @@ impl Framing {
     pub const IP: Self = Self {
         unscheduled_len: 1404,
         scheduled_len: 1404,
+        local_len: 8_000,
         is_even: false,
         unscheduled_overhead: 114,
         scheduled_overhead: 114,
@@ -324,15 +331,31 @@ impl Framing {
         let trailer_len = TRAILER_LEN as u32;
         self.unscheduled_len = self.unscheduled_len.saturating_sub(trailer_len).max(1);
         self.scheduled_len = self.scheduled_len.saturating_sub(trailer_len).max(1);
+        self.local_len = self.local_len.saturating_sub(trailer_len);
         self.unscheduled_overhead += trailer_len;
         self.scheduled_overhead += trailer_len;
         self
     }
 
-    /// Bytes of data in the packets of a message, unscheduled and scheduled.
+    /// True if `peer` is on this host, and longer packets come from there.
     #[inline]
-    pub(super) fn lens(&self, message: &Outgoing) -> (u32, u32) {
-        let (first, rest) = (self.unscheduled_len, self.scheduled_len);
+    pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
+        self.local_len > self.scheduled_len && peer.ip().to_canonical().is_loopback()
+    }
+
+    /// What DATA to `peer` says of packets between the two.
+    pub(super) fn flags(&self, peer: SocketAddr) -> u8 {
+        if self.is_local(peer) { DataFlags::LONG } else { 0 }
+    }
+
+    /// Bytes of data in the packets of a message, unscheduled and scheduled, to a peer that takes long ones or does
+    /// not.
+    #[inline]
+    pub(super) fn lens(&self, message: &Outgoing, takes_long: bool) -> (u32, u32) {
+        let (first, rest) = match takes_long {
+            true => (self.local_len, self.local_len),
+            false => (self.unscheduled_len, self.scheduled_len),
+        };
         let len = message.len();
         let is_short = len > first && len <= first * EVEN_PACKETS_MAX;
         if self.is_even && is_short && message.granted() == len {
@@ -351,6 +374,7 @@ impl Default for Framing {
         Self {
             unscheduled_len: 1396,
             scheduled_len: 1396,
+            local_len: 8_000,
             is_even: true,
             unscheduled_overhead,
             scheduled_overhead,
@@ -404,12 +428,16 @@ mod tests {
         {
             let mut message = Outgoing::default();
             message.begin(vec![0; len].into(), 40_000);
-            assert_eq!(Framing::default().lens(&message), (expected, 1396), "{len} B");
-            assert_eq!(Framing::IP.lens(&message), (1404, 1404), "{len} B");
+            assert_eq!(Framing::default().lens(&message, false), (expected, 1396), "{len} B");
+            assert_eq!(Framing::IP.lens(&message, false), (1404, 1404), "{len} B");
         }
         let mut message = Outgoing::default();
         message.begin(vec![0; 1400].into(), 400);
-        assert_eq!(Framing::default().lens(&message), (1396, 1396), "the rest waits for a grant");
+        assert_eq!(
+            Framing::default().lens(&message, false),
+            (1396, 1396),
+            "the rest waits for a grant"
+        );
     }
 
     /// On an Ethernet of 10 Gbit/s, as in the paper's simulations: frames are full, and what needs

@@ -142,7 +142,7 @@ impl Endpoint {
             // It has not heard the version back for a while. Where it validates our address by that,
             // the reply, or the rest of it, waits for a packet that says it.
             let priority = peer.state.cutoffs.level(slot.out.len());
-            let (first_len, _) = self.config.framing.lens(&slot.out);
+            let (first_len, _) = self.config.framing.lens(&slot.out, peer.state.takes_long);
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);
             self.rank_out(index);
         } else {

@@ -160,6 +160,7 @@ impl Endpoint {
     pub fn new(now: Time, mut config: Config) -> Self {
         config.framing.unscheduled_len = config.framing.unscheduled_len.clamp(64, 60_000);
         config.framing.scheduled_len = config.framing.scheduled_len.clamp(64, 60_000);
+        config.framing.local_len = config.framing.local_len.min(60_000);
         config.grants.overcommit = config.grants.overcommit.clamp(1, grants::OVERCOMMIT_MAX);
         config.unscheduled_len = config.unscheduled_len.max(1);
         config.rpc_len_max = config.rpc_len_max.max(tailcut_wire::homa::MESSAGE_LEN_MAX);

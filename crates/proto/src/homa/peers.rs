@@ -8,9 +8,10 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::homa::DataHeader;
+use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::acks::Acks;
+use super::config::Framing;
 use super::cutoffs::Cutoffs;
 use super::ids::ClientId;
 use super::pace::Pace;
@@ -30,6 +31,8 @@ pub(super) struct HomaPeer {
     pub(super) is_heard: bool,
     /// It knows the flags of DATA, and so ranges of acknowledgements.
     pub(super) knows_flags: bool,
+    /// It is on this host, and takes long packets.
+    pub(super) takes_long: bool,
     /// Priorities that it has told.
     pub(super) cutoffs: Cutoffs,
     /// When it was last told of ours, and what it was to echo.
@@ -91,6 +94,7 @@ impl Endpoint {
             is_stripped: false,
             is_heard: false,
             knows_flags: false,
+            takes_long: false,
             cutoffs: self.config.assumed,
             advised: None,
             proof: if is_trusted { Proof::default() } else { self.proof(address) },
@@ -139,6 +143,12 @@ impl Endpoint {
 }
 
 impl Peer<HomaPeer> {
+    /// Learns from a DATA packet whether packets to this peer may be long.
+    #[inline]
+    pub(super) fn note_long(&mut self, flags: DataFlags, framing: &Framing) {
+        self.state.takes_long = flags.has(DataFlags::LONG) && framing.is_local(self.address);
+    }
+
     /// What this peer is told for our cutoffs of a `version`.
     pub(super) fn echo(&self, version: u16) -> Echo {
         self.state.proof.echo(version)

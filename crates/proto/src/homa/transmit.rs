@@ -10,6 +10,7 @@ use zerocopy::IntoBytes;
 use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
 use super::peers::Echo;
+use super::slot::Slot;
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
 use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
@@ -114,7 +115,7 @@ impl Endpoint {
         };
         while let Some(index) = self.egress.first() {
             let slot = &self.slots[index];
-            let lens = self.config.framing.lens(&slot.out);
+            let lens = self.lens(slot);
             let Some(piece) = slot.out.peek(lens).filter(|_| batch.count() < count_max) else {
                 break;
             };
@@ -164,9 +165,8 @@ impl Endpoint {
             && self.config.link.is_none()
             && self.seal.is_none()
             && self.config.gso_batch_len_max >= GSO_DATAGRAMS_MAX;
-        let framing = &self.config.framing;
-        let lens = framing.lens(&slot.out);
-        let datagram_len = DATA_LEN + framing.unscheduled_len.max(framing.scheduled_len) as usize;
+        let lens = self.lens(slot);
+        let datagram_len = DATA_LEN + lens.0.max(lens.1) as usize;
         let count_max = Attached::datagrams_max(datagram_len, buffer);
         let (run, piece_len) = slot.out.run(lens, count_max)?;
         let is_ranked_whole = run.level != Level::Unscheduled
@@ -206,6 +206,12 @@ impl Endpoint {
         let (offset, len) = (attached.offset as u32, attached.len as u32);
         let piece = Piece { offset, len, level: Level::Unscheduled, is_again: false };
         self.slots[index].out.bytes(piece)
+    }
+
+    /// Bytes of data in the packets of what an RPC sends, unscheduled and scheduled.
+    #[inline]
+    pub(super) fn lens(&self, slot: &Slot) -> (u32, u32) {
+        self.config.framing.lens(&slot.out, self.peers[slot.peer].state.takes_long)
     }
 
     fn priority_of(&self, index: SlotId, piece: Piece) -> u8 {

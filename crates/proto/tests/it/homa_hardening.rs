@@ -5,6 +5,7 @@ mod acks;
 mod attached;
 mod calls;
 mod control;
+mod local;
 mod long;
 mod partials;
 mod recovery;

@@ -60,6 +60,7 @@ fn write_data(f: &mut fmt::Formatter<'_>, header: &DataHeader, len: usize) -> fm
         (DataFlags::PART, " part"),
         (DataFlags::REFUSED, " refused"),
         (DataFlags::IDEMPOTENT, " idempotent"),
+        (DataFlags::LONG, " long"),
         (DataFlags::EMPTY, " empty"),
     ];
     for (flag, text) in named {

@@ -256,6 +256,8 @@ impl DataFlags {
     pub const IDEMPOTENT: u8 = 0x08;
     /// The message is empty, which Homa's cannot be: its one byte means nothing.
     pub const EMPTY: u8 = 0x10;
+    /// Packets between the two, which are on one host, may be longer than those of a network.
+    pub const LONG: u8 = 0x20;
 
     /// True if `flag` is set.
     pub fn has(self, flag: u8) -> bool {
