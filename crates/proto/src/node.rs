@@ -114,9 +114,9 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Fewest datagrams for which a node leaves the payload where it is: for few of them the
-    /// kernel takes longer to gather than a copy does.
-    pub const DATAGRAMS_MIN: usize = 16;
+    /// Fewest bytes that a node leaves where they are: those of 16 packets of a network. Of fewer the kernel takes
+    /// longer to gather than a copy does.
+    pub const LEN_MIN: usize = 16 * 1380;
 
     /// Most datagrams of so many bytes, with their headers, that a GSO batch of long ones has;
     /// 0 where the driver's buffer says that no full one may go.

@@ -110,6 +110,7 @@ mod tests {
 
     const FRAMING: Framing = Framing {
         unscheduled_len: 10,
+        local_len: 0,
         is_even: false,
         scheduled_len: 10,
         unscheduled_overhead: 3,

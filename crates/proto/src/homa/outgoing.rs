@@ -163,7 +163,7 @@ impl Outgoing {
         let left = end - self.next;
         let count = (left.div_ceil(piece.len) as usize).min(count_max);
         let len = left.min(count as u32 * piece.len);
-        (count >= Attached::DATAGRAMS_MIN).then_some((Piece { len, ..piece }, piece.len))
+        (len as usize >= Attached::LEN_MIN).then_some((Piece { len, ..piece }, piece.len))
     }
 
     /// Takes note that the piece that [`Outgoing::peek`] gave is sent.

@@ -205,7 +205,8 @@ impl Outgoing {
         let left = usize::from(self.granted.saturating_sub(self.next));
         let is_run = !self.is_first_due && self.resend_count == 0 && self.lead == 0;
         let count = left.min(count_max);
-        (is_run && count >= Attached::DATAGRAMS_MIN).then_some((self.next, count as u16))
+        let len = count * usize::from(self.segment_len);
+        (is_run && len >= Attached::LEN_MIN).then_some((self.next, count as u16))
     }
 
     /// Takes note that the packets that [`Outgoing::run`] gave are sent; returns what is attached.
@@ -442,8 +443,8 @@ mod tests {
 
     #[test]
     fn a_run_is_of_packets_that_were_never_sent() {
-        let mut long = message(40, 30);
-        assert_eq!(long.segment_len(), 10);
+        let mut long = Outgoing::default();
+        long.begin(vec![7; 40 * 1380].into(), 1380, 30);
         assert_eq!(long.run(20), Some((0, 20)));
         assert_eq!(long.run(15), None, "they are few");
         long.resend_first();
@@ -453,8 +454,11 @@ mod tests {
         assert_eq!(long.resend_all(64), 1);
         assert_eq!(long.run(64), None, "what goes again goes first");
         let mut led = Outgoing::default();
-        led.begin_after_lead(vec![7; 400].into(), 10, 6, 40);
+        led.begin_after_lead(vec![7; 40 * 1380].into(), 1380, 6, 40);
         assert_eq!(led.run(64), None, "its packets differ");
+        let mut longer = Outgoing::default();
+        longer.begin(vec![7; 40_000].into(), 8_000, 5);
+        assert_eq!((longer.run(2), longer.run(64)), (None, Some((0, 5))), "their bytes count");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use tailcut_proto::node::{Attached, Transmit};
 use super::*;
 
 /// Bytes that go in the fewest packets for which the payload is left.
-const FEWEST: usize = Attached::DATAGRAMS_MIN * 1396;
+const FEWEST: usize = Attached::LEN_MIN.next_multiple_of(1396);
 
 /// A client that is to send a request of `len` bytes.
 fn about_to_send(change: impl FnOnce(&mut Config), len: usize) -> Lone {
