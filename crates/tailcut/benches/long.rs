@@ -11,11 +11,13 @@
 mod support;
 
 use std::collections::VecDeque;
-use std::sync::Barrier;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use support::*;
-use tailcut::{Client, ClientBuilder, DatapathKind, Metrics, Pending, Protocol, ServerBuilder};
+use tailcut::{
+    Client, ClientBuilder, Config, DatapathKind, Metrics, Pending, Protocol, ServerBuilder,
+};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
@@ -36,8 +38,8 @@ fn main() {
     );
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     for carrier in CARRIERS {
-        for &(load, outstanding, len) in &LOADS {
-            let row = Row { carrier, outstanding, len };
+        for &(load, outstanding, len, is_copied) in &LOADS {
+            let row = Row { carrier, outstanding, len, is_copied };
             let name = format!("{} {load}", carrier.name);
             if wanted(&name) {
                 run(&name, (&plan, is_alone), row);
@@ -60,6 +62,7 @@ struct Row {
     carrier: Carrier,
     outstanding: usize,
     len: usize,
+    is_copied: bool,
 }
 
 /// What a slice shows.
@@ -141,7 +144,7 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
 
 /// Keeps calls outstanding.
 fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
-    let message = vec![7; row.len];
+    let message = Arc::new(vec![7; row.len]);
     let mut shown = Shown::default();
     if row.outstanding == 1 {
         return calls_in_turn(client, slice_ns, &message);
@@ -150,7 +153,11 @@ fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
     let (started, mut now) = (Clock.now(), Clock.now());
     loop {
         while pending.len() < row.outstanding && now - started < slice_ns {
-            pending.push_back((Clock.now(), client.start(&message).expect("a call")));
+            let call = match row.is_copied {
+                true => client.start(&message),
+                false => client.start_shared(message.clone()),
+            };
+            pending.push_back((Clock.now(), call.expect("a call")));
         }
         let Some((began, oldest)) = pending.pop_front() else { break };
         drop(oldest.wait().expect("a reply"));
@@ -175,12 +182,13 @@ fn calls_in_turn(client: &Client, slice_ns: u64, message: &[u8]) -> Shown {
     shown
 }
 
-/// What was sent twice, as the ends have counted it; R2P2 counts packets.
+/// What was sent twice, as the ends have counted it; R2P2 counts packets, which are long here.
 fn again(metrics: &[Metrics], sent: usize) -> Again {
     let mut again = Again { sent: sent as f64, resent: 0.0 };
+    let segment_len = u64::from(Config::default().local_segment_len);
     for metrics in metrics {
         let homa = metrics.homa().map_or(0, |homa| homa.resent_bytes);
-        let r2p2 = metrics.r2p2().map_or(0, |r2p2| r2p2.resent * R2P2_SEGMENT_LEN);
+        let r2p2 = metrics.r2p2().map_or(0, |r2p2| r2p2.resent * segment_len);
         again.resent += (homa + r2p2) as f64;
     }
     again
@@ -192,16 +200,14 @@ const CARRIERS: [Carrier; 3] = [
     Carrier { name: "Homa IP", protocol: Protocol::Homa, datapath: DatapathKind::Ip },
 ];
 
-/// Name, calls outstanding, bytes of each.
-const LOADS: [(&str, usize, usize); 4] = [
-    ("1 MB", 1, 1_000_000),
-    ("8 MB", 1, 8_000_000),
-    ("16 x 1 MB", 16, 1_000_000),
-    ("16 x 256 kB", 16, 256_000),
+/// Name, calls outstanding, bytes of each, and whether each is copied when it starts.
+const LOADS: [(&str, usize, usize, bool); 5] = [
+    ("1 MB", 1, 1_000_000, false),
+    ("8 MB", 1, 8_000_000, false),
+    ("16 x 1 MB", 16, 1_000_000, false),
+    ("16 x 1 MB, copied", 16, 1_000_000, true),
+    ("16 x 256 kB", 16, 256_000, false),
 ];
 
 /// More than a datagram may be under way, by default.
 const SETTLING_NS: u64 = 30_000_000;
-
-/// Bytes of a full packet of R2P2.
-const R2P2_SEGMENT_LEN: u64 = 1380;

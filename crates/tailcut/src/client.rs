@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tailcut_net::datapath::Datapath;
@@ -171,6 +172,19 @@ impl Client {
         timeout: Duration,
     ) -> Result<Pending<'_>, Error> {
         self.start_given(Given::Copied(request), options, timeout)
+    }
+
+    /// Starts a call as [`Client::start`] does, of which nothing is copied: the request is sent from where it is,
+    /// which several calls may share. The client lets go of it when the call ends or its [`Pending`] is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::start`].
+    pub fn start_shared(
+        &self,
+        request: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    ) -> Result<Pending<'_>, Error> {
+        self.start_given(Given::Lent(Lent::new(request)), self.options, self.timeout)
     }
 
     fn start_given(

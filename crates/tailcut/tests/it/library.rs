@@ -3,9 +3,9 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::SocketAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tailcut::r2p2::{Cloning, Copies};
@@ -180,6 +180,31 @@ fn calls_outstanding_are_waited_for_in_any_order() {
                     "{transport:?}"
                 );
             }
+        });
+    }
+}
+
+/// Short and long, whole and cancelled: nobody has it when all have ended.
+#[test]
+fn calls_share_a_request_and_let_go_of_it() {
+    for transport in transports() {
+        with_server(serving(transport).bind("127.0.0.1:0").unwrap(), reverse, |address| {
+            let client = patient(transport).connect(address).unwrap();
+            for len in [0, 5, 100_000] {
+                let request: Arc<Vec<u8>> = Arc::new((0..len).map(|place| place as u8).collect());
+                let expected: Vec<u8> = request.iter().rev().copied().collect();
+                let mut calls: Vec<_> =
+                    (0..10).map(|_| client.start_shared(request.clone()).unwrap()).collect();
+                assert!(len < 100_000 || Arc::strong_count(&request) > 1, "it is not copied");
+                drop(calls.remove(3));
+                for call in calls {
+                    assert!(call.wait().unwrap()[..] == expected[..]);
+                }
+                assert_eq!(Arc::strong_count(&request), 1, "{len} B over {transport:?}");
+            }
+            let too_long = Arc::new(vec![0; Config::default().message_len_max + 1]);
+            assert!(client.start_shared(too_long.clone()).is_err());
+            assert_eq!(Arc::strong_count(&too_long), 1);
         });
     }
 }
