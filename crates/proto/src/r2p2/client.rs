@@ -738,7 +738,7 @@ impl Client {
             if slot.server.is_none() || slot.request.is_complete() {
                 slot.request.resend_first();
             } else {
-                shared.metrics.resent += u64::from(slot.request.resend_all(RESEND_PACKETS_MAX));
+                shared.metrics.resent += u64::from(slot.request.resend_some());
             }
             self.queue_data(index);
         }
@@ -956,9 +956,6 @@ const TICK_BITS: u32 = 16;
 
 /// A hole is mended at most once in this time where the round trip is not known or shorter.
 const GUARD_NS: u64 = 50_000;
-
-/// Packets that one timeout sends again: 60 kB of full ones.
-const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Replies that a server keeps for a session because an older call has not ended.
 const FLOOR_LAG_MAX: u32 = 1024;

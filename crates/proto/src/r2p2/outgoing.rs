@@ -265,9 +265,14 @@ impl Outgoing {
         self.resend_all(unscheduled_packets(self.segment_len))
     }
 
+    /// Marks to be sent again what was sent and has not arrived, at most [`RESEND_BYTES_MAX`].
+    pub(super) fn resend_some(&mut self) -> u16 {
+        self.resend_all((RESEND_BYTES_MAX / self.segment_len.max(1)).max(1))
+    }
+
     /// Marks to be sent again everything that was sent and has not arrived, at most `limit`
     /// packets.
-    pub(super) fn resend_all(&mut self, limit: u16) -> u16 {
+    fn resend_all(&mut self, limit: u16) -> u16 {
         let end = self.next.min(self.base.saturating_add(limit));
         self.resend_below(end)
     }
@@ -291,6 +296,9 @@ impl Outgoing {
         }
     }
 }
+
+/// Bytes that one ACK or timeout makes go again: 44 full packets of a network.
+const RESEND_BYTES_MAX: u16 = 44 * 1380;
 
 /// Bits of an ACK that a step looks at.
 const BITS_IN_STEP: usize = 8;
@@ -335,6 +343,17 @@ mod tests {
         assert_eq!(drain(&mut message), [2, 5, 6]);
         assert_eq!(message.resend_holes(3), 1);
         assert_eq!(drain(&mut message), [2]);
+    }
+
+    /// Whatever their lengths, 60 kB of packets go again.
+    #[test]
+    fn long_packets_go_again_by_their_bytes() {
+        for (segment_len, expected) in [(1_380, 44), (8_000, 7), (65_000, 1)] {
+            let mut message = Outgoing::default();
+            message.begin(vec![7; 6_500_000].into(), segment_len, u16::MAX);
+            drain(&mut message);
+            assert_eq!(message.resend_some(), expected);
+        }
     }
 
     #[test]

@@ -386,7 +386,7 @@ impl Server {
             resent += slot.reply.resend_holes(0);
         }
         if flags.has(Flags::RESEND_TAIL) {
-            resent += slot.reply.resend_all(RESEND_PACKETS_MAX);
+            resent += slot.reply.resend_some();
         }
         shared.metrics.resent += u64::from(resent);
         self.queue_data(index);
@@ -990,9 +990,6 @@ const RELEASE_STEPS: usize = 8;
 
 /// Kept replies that one packet releases.
 const RELEASED_MAX: u32 = 8;
-
-/// Packets that one ACK makes go again: 60 kB of full ones.
-const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Ticks of 2^20 ns, about 1 ms: what expires here is counted in seconds.
 const TICK_BITS: u32 = 20;
