@@ -114,8 +114,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Fewest bytes that a node leaves where they are: those of 16 packets of a network. Of fewer the kernel takes
-    /// longer to gather than a copy does.
+    /// Fewest bytes, of several datagrams, that a node leaves where they are: those of 16 packets of a network. Of
+    /// fewer the kernel takes longer to gather than a copy does.
     pub const LEN_MIN: usize = 16 * 1380;
 
     /// Most datagrams of so many bytes, with their headers, that a GSO batch of long ones has;

@@ -163,7 +163,8 @@ impl Outgoing {
         let left = end - self.next;
         let count = (left.div_ceil(piece.len) as usize).min(count_max);
         let len = left.min(count as u32 * piece.len);
-        (len as usize >= Attached::LEN_MIN).then_some((Piece { len, ..piece }, piece.len))
+        (count > 1 && len as usize >= Attached::LEN_MIN)
+            .then_some((Piece { len, ..piece }, piece.len))
     }
 
     /// Takes note that the piece that [`Outgoing::peek`] gave is sent.

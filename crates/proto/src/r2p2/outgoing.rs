@@ -206,7 +206,7 @@ impl Outgoing {
         let is_run = !self.is_first_due && self.resend_count == 0 && self.lead == 0;
         let count = left.min(count_max);
         let len = count * usize::from(self.segment_len);
-        (is_run && len >= Attached::LEN_MIN).then_some((self.next, count as u16))
+        (is_run && count > 1 && len >= Attached::LEN_MIN).then_some((self.next, count as u16))
     }
 
     /// Takes note that the packets that [`Outgoing::run`] gave are sent; returns what is attached.
@@ -478,6 +478,8 @@ mod tests {
         let mut longer = Outgoing::default();
         longer.begin(vec![7; 40_000].into(), 8_000, 5);
         assert_eq!((longer.run(2), longer.run(64)), (None, Some((0, 5))), "their bytes count");
+        longer.begin(vec![7; 100_000].into(), 30_000, 4);
+        assert_eq!((longer.run(1), longer.run(2)), (None, Some((0, 2))), "one is no batch");
     }
 
     #[test]

@@ -167,3 +167,13 @@ fn a_batch_without_its_payload_says_of_which_message_it_is() {
         assert_eq!((attached.is_reply, attached.offset, attached.len), (is_reply, 0, FEWEST));
     }
 }
+
+/// Of packets so long that one fills a batch, the payload is written.
+#[test]
+fn a_single_datagram_is_written() {
+    let long = |config: &mut Config| config.framing.unscheduled_len = 40_000;
+    assert!(attached(&mut about_to_send(long, 40_000)).is_none());
+    let halves = |config: &mut Config| config.framing.unscheduled_len = 20_000;
+    let (transmit, _) = attached(&mut about_to_send(halves, 40_000)).expect("a run of two");
+    assert_eq!(transmit.datagram_count(), 2);
+}
