@@ -38,6 +38,13 @@ pub fn share_of(ip: IpAddr) -> u64 {
     }
 }
 
+/// True if `ip` is a loopback address, or in one of the networks.
+#[inline]
+pub(crate) fn is_within(ip: IpAddr, networks: &[Prefix]) -> bool {
+    let ip = ip.to_canonical();
+    ip.is_loopback() || networks.iter().any(|network| network.contains(ip))
+}
+
 /// A range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prefix {

@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// datagrams that take longer than the protocol is told; `overflow`, buffers that are full; `flood`,
     /// a client that calls far more than its share; `cookies`, strangers where those are asked for; `streams`, byte streams under faults; `sealed`, packets
     /// that are sealed, which strangers forge and replay; `sealed-streams`, the same of byte streams, over Homa;
-    /// `sealed-trains`, of short calls that go together in datagrams.
+    /// `sealed-trains`, of short calls that go together in datagrams; `long`, as `drawn`, with packets as long as within a host.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
     plan: Option<Family>,
     /// Calls come at so many times what the servers can serve, from 0.1 to 100 [default: as drawn]

@@ -88,7 +88,7 @@ impl Endpoint {
     pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Payload) {
         let birth = self.next_birth();
         let slot = &mut self.slots[index];
-        slot.flags |= DataFlags::KNOWN | self.config.framing.flags(self.peers[slot.peer].address);
+        slot.flags |= DataFlags::KNOWN | self.config.flags(self.peers[slot.peer].address);
         if slot.options.idempotent {
             slot.flags |= DataFlags::IDEMPOTENT;
         }
@@ -151,7 +151,7 @@ impl Endpoint {
             }
             peer.state.pace.note_reply(now, peer.calls - 1);
             peer.state.knows_flags = header.flags().has(DataFlags::KNOWN);
-            peer.note_long(header.flags(), &self.config.framing);
+            peer.note_long(header.flags(), &self.config);
             // The server has all of the request, whatever it was to be sent again.
             self.egress.unrank(index);
             if header.message_length.get() as usize > self.config.message_len_max {

@@ -7,6 +7,7 @@ use tailcut_wire::homa::DataFlags;
 use super::cutoffs::{Cutoffs, Priorities, UnscheduledRank};
 use super::outgoing::Outgoing;
 pub use crate::address::Prefix;
+use crate::address::is_within;
 use crate::peer::cookies::AskCookies;
 use crate::peer::limits::Serving;
 use crate::sealed::{Sealing, TRAILER_LEN};
@@ -16,6 +17,9 @@ use crate::sealed::{Sealing, TRAILER_LEN};
 pub struct Config {
     /// How messages are cut into packets.
     pub framing: Framing,
+    /// Networks that carry packets of [`Framing::local_len`] besides those within this host: a fabric of jumbo frames, say.
+    /// Default none.
+    pub long_networks: Vec<Prefix>,
     /// Form in which packets are sent. Default [`Carrier::Own`]. Either is taken, whatever this
     /// says.
     pub carrier: Carrier,
@@ -241,6 +245,18 @@ pub struct Recovery {
 }
 
 impl Config {
+    /// True if `peer` is on this host or in a network of long packets, and such come from there.
+    #[inline]
+    pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
+        self.framing.local_len > self.framing.scheduled_len
+            && is_within(peer.ip(), &self.long_networks)
+    }
+
+    /// What DATA to `peer` says of packets between the two.
+    pub(super) fn flags(&self, peer: SocketAddr) -> u8 {
+        if self.is_local(peer) { DataFlags::LONG } else { 0 }
+    }
+
     /// Longest message that goes in one RPC.
     pub(super) fn single_len_max(&self) -> usize {
         self.message_len_max.min(self.rpc_len_max as usize)
@@ -282,6 +298,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             framing: Framing::default(),
+            long_networks: Vec::new(),
             carrier: Carrier::Own,
             message_len_max: 8 << 20,
             rpc_len_max: u32::MAX,
@@ -335,17 +352,6 @@ impl Framing {
         self.unscheduled_overhead += trailer_len;
         self.scheduled_overhead += trailer_len;
         self
-    }
-
-    /// True if `peer` is on this host, and longer packets come from there.
-    #[inline]
-    pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
-        self.local_len > self.scheduled_len && peer.ip().to_canonical().is_loopback()
-    }
-
-    /// What DATA to `peer` says of packets between the two.
-    pub(super) fn flags(&self, peer: SocketAddr) -> u8 {
-        if self.is_local(peer) { DataFlags::LONG } else { 0 }
     }
 
     /// Bytes of data in the packets of a message, unscheduled and scheduled, to a peer that takes long ones or does

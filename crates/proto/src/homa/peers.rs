@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::acks::Acks;
-use super::config::Framing;
+use super::config::Config;
 use super::cutoffs::Cutoffs;
 use super::ids::ClientId;
 use super::pace::Pace;
@@ -145,8 +145,8 @@ impl Endpoint {
 impl Peer<HomaPeer> {
     /// Learns from a DATA packet whether packets to this peer may be long.
     #[inline]
-    pub(super) fn note_long(&mut self, flags: DataFlags, framing: &Framing) {
-        self.state.takes_long = flags.has(DataFlags::LONG) && framing.is_local(self.address);
+    pub(super) fn note_long(&mut self, flags: DataFlags, config: &Config) {
+        self.state.takes_long = flags.has(DataFlags::LONG) && config.is_local(self.address);
     }
 
     /// What this peer is told for our cutoffs of a `version`.

@@ -290,8 +290,8 @@ impl Endpoint {
         slot.sender = sender;
         slot.allowance.received = origin.len as u64;
         slot.is_validated = origin.shown == Shown::Tag;
-        slot.flags = DataFlags::KNOWN | self.config.framing.flags(origin.path.peer);
-        self.peers[peer].note_long(header.flags(), &self.config.framing);
+        slot.flags = DataFlags::KNOWN | self.config.flags(origin.path.peer);
+        self.peers[peer].note_long(header.flags(), &self.config);
         slot.request_flags = header.flags().0;
         slot.options.idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let lifetime_ns = self.config.lifetime_ns_max;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 pub use crate::address::Prefix;
+use crate::address::is_within;
 use crate::peer::cookies::AskCookies;
 use crate::peer::limits::Serving;
 use crate::rtt::Bounds;
@@ -20,6 +21,9 @@ pub struct Config {
     /// above [`Config::segment_len`] none are longer, nor taken. At most 65 000; whoever opens the socket makes it less
     /// where the loopback interface carries less.
     pub local_segment_len: u16,
+    /// Networks that carry such packets besides: a fabric of jumbo frames, say, whose routers and servers are all in it.
+    /// Default none.
+    pub long_networks: Vec<Prefix>,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
     /// Bytes that peers together may be given credit for. Default 104 kB, half of Linux's default
@@ -157,6 +161,7 @@ impl Default for Config {
         Self {
             segment_len: 1380,
             local_segment_len: 8_000,
+            long_networks: Vec::new(),
             message_len_max: 8 << 20,
             credit_bytes: 104_000,
             rto_initial_ns: 2_000_000,
@@ -192,10 +197,10 @@ impl Config {
         usize::from(self.segment_len) * usize::from(u16::MAX - 1)
     }
 
-    /// True if `peer` is on this host, and longer packets come from there.
+    /// True if `peer` is on this host or in a network of long packets, and such come from there.
     #[inline]
     pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
-        self.local_segment_len > self.segment_len && peer.ip().to_canonical().is_loopback()
+        self.local_segment_len > self.segment_len && is_within(peer.ip(), &self.long_networks)
     }
 
     /// Payload bytes of a packet to a peer that takes long ones, or does not.

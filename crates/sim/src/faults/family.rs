@@ -40,6 +40,8 @@ pub enum Family {
     SealedStreams,
     /// The same of short calls in bursts without a router, over R2P2: many go in one datagram.
     SealedTrains,
+    /// As drawn, in a network of long packets.
+    Long,
 }
 
 fn no_family(text: &str) -> String {
@@ -66,6 +68,7 @@ impl Family {
             Self::Streams => Plan::streams_of_seed(seed),
             Self::Sealed => Plan::sealed_of_seed(seed),
             Self::SealedTrains => Plan::sealed_trains_of_seed(seed),
+            Self::Long => Plan::long_of_seed(seed),
             Self::SealedStreams => return None,
         })
     }
@@ -77,9 +80,12 @@ impl Family {
             Self::Hostile => Some(Plan::hostile_homa_of_seed(seed)),
             Self::Sealed => Some(Plan::sealed_homa_of_seed(seed)),
             Self::SealedStreams => Some(Plan::sealed_streams_of_seed(seed)),
-            Self::Late | Self::Overflow | Self::Flood | Self::Streams | Self::Cookies => {
-                self.of_r2p2(seed).map(Plan::over_homa)
-            }
+            Self::Late
+            | Self::Overflow
+            | Self::Flood
+            | Self::Streams
+            | Self::Cookies
+            | Self::Long => self.of_r2p2(seed).map(Plan::over_homa),
             Self::Life | Self::Failover | Self::Detection | Self::Feedback | Self::SealedTrains => {
                 None
             }

@@ -293,7 +293,7 @@ impl Station {
             self.node.handle_timeout(now);
         }
         let steps = work::take();
-        if steps > work::STEPS_MAX {
+        if steps > work::steps_max(bytes.len()) {
             let (host, from, len) = (self.host, path.peer, bytes.len());
             self.watch.borrow_mut().violate(Invariant::Work, || {
                 format!("a packet of {len} bytes from {from} costs {host} {steps} steps")

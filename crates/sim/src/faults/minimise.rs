@@ -93,7 +93,7 @@ impl Search {
     }
 
     fn simplify(&mut self) {
-        let edits: [fn(&mut Plan); 5] = [
+        let edits: [fn(&mut Plan); 6] = [
             |plan| plan.topology = None,
             |plan| {
                 plan.router.iter_mut().for_each(|router| router.clock = Clock::default());
@@ -101,6 +101,7 @@ impl Search {
                 plan.clients.iter_mut().for_each(|client| client.clock = Clock::default());
             },
             |plan| plan.segment_len = 1380,
+            |plan| plan.long_len = 0,
             |plan| plan.calls.iter_mut().for_each(|call| call.cancel_after_ns = None),
             |plan| {
                 plan.calls

@@ -44,6 +44,8 @@ pub struct Plan {
     pub loser: Loser,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
+    /// The same of long packets, which the network then carries between all of them; 0 where there are none.
+    pub long_len: u16,
     /// The router; `None` where clients call servers themselves.
     pub router: Option<RouterPlan>,
     /// At least one.
@@ -420,6 +422,7 @@ impl Default for Plan {
             copies: Copies::Never,
             loser: Loser::Runs,
             segment_len: Config::default().segment_len,
+            long_len: 0,
             router: None,
             servers: vec![ServerPlan::default()],
             clients: vec![ClientPlan::default()],
@@ -440,6 +443,14 @@ impl Plan {
     /// The plan of a seed with Homa endpoints, and without what only R2P2 has.
     pub fn homa_of_seed(seed: u64) -> Self {
         Self::of_seed(seed).over_homa()
+    }
+
+    /// The plan of a seed whose network carries long packets: those of [`Plan::of_seed`], half of them without a router.
+    pub fn long_of_seed(seed: u64) -> Self {
+        let plan = Self::of_seed(seed);
+        let mut plan = if seed.is_multiple_of(2) { plan.without_router() } else { plan };
+        plan.long_len = plan.segment_len.saturating_mul(4).min(20_000);
+        plan
     }
 
     /// The plan of a seed with a router of this policy, and mostly calls that may be cloned. Of four
@@ -678,6 +689,9 @@ impl fmt::Display for Plan {
             ", segments of {} B, damaged datagrams are {:?}",
             self.segment_len, self.damage
         )?;
+        if self.long_len > 0 {
+            writeln!(f, "long ones of {} B", self.long_len)?;
+        }
         if let Some(seal) = self.seal {
             writeln!(f, "sealed: {seal:?}")?;
         }

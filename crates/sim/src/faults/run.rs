@@ -534,7 +534,15 @@ impl<'a> Run<'a> {
             return self.stand(host, endpoint.into());
         }
         let (segment_len, seal) = (self.plan.segment_len, self.seal_of(host, local));
-        let mut config = Config { secret, segment_len, seal, ..Config::default() };
+        let (local_segment_len, long_networks) = (self.plan.long_len, self.long_networks());
+        let mut config = Config {
+            secret,
+            segment_len,
+            local_segment_len,
+            long_networks,
+            seal,
+            ..Config::default()
+        };
         match host {
             Host::Router | Host::Standby => return self.router(host, local),
             Host::Server(index) => {
@@ -571,6 +579,11 @@ impl<'a> Run<'a> {
             endpoint.set_workers(self.plan.servers[index].workers as usize);
         }
         self.stand(host, endpoint.into())
+    }
+
+    /// Where packets may be long: everywhere.
+    fn long_networks(&self) -> Vec<homa::Prefix> {
+        "10.0.0.0/8".parse().into_iter().collect()
     }
 
     /// When servers ask for cookies.
@@ -610,6 +623,8 @@ impl<'a> Run<'a> {
         config.grants.policy = policy;
         config.framing.unscheduled_len = self.plan.segment_len.into();
         config.framing.scheduled_len = self.plan.segment_len.into();
+        config.framing.local_len = self.plan.long_len.into();
+        config.long_networks = self.long_networks();
         if self.plan.seed.is_multiple_of(2) {
             // Long calls are carried by several RPCs then.
             config.rpc_len_max = tailcut_wire::homa::MESSAGE_LEN_MAX;

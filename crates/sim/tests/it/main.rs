@@ -14,6 +14,7 @@ mod faults_directed;
 mod faults_homa;
 mod faults_hostile;
 mod faults_load;
+mod faults_long;
 mod faults_sealed;
 mod faults_service;
 mod homa_published;
