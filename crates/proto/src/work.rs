@@ -11,10 +11,10 @@ use std::cell::Cell;
 /// Most steps that a packet may take, whatever it says: about 2 us.
 pub const STEPS_MAX: u64 = 256;
 
-/// Most steps that a packet of `len` bytes may take: one that is longer than a jumbo frame, as only a host carries it,
-/// may take one more for each 32 bytes, some of which are copied three times.
-pub fn steps_max(len: usize) -> u64 {
-    STEPS_MAX + (len.saturating_sub(JUMBO_LEN) / 32) as u64
+/// Most steps that a packet may take, of which the longest so far has had `longest` bytes: one more for each 32 bytes by
+/// which that is longer than a jumbo frame, as only a host carries it, some of which are copied three times.
+pub fn steps_max(longest: usize) -> u64 {
+    STEPS_MAX + (longest.saturating_sub(JUMBO_LEN) / 32) as u64
 }
 
 /// Bytes of a jumbo frame.

@@ -140,6 +140,8 @@ pub(super) struct Station {
     sends: u32,
     /// It is of a version that knows no claims.
     pub(super) is_former: bool,
+    /// Bytes of the longest datagram that it was handed: a later one may have it stored.
+    longest: usize,
 }
 
 /// A sabotage at work.
@@ -182,9 +184,9 @@ impl Station {
             given: None,
             hidden: VecDeque::new(),
         });
-        let (fails_one_of, sends, is_former) = (0, 0, false);
+        let (fails_one_of, sends, is_former, longest) = (0, 0, false, 0);
         let (watch, clock) = (Rc::clone(watch), watch.borrow().clock);
-        Self { host, node, watch, clock, bug, fails_one_of, sends, is_former }
+        Self { host, node, watch, clock, bug, fails_one_of, sends, is_former, longest }
     }
 
     /// The holdings of an endpoint, where it holds anything.
@@ -293,7 +295,8 @@ impl Station {
             self.node.handle_timeout(now);
         }
         let steps = work::take();
-        if steps > work::steps_max(bytes.len()) {
+        self.longest = self.longest.max(bytes.len());
+        if steps > work::steps_max(self.longest) {
             let (host, from, len) = (self.host, path.peer, bytes.len());
             self.watch.borrow_mut().violate(Invariant::Work, || {
                 format!("a packet of {len} bytes from {from} costs {host} {steps} steps")
