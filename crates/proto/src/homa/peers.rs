@@ -260,7 +260,7 @@ mod tests {
     /// One that was the same for all, or known, would be guessed.
     #[test]
     fn each_stranger_has_two_salts_and_a_tag_of_its_own() {
-        let endpoint = Endpoint::new(0, crate::homa::Config::default());
+        let endpoint = Endpoint::new(0, Config::default());
         let proofs: Vec<Proof> =
             (1..=8).map(|port| endpoint.proof(SocketAddr::from(([192, 0, 2, 1], port)))).collect();
         let of_all: [fn(&Proof) -> u16; 3] =
