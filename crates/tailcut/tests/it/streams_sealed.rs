@@ -162,7 +162,7 @@ fn who_is_on_the_way_reads_nothing_and_replays_in_vain() {
         let relay = Relay::new(listener.local_address());
         let client = StreamBuilder::new().seal(of(&keys, 3)).connect(relay.address).await.unwrap();
         let (mut client, mut server) = accepted(&mut listener, client).await;
-        let text = "the quick brown fox jumps over the lazy dog ".repeat(2_000);
+        let text = "the quick brown fox jumps over the lazy dog ".repeat(40_000);
         carry(&mut client, &mut server, text.as_bytes()).await;
         carry(&mut server, &mut client, text.as_bytes()).await;
         let is_read = |bytes: &[u8]| bytes.windows(9).any(|piece| piece == b"brown fox");
