@@ -245,10 +245,12 @@ pub struct Recovery {
 }
 
 impl Config {
-    /// True if `peer` is on this host or in a network of long packets, and such come from there.
+    /// True if `peer` is on this host or in a network of long packets, and such come from there. As segments of TCP they do
+    /// not.
     #[inline]
     pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
         self.framing.local_len > self.framing.scheduled_len
+            && self.carrier == Carrier::Own
             && is_within(peer.ip(), &self.long_networks)
     }
 

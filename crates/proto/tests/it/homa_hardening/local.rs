@@ -107,6 +107,10 @@ fn packets_between_hosts_are_a_networks() {
     pair.client = none();
     assert!(pair.is_short() && pair.is_short(), "the client takes none");
     let mut pair = Pair::on_one_host();
+    let source = "127.0.0.1".parse().unwrap();
+    pair.server = Lone::with(|config| config.carrier = Carrier::HijackedTcp { source });
+    assert!(pair.is_short() && pair.is_short(), "the server sends segments of TCP");
+    let mut pair = Pair::on_one_host();
     pair.call(10, &[]);
     pair.server = none();
     pair.call(10, &[]);
