@@ -265,9 +265,10 @@ impl Outgoing {
         self.resend_all(unscheduled_packets(self.segment_len))
     }
 
-    /// Marks to be sent again what was sent and has not arrived, at most [`RESEND_BYTES_MAX`].
+    /// Marks to be sent again what was sent and has not arrived, at most 60 kB of full packets.
     pub(super) fn resend_some(&mut self) -> u16 {
-        self.resend_all((RESEND_BYTES_MAX / self.segment_len.max(1)).max(1))
+        let full = RESEND_PACKETS_MAX * FULL_LEN;
+        self.resend_all((full / self.segment_len.max(1)).clamp(1, RESEND_PACKETS_MAX))
     }
 
     /// Marks to be sent again everything that was sent and has not arrived, at most `limit`
@@ -297,8 +298,11 @@ impl Outgoing {
     }
 }
 
-/// Bytes that one ACK or timeout makes go again: 44 full packets of a network.
-const RESEND_BYTES_MAX: u16 = 44 * 1380;
+/// Packets that one ACK or timeout makes go again; fewer if they are longer than those of a network.
+const RESEND_PACKETS_MAX: u16 = 44;
+
+/// Bytes of a full packet of a network.
+const FULL_LEN: u16 = 1380;
 
 /// Bits of an ACK that a step looks at.
 const BITS_IN_STEP: usize = 8;
@@ -348,7 +352,7 @@ mod tests {
     /// Whatever their lengths, 60 kB of packets go again.
     #[test]
     fn long_packets_go_again_by_their_bytes() {
-        for (segment_len, expected) in [(1_380, 44), (8_000, 7), (65_000, 1)] {
+        for (segment_len, expected) in [(256, 44), (1_380, 44), (8_000, 7), (65_000, 1)] {
             let mut message = Outgoing::default();
             message.begin(vec![7; 6_500_000].into(), segment_len, u16::MAX);
             drain(&mut message);
