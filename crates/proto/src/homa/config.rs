@@ -107,8 +107,8 @@ pub struct Framing {
     /// Bytes of data in a packet of scheduled data. Default 1396.
     pub scheduled_len: u32,
     /// Bytes of data in a packet to an endpoint of the same host, at a loopback address, that takes such packets.
-    /// Default 16 000, of which four make a GSO batch; directly over IP, which has none, 60 000. Where it is not above [`Framing::scheduled_len`] none are longer,
-    /// nor taken. At most 60 000; whoever opens the socket makes it less where the loopback interface carries less.
+    /// Default 16 000, of which four make a GSO batch; directly over IP, which has none, 60 000. Where it is not above
+    /// [`Framing::scheduled_len`] none are longer, nor taken. At most 60 000; whoever opens the socket makes it less where the loopback interface carries less.
     pub local_len: u32,
     /// A message of up to twelve packets that needs no grant is cut into equal ones, so that one GSO
     /// batch holds several such messages. Default true, but directly over IP, which has no GSO.

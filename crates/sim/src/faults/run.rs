@@ -534,7 +534,7 @@ impl<'a> Run<'a> {
             return self.stand(host, endpoint.into());
         }
         let (segment_len, seal) = (self.plan.segment_len, self.seal_of(host, local));
-        let (local_segment_len, long_networks) = (self.plan.long_len, self.long_networks());
+        let (local_segment_len, long_networks) = (self.plan.long_len, every_host());
         let mut config = Config {
             secret,
             segment_len,
@@ -559,7 +559,7 @@ impl<'a> Run<'a> {
                 config.pool.clock_ns = POOL_CLOCK_NS;
                 config.pool.cookies = self.cookies_asked();
                 if server.is_trusting {
-                    config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
+                    config.serving.trusted = every_host();
                 }
             }
             Host::Client(index) => {
@@ -579,11 +579,6 @@ impl<'a> Run<'a> {
             endpoint.set_workers(self.plan.servers[index].workers as usize);
         }
         self.stand(host, endpoint.into())
-    }
-
-    /// Where packets may be long: everywhere.
-    fn long_networks(&self) -> Vec<homa::Prefix> {
-        "10.0.0.0/8".parse().into_iter().collect()
     }
 
     /// When servers ask for cookies.
@@ -624,7 +619,7 @@ impl<'a> Run<'a> {
         config.framing.unscheduled_len = self.plan.segment_len.into();
         config.framing.scheduled_len = self.plan.segment_len.into();
         config.framing.local_len = self.plan.long_len.into();
-        config.long_networks = self.long_networks();
+        config.long_networks = every_host();
         if self.plan.seed.is_multiple_of(2) {
             // Long calls are carried by several RPCs then.
             config.rpc_len_max = tailcut_wire::homa::MESSAGE_LEN_MAX;
@@ -640,7 +635,7 @@ impl<'a> Run<'a> {
                 config.serving.requests_max = server.requests_max;
                 config.serving.partials_max = server.partials_max;
                 if server.is_trusting {
-                    config.serving.trusted = "10.0.0.0/8".parse().into_iter().collect();
+                    config.serving.trusted = every_host();
                 }
             }
             Host::Client(index) => {
@@ -730,6 +725,11 @@ fn order(step: Step) -> u8 {
 
 /// Datagrams that a socket keeps for a process that stands still.
 const SOCKET_BUFFER: usize = 256;
+
+/// The network of all hosts.
+fn every_host() -> Vec<homa::Prefix> {
+    "10.0.0.0/8".parse().into_iter().collect()
+}
 
 /// Between two hosts where no links are.
 const DELAY_NS: u64 = 5_000;
