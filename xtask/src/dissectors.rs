@@ -43,8 +43,8 @@ fn written(tree: &Tree, path: &str, text: &str, sources: &str) -> Result<String>
     let (before, rest) = text.split_once(BEGIN).with_context(marked)?;
     let (_, after) = rest.split_once(END).with_context(marked)?;
     let mut wire = Wire::read(tree, sources)?;
-    if let Some(text) = tree.text(REFUSALS).filter(|_| !REFUSALS.starts_with(sources)) {
-        let items = syn::parse_file(text)?.items;
+    if tree.holds(REFUSALS) && !REFUSALS.starts_with(sources) {
+        let items = tree.items(REFUSALS)?;
         let is_meant =
             |item: &&Item| matches!(item, Item::Enum(item) if item.ident == "DropReason");
         items.iter().filter(is_meant).for_each(|item| wire.describe(item));
@@ -96,13 +96,14 @@ impl Wire {
         let mut wire = Self::default();
         let mut files = Vec::new();
         for name in FILES {
-            if let Some(text) = tree.text(&format!("{sources}/{name}.rs")) {
-                files.push(syn::parse_file(text).with_context(|| format!("{sources}/{name}.rs"))?);
+            let path = format!("{sources}/{name}.rs");
+            if tree.holds(&path) {
+                files.push(tree.items(&path)?);
             }
         }
         // Layouts are as long as constants say that stand below them.
-        files.iter().flat_map(|file| &file.items).for_each(|item| wire.learn(item));
-        files.iter().flat_map(|file| &file.items).for_each(|item| wire.describe(item));
+        files.iter().copied().flatten().for_each(|item| wire.learn(item));
+        files.iter().copied().flatten().for_each(|item| wire.describe(item));
         Ok(wire)
     }
 

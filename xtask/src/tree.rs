@@ -1,6 +1,7 @@
 //! The repository as the rules see it: paths and texts, so that a rule is a pure function and its
 //! tests need no files.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +10,14 @@ use anyhow::{Context, Result, ensure};
 
 /// Every file that git tracks or would track, by its path from the root.
 pub(crate) struct Tree {
+    files: BTreeMap<String, File>,
+}
+
+struct File {
     /// `None` for what is not UTF-8.
-    texts: BTreeMap<String, Option<String>>,
+    text: Option<String>,
+    /// The text as Rust, from when somebody first asks: parsing takes longer than all rules.
+    parsed: OnceCell<syn::Result<syn::File>>,
 }
 
 /// One place where a rule is broken.
@@ -36,7 +43,7 @@ impl Tree {
         let complaint = String::from_utf8_lossy(&listing.stderr);
         ensure!(listing.status.success(), "git ls-files: {complaint}");
 
-        let mut texts = BTreeMap::new();
+        let mut files = BTreeMap::new();
         for path in String::from_utf8(listing.stdout)?.split_terminator('\0') {
             let file = root.join(path);
             // Deleted but still in the index, or a link to a directory.
@@ -44,19 +51,19 @@ impl Tree {
                 continue;
             }
             let bytes = std::fs::read(&file).with_context(|| format!("cannot read {path}"))?;
-            texts.insert(path.to_owned(), String::from_utf8(bytes).ok());
+            files.insert(path.to_owned(), File::new(String::from_utf8(bytes).ok()));
         }
-        Ok(Self { texts })
+        Ok(Self { files })
     }
 
     /// Every path, with or without a text.
     pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
-        self.texts.keys().map(String::as_str)
+        self.files.keys().map(String::as_str)
     }
 
     /// Every file that is text.
     pub(crate) fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.texts.iter().filter_map(|(path, text)| Some((path.as_str(), text.as_deref()?)))
+        self.files.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
     }
 
     /// The texts whose path ends in one of the extensions, given without the dot.
@@ -68,15 +75,39 @@ impl Tree {
 
     /// The text of one file.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
-        self.texts.get(path)?.as_deref()
+        self.files.get(path)?.text.as_deref()
+    }
+
+    /// Every file of Rust, parsed, or why it is none.
+    pub(crate) fn rust(&self) -> impl Iterator<Item = (&str, &syn::Result<syn::File>)> {
+        self.texts_of(&["rs"]).filter_map(|(path, _)| Some((path, self.parsed(path)?)))
+    }
+
+    /// One file of Rust, parsed.
+    pub(crate) fn parsed(&self, path: &str) -> Option<&syn::Result<syn::File>> {
+        let file = self.files.get(path)?;
+        let text = file.text.as_deref()?;
+        Some(file.parsed.get_or_init(|| syn::parse_file(text)))
+    }
+
+    /// One file of Rust that must be there.
+    pub(crate) fn items(&self, path: &str) -> Result<&[syn::Item]> {
+        let parsed = self.parsed(path).with_context(|| format!("{path} is missing"))?;
+        Ok(&parsed.as_ref().map_err(|error| error.clone()).with_context(|| path.to_owned())?.items)
     }
 
     /// Whether a file or a directory of this path exists; the empty path is the root.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let directory = format!("{path}/");
         path.is_empty()
-            || self.texts.contains_key(path)
+            || self.files.contains_key(path)
             || self.paths().any(|known| known.starts_with(&directory))
+    }
+}
+
+impl File {
+    fn new(text: Option<String>) -> Self {
+        Self { text, parsed: OnceCell::new() }
     }
 }
 
@@ -89,7 +120,7 @@ impl Violation {
 #[cfg(test)]
 impl<const COUNT: usize> From<[(&str, &str); COUNT]> for Tree {
     fn from(files: [(&str, &str); COUNT]) -> Self {
-        let own = |(path, text): (&str, &str)| (path.to_owned(), Some(text.to_owned()));
-        Self { texts: files.into_iter().map(own).collect() }
+        let own = |(path, text): (&str, &str)| (path.to_owned(), File::new(Some(text.to_owned())));
+        Self { files: files.into_iter().map(own).collect() }
     }
 }

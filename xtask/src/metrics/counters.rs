@@ -47,9 +47,8 @@ pub(super) fn section(tree: &Tree) -> Result<String> {
 
 /// The names of what a program in the kernel counts.
 fn xdp_names(tree: &Tree, layout: &str) -> Result<Vec<String>> {
-    let text = tree.text(layout).with_context(|| format!("{layout} is missing"))?;
-    let names = syn::parse_file(text)?.items.into_iter().find_map(|item| match item {
-        Item::Const(item) if item.ident == "COUNT_NAMES" => Some(*item.expr),
+    let names = tree.items(layout)?.iter().find_map(|item| match item {
+        Item::Const(item) if item.ident == "COUNT_NAMES" => Some(&*item.expr),
         _ => None,
     });
     let Some(Expr::Array(names)) = names else { bail!("{layout} has no COUNT_NAMES") };
@@ -79,9 +78,7 @@ fn rows_of(tree: &Tree, source: &Source) -> Result<Vec<Vec<String>>> {
 
 /// Names and docs of the counters of a struct, or of an enum's variants.
 fn named_docs(tree: &Tree, path: &str, name: &str) -> Result<Vec<(String, String)>> {
-    let text = tree.text(path).with_context(|| format!("{path} is missing"))?;
-    let file = syn::parse_file(text).with_context(|| path.to_owned())?;
-    let found = file.items.iter().find_map(|item| match item {
+    let found = tree.items(path)?.iter().find_map(|item| match item {
         Item::Struct(item) if item.ident == name => Some(fields(&item.fields)),
         Item::Enum(item) if item.ident == name => {
             let variants = item.variants.iter();

@@ -1,6 +1,6 @@
 //! Log lines: the events of `tracing`, and the counters that have a line when they rise.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 
@@ -11,10 +11,9 @@ use crate::tree::Tree;
 /// The section.
 pub(super) fn section(tree: &Tree) -> Result<String> {
     let (mut lines, mut troubles) = (Vec::new(), Vec::new());
-    for (path, text) in tree.texts_of(&["rs"]).filter(|(path, _)| is_source(path)) {
-        let file = syn::parse_file(text).with_context(|| path.to_owned())?;
+    for (path, _) in tree.texts_of(&["rs"]).filter(|(path, _)| is_source(path)) {
         let mut events = Events::default();
-        events.visit_file(&file);
+        tree.items(path)?.iter().for_each(|item| events.visit_item(item));
         lines.extend(events.found);
         if path.ends_with("/log.rs") {
             troubles.extend(events.troubles.found);

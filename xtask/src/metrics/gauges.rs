@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use syn::visit::{self, Visit};
 use syn::{Expr, ExprMethodCall, ExprStruct, Lit, Pat};
 
@@ -12,12 +12,12 @@ use crate::tree::Tree;
 /// The section.
 pub(super) fn section(tree: &Tree) -> Result<String> {
     let mut rows = Vec::new();
-    for (path, text) in tree.texts_of(&["rs"]).filter(|(path, _)| path.starts_with(SOURCES)) {
+    for (path, _) in tree.texts_of(&["rs"]).filter(|(path, _)| path.starts_with(SOURCES)) {
         let Some((_, command)) = COMMANDS.iter().find(|(place, _)| path.contains(place)) else {
             continue;
         };
         let mut found = Found::default();
-        found.visit_file(&syn::parse_file(text).with_context(|| path.to_owned())?);
+        tree.items(path)?.iter().for_each(|item| found.visit_item(item));
         for (name, kind, help) in found.families {
             rows.push(vec![format!("`{command}_{name}`"), kind.to_owned(), help]);
         }

@@ -13,11 +13,11 @@ use crate::tree::{Tree, Violation};
 
 /// Refuses files of a crate that import each other, each by some way from each.
 pub(super) fn files_import_in_no_circle(tree: &Tree) -> Vec<Violation> {
-    let mut crates: BTreeMap<&str, Modules> = BTreeMap::new();
-    for (path, text) in tree.texts_of(&["rs"]) {
+    let mut crates: BTreeMap<&str, Modules<'_>> = BTreeMap::new();
+    for (path, file) in tree.rust() {
         let Some((root, module)) = place_of(path) else { continue };
         // What cannot be parsed is refused by the rules of functions.
-        let Ok(file) = syn::parse_file(text) else { continue };
+        let Ok(file) = file else { continue };
         let modules = crates.entry(root).or_default();
         modules.add_items(path, &module, &file.items);
         modules.files.push((path.to_owned(), module, file));
@@ -33,10 +33,10 @@ type Imports = BTreeMap<String, BTreeMap<String, (usize, BTreeSet<String>)>>;
 
 /// The modules of one crate.
 #[derive(Default)]
-struct Modules {
+struct Modules<'a> {
     by_path: BTreeMap<ModulePath, Module>,
     /// Path, module and content of every file.
-    files: Vec<(String, ModulePath, syn::File)>,
+    files: Vec<(String, ModulePath, &'a syn::File)>,
 }
 
 /// What the names of a module stand for.
@@ -54,7 +54,7 @@ struct Module {
     tests: BTreeSet<String>,
 }
 
-impl Modules {
+impl Modules<'_> {
     fn add_items(&mut self, file: &str, path: &ModulePath, items: &[syn::Item]) {
         let mut module = Module { file: file.to_owned(), ..Module::default() };
         for item in items {

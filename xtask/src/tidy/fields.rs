@@ -14,14 +14,14 @@ pub(super) fn fields_have_docs(tree: &Tree) -> Vec<Violation> {
 fn fields_are_said(tree: &Tree, allowed: &[&str]) -> Vec<Violation> {
     let mut violations = Vec::new();
     let mut unused = allowed.to_vec();
-    for (path, text) in tree.texts_of(&["rs"]) {
+    for (path, file) in tree.rust() {
         let is_source = SOURCES.iter().any(|source| path.starts_with(source));
         // What cannot be parsed is refused by the rules of functions.
-        let Some(file) = syn::parse_file(text).ok().filter(|_| is_source && !is_test(path)) else {
+        let Some(file) = file.as_ref().ok().filter(|_| is_source && !is_test(path)) else {
             continue;
         };
         let mut survey = Survey::default();
-        survey.visit_file(&file);
+        survey.visit_file(file);
         if allowed.contains(&path) {
             unused.retain(|unused| *unused != path || survey.silent.is_empty());
             continue;

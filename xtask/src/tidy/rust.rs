@@ -27,8 +27,8 @@ pub(super) fn functions_take_few_arguments(tree: &Tree) -> Vec<Violation> {
 fn arguments_are_few(tree: &Tree, allowed: &[(&str, &str)]) -> Vec<Violation> {
     let mut unused = allowed.to_vec();
     let mut violations = Vec::new();
-    for (path, text) in tree.texts_of(&["rs"]) {
-        for Function { name, line, argument_count: count, .. } in survey(path, text).functions {
+    for (path, file) in tree.rust() {
+        for Function { name, line, argument_count: count, .. } in survey(path, file).functions {
             if count <= ARGUMENTS_MAX {
                 continue;
             }
@@ -62,7 +62,7 @@ pub(super) fn modules_begin_with_a_doc(tree: &Tree) -> Vec<Violation> {
 /// Refuses an inline module whose name says nothing about what it holds; files are checked by their
 /// paths.
 pub(super) fn modules_have_telling_names(tree: &Tree) -> Vec<Violation> {
-    tree.texts_of(&["rs"]).flat_map(|(path, text)| survey(path, text).vague_modules).collect()
+    tree.rust().flat_map(|(path, file)| survey(path, file).vague_modules).collect()
 }
 
 /// Refuses the word `unsafe` as a token anywhere but in net, and at the edge to C: blocks, functions, impls, attributes,
@@ -159,8 +159,8 @@ fn element_count(argument: &syn::Type) -> usize {
 
 fn check_functions(tree: &Tree, refuse: fn(&Function) -> Option<String>) -> Vec<Violation> {
     let mut violations = Vec::new();
-    for (path, text) in tree.texts_of(&["rs"]) {
-        let survey = survey(path, text);
+    for (path, file) in tree.rust() {
+        let survey = survey(path, file);
         violations.extend(survey.unparsable);
         let refused =
             survey.functions.iter().filter_map(|function| Some((function.line, refuse(function)?)));
@@ -169,10 +169,10 @@ fn check_functions(tree: &Tree, refuse: fn(&Function) -> Option<String>) -> Vec<
     violations
 }
 
-fn survey(path: &str, text: &str) -> Survey {
+fn survey(path: &str, file: &syn::Result<syn::File>) -> Survey {
     let mut survey = Survey { path: path.to_owned(), ..Survey::default() };
-    match syn::parse_file(text) {
-        Ok(file) => survey.visit_file(&file),
+    match file {
+        Ok(file) => survey.visit_file(file),
         Err(error) => {
             let line = error.span().start().line;
             survey.unparsable = Some(Violation::new(path, line, format!("not Rust: {error}")));
