@@ -4,7 +4,9 @@
 //! Slices of the baseline and of tailcut alternate on the same two pinned cores. Each row prints the
 //! median of the ratios with its quartiles, the median and the p99 of what a call took over all
 //! slices, and how much of what was sent had been sent before, in percent: on an idle host nothing
-//! is lost. `TAILCUT_BENCH_QUICK=1` runs every row briefly, a name as argument those that contain it.
+//! is lost. A slice begins with a new client and a new server, whose first rounds of calls, each of
+//! as many as are outstanding, touch fresh memory: two are not counted, and the longest call of the
+//! first is the column "cold". `TAILCUT_BENCH_QUICK=1` runs every row briefly, a name as argument those that contain it.
 //! `--alone` leaves the baseline out, for a profile.
 
 #[path = "../../net/benches/support/mod.rs"]
@@ -33,8 +35,16 @@ fn main() {
     let is_alone = std::env::args().any(|argument| argument == "--alone");
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     println!(
-        "{:<26} {:>9} {:>9} {:>6} {:>11} {:>9} {:>9} {:>9}",
-        "GB/s", "baseline", "tailcut", "ratio", "quartiles", "p50 us", "p99 us", "again %"
+        "{:<26} {:>9} {:>9} {:>6} {:>11} {:>9} {:>9} {:>9} {:>9}",
+        "GB/s",
+        "baseline",
+        "tailcut",
+        "ratio",
+        "quartiles",
+        "p50 us",
+        "p99 us",
+        "cold us",
+        "again %"
     );
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     for carrier in CARRIERS {
@@ -70,6 +80,8 @@ struct Row {
 struct Shown {
     goodput: f64,
     took_ns: Vec<u64>,
+    /// The longest call of the first round.
+    cold_ns: u64,
     again: Again,
 }
 
@@ -82,11 +94,13 @@ struct Again {
 
 fn run(name: &str, (plan, is_alone): (&Plan, bool), row: Row) {
     let (mut ratios, mut took_ns, mut again) = (Vec::new(), Vec::new(), Again::default());
+    let mut cold_ns = Vec::new();
     for _ in 0..plan.pairs {
         let bare = if is_alone { 1.0 } else { bare_stream(plan.slice_ns) * 1024.0 / 1e3 };
         let shown = slice(plan.slice_ns, row);
         ratios.push((shown.goodput / bare, bare, shown.goodput));
         took_ns.extend(shown.took_ns);
+        cold_ns.push(shown.cold_ns as f64);
         again.sent += shown.again.sent;
         again.resent += shown.again.resent;
     }
@@ -96,11 +110,12 @@ fn run(name: &str, (plan, is_alone): (&Plan, bool), row: Row) {
     let ratio = |quarter: usize| ratios[(ratios.len() - 1) * quarter / 4].0;
     let took_us = |percent: usize| took_ns[(took_ns.len() - 1) * percent / 100] as f64 / 1e3;
     println!(
-        "{name:<26} {bare:>9.2} {ours:>9.2} {:>6.2} {:>11} {:>9.0} {:>9.0} {:>9.2}",
+        "{name:<26} {bare:>9.2} {ours:>9.2} {:>6.2} {:>11} {:>9.0} {:>9.0} {:>9.0} {:>9.2}",
         ratio(2),
         format!("{:.2}-{:.2}", ratio(1), ratio(3)),
         took_us(50),
         took_us(99),
+        median(cold_ns.into_iter()) / 1e3,
         100.0 * again.resent / again.sent.max(1.0)
     );
 }
@@ -138,7 +153,8 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
         metrics.push(client.metrics());
         (shown, metrics)
     });
-    shown.again = again(&metrics, shown.took_ns.len() * row.len);
+    shown.again =
+        again(&metrics, (shown.took_ns.len() + UNCOUNTED_ROUNDS * row.outstanding) * row.len);
     shown
 }
 
@@ -150,9 +166,10 @@ fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
         return calls_in_turn(client, slice_ns, &message);
     }
     let mut pending: VecDeque<(u64, Pending<'_>)> = VecDeque::with_capacity(row.outstanding);
-    let (started, mut now) = (Clock.now(), Clock.now());
+    let (mut started, mut now) = (Clock.now(), Clock.now());
+    let mut cold = UNCOUNTED_ROUNDS * row.outstanding;
     loop {
-        while pending.len() < row.outstanding && now - started < slice_ns {
+        while pending.len() < row.outstanding && (cold > 0 || now - started < slice_ns) {
             let call = match row.is_copied {
                 true => client.start(&message),
                 false => client.start_shared(message.clone()),
@@ -162,7 +179,15 @@ fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
         let Some((began, oldest)) = pending.pop_front() else { break };
         drop(oldest.wait().expect("a reply"));
         now = Clock.now();
-        shown.took_ns.push(now - began);
+        if cold == 0 {
+            shown.took_ns.push(now - began);
+            continue;
+        }
+        if cold > row.outstanding {
+            shown.cold_ns = shown.cold_ns.max(now - began);
+        }
+        cold -= 1;
+        started = now;
     }
     shown.goodput = (shown.took_ns.len() * row.len) as f64 / (now - started) as f64;
     shown
@@ -171,6 +196,10 @@ fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
 /// Calls that wait, which copy no long request.
 fn calls_in_turn(client: &Client, slice_ns: u64, message: &[u8]) -> Shown {
     let mut shown = Shown::default();
+    let began = Clock.now();
+    drop(client.call(message).expect("a reply"));
+    shown.cold_ns = Clock.now() - began;
+    drop(client.call(message).expect("a reply"));
     let (started, mut now) = (Clock.now(), Clock.now());
     while now - started < slice_ns {
         let began = now;
@@ -193,6 +222,9 @@ fn again(metrics: &[Metrics], sent: usize) -> Again {
     }
     again
 }
+
+/// Rounds of calls, each of as many as are outstanding, before those that count.
+const UNCOUNTED_ROUNDS: usize = 2;
 
 const CARRIERS: [Carrier; 3] = [
     Carrier { name: "R2P2 UDP", protocol: Protocol::R2p2, datapath: DatapathKind::Udp },

@@ -161,13 +161,16 @@ impl Shared {
         self.expected_packets = self.expected_packets + incoming.expected_packets() - before;
     }
 
-    /// Extends the credit of a message by what the others leave of the whole; at least a little, so
-    /// that every message moves.
+    /// Extends the credit of a message by what the others leave of the whole, which is all of it
+    /// where it is alone, else half: so those that are there come to equal shares, and a new one
+    /// finds some (dynamic thresholds, Choudhury and Hahne, ToN'98). At least a little, so that
+    /// every message moves.
     pub(super) fn extend_credit(&mut self, incoming: &mut Incoming) {
         let own = incoming.expected_packets();
         let others = self.expected_packets - own;
-        let ahead = self.config.credit_packets().saturating_sub(others).max(AHEAD_MIN);
-        incoming.extend_credit(ahead);
+        let left = self.config.credit_packets().saturating_sub(others);
+        let share = if others == 0 { left } else { left / 2 };
+        incoming.extend_credit(share.max(AHEAD_MIN));
         self.note_expected(own, incoming);
     }
 
@@ -244,11 +247,32 @@ mod tests {
         assert_eq!(second.expected_packets(), AHEAD_MIN);
         take(&mut shared, &mut first, 0..20);
         shared.extend_credit(&mut second);
-        assert_eq!((second.expected_packets(), shared.expected_packets()), (20, 30));
+        assert_eq!((second.expected_packets(), shared.expected_packets()), (10, 20));
         shared.end(&mut first);
-        assert_eq!(shared.expected_packets(), 20);
+        assert_eq!(shared.expected_packets(), 10);
+        shared.extend_credit(&mut second);
+        assert_eq!(second.expected_packets(), 30);
         shared.end(&mut second);
         assert_eq!(shared.expected_packets(), 0);
+    }
+
+    #[test]
+    fn messages_come_to_equal_shares_of_the_credit() {
+        let mut shared = shared(100);
+        let mut first = begin(&mut shared, 12);
+        shared.extend_credit(&mut first);
+        let mut second = begin(&mut shared, 2);
+        // Packets of both arrive in turns, as many of each.
+        for index in 0..100 {
+            take(&mut shared, &mut first, index..index + 1);
+            shared.extend_credit(&mut first);
+            if second.expected_packets() > 0 {
+                take(&mut shared, &mut second, index..index + 1);
+            }
+            shared.extend_credit(&mut second);
+        }
+        let shares = (first.expected_packets(), second.expected_packets());
+        assert!((32..=34).contains(&shares.0) && (32..=34).contains(&shares.1), "{shares:?}");
     }
 
     #[test]
