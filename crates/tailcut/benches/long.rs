@@ -3,10 +3,10 @@
 //!
 //! Slices of the baseline and of tailcut alternate on the same two pinned cores. Each row prints the
 //! median of the ratios with its quartiles, the median and the p99 of what a call took over all
-//! slices, and how much of what was sent had been sent before, in percent: on an idle host nothing
-//! is lost. A slice begins with a new client and a new server, whose first rounds of calls, each of
-//! as many as are outstanding, touch fresh memory: two are not counted, and the longest call of the
-//! first is the column "cold". `TAILCUT_BENCH_QUICK=1` runs every row briefly, a name as argument those that contain it.
+//! slices, and how much of what the client sent it had sent before, in percent: on an idle host
+//! nothing is lost. A slice begins with a new client and a new server, whose first rounds of calls,
+//! each of as many as are outstanding, touch fresh memory: two are not counted, and the longest call
+//! of the first is the column "cold". `TAILCUT_BENCH_QUICK=1` runs every row briefly, a name as argument those that contain it.
 //! `--alone` leaves the baseline out, for a profile.
 
 #[path = "../../net/benches/support/mod.rs"]
@@ -17,9 +17,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use support::*;
-use tailcut::{
-    Client, ClientBuilder, Config, DatapathKind, Metrics, Pending, Protocol, ServerBuilder,
-};
+use tailcut::{Client, ClientBuilder, Config, DatapathKind, Pending, Protocol, ServerBuilder};
 use tailcut_net::affinity;
 use tailcut_net::clock::Clock;
 
@@ -85,7 +83,7 @@ struct Shown {
     again: Again,
 }
 
-/// What was sent by both ends, in bytes of payload: all of it, and what had been sent before.
+/// What the client sent, in bytes of payload: all of it, and what it had sent before.
 #[derive(Clone, Copy, Default)]
 struct Again {
     sent: f64,
@@ -126,7 +124,7 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
     let builder = ServerBuilder::new().busy_poll().protocol(protocol).datapath(datapath);
     let mut server = builder.bind("127.0.0.1:0").expect("a server");
     let (target, stop, start) = (server.local_address(), server.stop_handle(), Barrier::new(2));
-    let (mut shown, metrics) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
             affinity::pin_to(SERVER_CORE).expect("two cores");
             start.wait();
@@ -137,7 +135,6 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
                 })
             })
             .expect("the server's calls");
-            server.metrics()
         });
         start.wait();
         // A server that has just started refuses what may have run before it.
@@ -149,13 +146,9 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
         let client = builder.connect(target).expect("a client");
         let shown = shielded(|| calls(&client, slice_ns, row));
         stop.stop();
-        let mut metrics = vec![thread.join().expect("the server")];
-        metrics.push(client.metrics());
-        (shown, metrics)
-    });
-    shown.again =
-        again(&metrics, (shown.took_ns.len() + UNCOUNTED_ROUNDS * row.outstanding) * row.len);
-    shown
+        thread.join().expect("the server");
+        shown
+    })
 }
 
 /// Keeps calls outstanding.
@@ -167,7 +160,7 @@ fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
     }
     let mut pending: VecDeque<(u64, Pending<'_>)> = VecDeque::with_capacity(row.outstanding);
     let (mut started, mut now) = (Clock.now(), Clock.now());
-    let mut cold = UNCOUNTED_ROUNDS * row.outstanding;
+    let (mut cold, mut resent) = (UNCOUNTED_ROUNDS * row.outstanding, 0.0);
     loop {
         while pending.len() < row.outstanding && (cold > 0 || now - started < slice_ns) {
             let call = match row.is_copied {
@@ -187,8 +180,12 @@ fn calls(client: &Client, slice_ns: u64, row: Row) -> Shown {
             shown.cold_ns = shown.cold_ns.max(now - began);
         }
         cold -= 1;
-        started = now;
+        (started, resent) = (now, resent_bytes(client));
     }
+    shown.again = Again {
+        sent: (shown.took_ns.len() * row.len) as f64,
+        resent: resent_bytes(client) - resent,
+    };
     shown.goodput = (shown.took_ns.len() * row.len) as f64 / (now - started) as f64;
     shown
 }
@@ -200,6 +197,7 @@ fn calls_in_turn(client: &Client, slice_ns: u64, message: &[u8]) -> Shown {
     drop(client.call(message).expect("a reply"));
     shown.cold_ns = Clock.now() - began;
     drop(client.call(message).expect("a reply"));
+    let resent = resent_bytes(client);
     let (started, mut now) = (Clock.now(), Clock.now());
     while now - started < slice_ns {
         let began = now;
@@ -207,20 +205,20 @@ fn calls_in_turn(client: &Client, slice_ns: u64, message: &[u8]) -> Shown {
         now = Clock.now();
         shown.took_ns.push(now - began);
     }
+    shown.again = Again {
+        sent: (shown.took_ns.len() * message.len()) as f64,
+        resent: resent_bytes(client) - resent,
+    };
     shown.goodput = (shown.took_ns.len() * message.len()) as f64 / (now - started) as f64;
     shown
 }
 
-/// What was sent twice, as the ends have counted it; R2P2 counts packets, which are long here.
-fn again(metrics: &[Metrics], sent: usize) -> Again {
-    let mut again = Again { sent: sent as f64, resent: 0.0 };
+/// What a client has sent again; R2P2 counts packets, which are long here.
+fn resent_bytes(client: &Client) -> f64 {
     let segment_len = u64::from(Config::default().local_segment_len);
-    for metrics in metrics {
-        let homa = metrics.homa().map_or(0, |homa| homa.resent_bytes);
-        let r2p2 = metrics.r2p2().map_or(0, |r2p2| r2p2.resent * segment_len);
-        again.resent += (homa + r2p2) as f64;
-    }
-    again
+    let metrics = client.metrics();
+    let homa = metrics.homa().map_or(0, |homa| homa.resent_bytes);
+    (homa + metrics.r2p2().map_or(0, |r2p2| r2p2.resent * segment_len)) as f64
 }
 
 /// Rounds of calls, each of as many as are outstanding, before those that count.
