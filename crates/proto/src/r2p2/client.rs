@@ -131,6 +131,8 @@ pub(super) struct Recovery {
     pub(super) first_sent_at: Time,
     /// Packet 0 has gone out more than once, or to another one.
     pub(super) is_again: bool,
+    /// When a packet of the request last went out; 0 before.
+    pub(super) sent_at: Time,
     /// Timeouts since the last progress.
     pub(super) attempt: u32,
     /// The next timeout.
@@ -712,6 +714,9 @@ impl Client {
     }
 
     fn retry(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
+        if self.was_sent_later(now, index, &shared.config) {
+            return;
+        }
         shared.metrics.timeouts += 1;
         if self.leaves_target(now, index) {
             return self.send_elsewhere(now, index, shared);
@@ -743,6 +748,19 @@ impl Client {
             self.queue_data(index);
         }
         self.arm_retry(now, index, &shared.config);
+    }
+
+    /// True, and the timer begins anew, if what the server has given credit for has yet to be sent or
+    /// was sent since the timer began: with many long calls a turn lasts longer than a timeout.
+    fn was_sent_later(&mut self, now: Time, index: SlotId, config: &Config) -> bool {
+        let Slot { server, request, reply, recovery, .. } = &self.slots[index];
+        if server.is_none() || request.is_complete() || reply.is_begun() {
+            return false;
+        }
+        let sent_at = if request.peek().is_some() { now } else { recovery.sent_at };
+        self.arm_retry(sent_at, index, config);
+        self.queue_data(index);
+        self.slots[index].recovery.retry_at > now
     }
 
     pub(super) fn arm_retry(&mut self, now: Time, index: SlotId, config: &Config) {

@@ -83,6 +83,7 @@ impl Client {
             len: 0,
         };
         let attached = slot.request.sent_run(run, attached);
+        slot.recovery.sent_at = now;
         let path = slot.path(to.address);
         if slot.request.peek().is_none() {
             slot.request.is_queued = false;
@@ -143,6 +144,7 @@ impl Client {
                 }
             }
             slot.request.sent(packet);
+            slot.recovery.sent_at = now;
             if slot.request.is_uneven_after(packet) && self.queue.has_more() {
                 return Written::Some;
             }

@@ -496,3 +496,24 @@ fn a_target_that_its_calls_have_left_makes_room_for_others() {
     }
     assert_eq!(client.called(host(6), 4, ONCE).packet().token(), 0);
 }
+
+/// With many long calls a turn of the sender lasts longer than a timeout.
+#[test]
+fn the_timer_of_a_long_request_runs_from_its_last_packet() {
+    let timeout_ns = 2 * MS;
+    let mut client = client();
+    let sent = client.called(host(1), 640, ONCE);
+    client.now += 10_000;
+    let ack = sent.ack(1, 4);
+    client.node.handle_datagram(client.now, host(1).into(), &mut ack.clone());
+    // Three packets may go, and go only when others have gone, after three timeouts.
+    for _ in 0..3 {
+        client.now += timeout_ns + TICK;
+        client.node.handle_timeout(client.now);
+    }
+    assert_eq!(kinds(&client.sent()), requests(1..4));
+    check_timeout(&mut client, timeout_ns);
+    assert_eq!((client.metrics().timeouts, client.metrics().resent), (1, 3));
+    // The server is silent, so that from now on it waits longer each time.
+    check_timeout(&mut client, 2 * timeout_ns);
+}
