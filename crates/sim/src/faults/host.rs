@@ -16,6 +16,7 @@ use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_proto::sealed::SealMetrics;
 use tailcut_proto::work;
 use tailcut_wire::homa as homa_wire;
+use tailcut_wire::r2p2::sealed::{TRAIN_VERSION, VERSION_AT};
 use tailcut_wire::r2p2::{
     CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict,
 };
@@ -289,6 +290,9 @@ impl Station {
 
     /// Hands a datagram to the node, and looks at the work that it makes.
     fn hand_over(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
+        // Of several in a datagram each is one.
+        let is_train = bytes.get(VERSION_AT) == Some(&TRAIN_VERSION) && !self.node.is_homa();
+        let packets = if is_train { (bytes.len() / EXTENDED_LEN).max(1) } else { 1 };
         work::take();
         self.hand_over_timed(now, path, bytes);
         if self.has(Sabotage::HeldArePlacedAtOnce) {
@@ -296,7 +300,7 @@ impl Station {
         }
         let steps = work::take();
         self.longest = self.longest.max(bytes.len());
-        if steps > work::steps_max(self.longest) {
+        if steps > packets as u64 * work::steps_max(self.longest) {
             let (host, from, len) = (self.host, path.peer, bytes.len());
             self.watch.borrow_mut().violate(Invariant::Work, || {
                 format!("a packet of {len} bytes from {from} costs {host} {steps} steps")
@@ -307,8 +311,8 @@ impl Station {
     /// Hands a datagram to the node, by the clock where there is one.
     fn hand_over_timed(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         let Some(clock) = self.clock else { return self.node.handle_datagram(now, path, bytes) };
-        let is_homa = matches!(self.node.endpoint(), Some(Endpoint::Homa(_)));
-        let kind = bytes.get(if is_homa { HOMA_TYPE_AT } else { TYPE_AT }).copied().unwrap_or(0);
+        let type_at = if self.node.is_homa() { HOMA_TYPE_AT } else { TYPE_AT };
+        let kind = bytes.get(type_at).copied().unwrap_or(0);
         let begun = clock();
         self.node.handle_datagram(now, path, bytes);
         let ns = clock() - begun;

@@ -26,6 +26,11 @@ impl Hosted {
         }
     }
 
+    /// Whether it speaks Homa.
+    pub(super) fn is_homa(&self) -> bool {
+        matches!(self.endpoint(), Some(Endpoint::Homa(_)))
+    }
+
     /// The endpoint whose calls are the plan's, if it has one.
     pub(super) fn endpoint_mut(&mut self) -> Option<&mut Endpoint> {
         match self {

@@ -46,7 +46,7 @@
 //! | `StreamEnds` | there too: a stream carries everything or fails, and leaves nothing | within 2 s after the faults |
 //! | `Goodput` | in plans of [`Plan::flood_of_seed`]: workers spend four fifths of the time on calls that are answered in time | at the end |
 //! | `Fairness` | there too: every call of the other clients is answered, and 99 of 100 wait 10 services at most for each call that their client has | at the end |
-//! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, and one for each 32 bytes beyond 9 000, where they are counted: with debug assertions | at each packet |
+//! | `Work` | a packet makes its node do at most 256 steps of work, about 2 us, and one for each 32 bytes beyond 9 000, where they are counted: with debug assertions; of several in a sealed datagram each | at each packet |
 //! | `Proven` | in plans of [`Plan::cookies_of_seed`] whose servers always ask for cookies: no request runs but what a client has made | when one is handed over |
 //! | `NothingForged` | where packets are sealed: a datagram that no holder of keys has written changes nothing at a node but counters of its seal, has a client leave no key alone, and is answered by nothing but that a key is not there | at each |
 //! | `NothingReplayed` | there too: one that was recorded and sent again does nothing at a node that it is not for, and where times must rise; nor does an answer of who has no key by which a call has gone | at each |
