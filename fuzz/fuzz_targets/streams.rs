@@ -6,6 +6,7 @@
 //! length, and the bytes.
 #![no_main]
 
+#[expect(dead_code, reason = "the tests of proto ask it for more")]
 #[path = "../../crates/proto/tests/it/stream_support/mod.rs"]
 mod support;
 
