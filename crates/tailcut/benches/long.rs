@@ -14,7 +14,6 @@ mod support;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Barrier};
-use std::time::Duration;
 
 use support::*;
 use tailcut::{Client, ClientBuilder, Config, DatapathKind, Pending, Protocol, ServerBuilder};
@@ -138,10 +137,7 @@ fn slice(slice_ns: u64, row: Row) -> Shown {
         });
         start.wait();
         // A server that has just started refuses what may have run before it.
-        let settled_at = Clock.now() + SETTLING_NS;
-        while Clock.now() < settled_at {
-            std::thread::park_timeout(Duration::from_nanos(SETTLING_NS));
-        }
+        rest(SETTLING_NS);
         let builder = ClientBuilder::new().busy_poll().protocol(protocol).datapath(datapath);
         let client = builder.connect(target).expect("a client");
         let shown = shielded(|| calls(&client, slice_ns, row));

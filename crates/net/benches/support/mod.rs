@@ -158,12 +158,17 @@ pub fn shielded<T>(slice: impl FnOnce() -> T) -> T {
     let result = slice();
     if is_shielded {
         affinity::set_normal().expect("a class may be given back");
-        let rested_at = Clock.now() + (Clock.now() - began) / 16;
-        while Clock.now() < rested_at {
-            std::thread::park_timeout(Duration::from_nanos(rested_at - Clock.now().min(rested_at)));
-        }
+        rest((Clock.now() - began) / 16);
     }
     result
+}
+
+/// Waits for so long.
+pub fn rest(ns: u64) {
+    let rested_at = Clock.now() + ns;
+    while Clock.now() < rested_at {
+        std::thread::park_timeout(Duration::from_nanos(ns));
+    }
 }
 
 pub fn gro_socket() -> UdpSocket {
