@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::sealed::VERSION_AT;
-use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId};
+use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcId, position};
 
 use super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::clients::COUNT_BITS;
@@ -13,8 +13,8 @@ use super::limits::NoKey;
 use super::names::Names;
 use super::neighbours::Targets;
 use super::packet::{
-    self, CLOCK_AT, COUNT_AT, ECHO_AT, FLAGS_AT, Glance, hop_names, is_asking_for_name,
-    is_hop_genuine, reply_nonce, request_nonce, written,
+    self, CLOCK_AT, COUNT_AT, ECHO_AT, FLAGS_AT, Glance, POSITION_AT, hop_names,
+    is_asking_for_name, is_hop_genuine, reply_nonce, request_nonce, written,
 };
 use super::primitives::AeadKey;
 use super::reset::{self, Avoided};
@@ -164,7 +164,8 @@ impl Client {
             if !packet::open(bytes, &known.key, nonce, false) {
                 return Err(Cause::Forged);
             }
-            let is_news = known.note(peer, count)?;
+            let is_there = self.targets.has_told(peer, instance);
+            let is_news = known.note((peer, is_there), count)?;
             self.targets.hear(now, peer, (instance, is_news));
         } else {
             // Whoever makes up an instance has it derived, and so has to know a session at least.
@@ -280,7 +281,8 @@ impl Client {
         // A cancel keeps its tag through routers, and so names nobody.
         let receiver = match kind {
             MessageType::Cancel => 0,
-            _ => self.targets.name(now, to, is_again),
+            MessageType::Request if is_first(bytes) => self.targets.name(now, to, is_again),
+            _ => self.targets.heard_name(now, to, is_again),
         };
         if is_request && receiver == 0 {
             self.targets.ask(now, rpc_id.0, to);
@@ -356,6 +358,11 @@ fn under<'a>(
     Some((own, epoch, u32::try_from(own.began.age_us(now)).ok()?))
 }
 
+/// True of the first packet of a message.
+fn is_first(bytes: &[u8]) -> bool {
+    bytes[POSITION_AT] & position::FIRST != 0
+}
+
 /// Says when a packet leaves, and of which count it is.
 fn stamp(packet: &mut [u8], count: u16, since_us: u32) {
     packet[COUNT_AT..COUNT_AT + 2].copy_from_slice(&count.to_be_bytes());
@@ -364,12 +371,12 @@ fn stamp(packet: &mut [u8], count: u16, since_us: u32) {
 
 impl Replies {
     /// Takes a genuine packet; true if it is later than all before. One that is not was recorded, if it comes
-    /// from where none was heard: the call would go on there.
-    fn note(&mut self, from: SocketAddr, count: u64) -> Result<bool, Cause> {
+    /// from where none was heard, and the server has not told its name there: the call would go on there.
+    fn note(&mut self, (from, is_there): (SocketAddr, bool), count: u64) -> Result<bool, Cause> {
         let is_news = count >= self.next;
         let known = self.sources.iter().position(|&source| source == from);
         if !is_news {
-            return known.map(|_| false).ok_or(Cause::Replayed);
+            return (is_there || known.is_some()).then_some(false).ok_or(Cause::Replayed);
         }
         self.next = count + 1;
         self.sources[..=known.unwrap_or(SOURCES_LEN - 1)].rotate_right(1);
@@ -420,12 +427,13 @@ mod tests {
         let key = AeadKey::new(Cipher::Aes128Gcm, &[7; 16]);
         let mut replies = Replies { key, next: 1, sources: [address(0); SOURCES_LEN] };
         for (count, host) in (1..).zip([1, 2, 3, 0, 1, 4]) {
-            assert_eq!(replies.note(address(host), count), Ok(true));
+            assert_eq!(replies.note((address(host), false), count), Ok(true));
         }
         for host in [0, 1, 3, 4] {
-            assert_eq!(replies.note(address(host), 6), Ok(false), "{host}");
+            assert_eq!(replies.note((address(host), false), 6), Ok(false), "{host}");
         }
-        assert_eq!(replies.note(address(2), 6), Err(Cause::Replayed));
-        assert_eq!(replies.note(address(2), 7), Ok(true), "what is later is news from anywhere");
+        assert_eq!(replies.note((address(2), false), 6), Err(Cause::Replayed));
+        assert_eq!(replies.note((address(2), true), 6), Ok(false), "it has told its name there");
+        assert_eq!(replies.note((address(2), false), 7), Ok(true), "news from anywhere");
     }
 }

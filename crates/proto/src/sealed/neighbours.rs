@@ -16,6 +16,7 @@
 //! |---|---|---|
 //! | the client knows no name | REQUEST for 0 | not run; an ACK tells the name |
 //! | the client knows it | REQUEST for that name | taken by that node alone |
+//! | the client has only heard a server there, which has answered a call through a router | packet 0 for 0 | the same |
 //! | it is sent again, and nothing has been heard of its target for 20 ms | REQUEST for 0 | the same, or what the call has come to |
 //!
 //! Invariant: nothing that was recorded makes anybody take a name for that of an address: an ACK that
@@ -273,6 +274,9 @@ struct Asking {
 struct Target {
     /// Of the node there; 0 where that is in doubt.
     name: u64,
+    /// It has told that when it was asked; else it was only heard there, and a stranger may have passed on from there
+    /// what it has sent from elsewhere.
+    is_told: bool,
     /// It is a server that takes several packets in a datagram.
     takes_trains: bool,
     /// When it was last heard.
@@ -284,14 +288,25 @@ impl Targets {
         Self { by_address: Peers::new(SERVERS_MAX, seed), asking: VecDeque::new() }
     }
 
-    /// The name that a packet to an address is for; 0 where it is to name nobody, because nobody has been
-    /// heard there, or not for long where the packet `is_again`: another one may be there by now.
+    /// The name that a packet to an address is for by which a request may run; 0 where it is to name nobody, because
+    /// nobody has told one there, or none has been heard for long where the packet `is_again`: another one may be there
+    /// by now.
     #[inline]
     pub(super) fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
-        let target = self.by_address.find(to);
-        let is_believed =
-            |target: &&Target| !is_again || now.saturating_sub(target.heard_at) < DOUBT_NS;
-        target.filter(is_believed).map_or(0, |target| target.name)
+        let told = self.by_address.find(to).filter(|target| target.is_told);
+        told.map_or(0, |target| target.name_for(now, is_again))
+    }
+
+    /// The same of a packet of a call that runs: who has been heard there, too.
+    #[inline]
+    pub(super) fn heard_name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
+        self.by_address.find(to).map_or(0, |target| target.name_for(now, is_again))
+    }
+
+    /// True if this instance has told its name at this address.
+    pub(super) fn has_told(&self, at: SocketAddr, instance: u64) -> bool {
+        let target = self.by_address.find(at);
+        target.is_some_and(|target| target.is_told && target.name == name_of(instance))
     }
 
     /// True of a server that has said that it takes several packets in a datagram.
@@ -328,7 +343,7 @@ impl Targets {
         let is_asked = self.asking.iter().any(|of| (of.rpc_id, of.to) == (rpc_id, from));
         if is_asked {
             self.asking.retain(|of| of.to != from);
-            self.set(now, from, instance);
+            self.set(now, from, instance, true);
         }
         is_asked
     }
@@ -358,13 +373,23 @@ impl Targets {
             Some(target) if target.name == name => target.heard_at = now,
             // Either another one is there, or it comes from elsewhere: the next packet asks.
             Some(target) => target.name = 0,
-            None => self.set(now, from, instance),
+            None => self.set(now, from, instance, false),
         }
     }
 
-    fn set(&mut self, now: Time, address: SocketAddr, instance: u64) {
-        let target = Target { name: name_of(instance), takes_trains: false, heard_at: now };
+    fn set(&mut self, now: Time, address: SocketAddr, instance: u64, is_told: bool) {
+        let name = name_of(instance);
+        let target = Target { name, is_told, takes_trains: false, heard_at: now };
         *self.by_address.entry(address, || target) = target;
+    }
+}
+
+impl Target {
+    /// Its name, where a packet that `is_again` may still be for it.
+    #[inline]
+    fn name_for(&self, now: Time, is_again: bool) -> u64 {
+        let is_doubtful = is_again && now.saturating_sub(self.heard_at) >= DOUBT_NS;
+        if is_doubtful { 0 } else { self.name }
     }
 }
 
@@ -631,5 +656,21 @@ mod tests {
         targets.ask(DOUBT_NS, 79, at(1));
         targets.learn(DOUBT_NS, at(1), 79, 0x600);
         assert_eq!(targets.name(0, at(1), false), 0x600);
+    }
+
+    /// A stranger may have passed on what that server has sent from elsewhere: no request is for it there.
+    #[test]
+    fn a_server_that_is_only_heard_at_an_address_is_asked_there() {
+        let mut targets = Targets::new(1);
+        targets.hear(0, at(1), (0x500, true));
+        assert_eq!((targets.name(0, at(1), false), targets.name(0, at(1), true)), (0, 0));
+        assert_eq!(targets.heard_name(0, at(1), false), 0x500);
+        assert!(!targets.has_told(at(1), 0x500));
+        targets.ask(0, 77, at(1));
+        targets.learn(0, at(1), 77, 0x601);
+        assert_eq!(targets.name(0, at(1), false), 0x600);
+        assert!(targets.has_told(at(1), 0x602) && !targets.has_told(at(1), 0x500));
+        targets.hear(0, at(1), (0x500, true));
+        assert!(!targets.has_told(at(1), 0x600), "it is in doubt, and asked again");
     }
 }

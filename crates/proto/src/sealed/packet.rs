@@ -326,6 +326,8 @@ const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
 /// Most bytes of associated data, and of what is under a hop tag: the longest header of any transport, the
 /// trailer, and two names.
 const AAD_LEN_MAX: usize = CONTROL_LEN_MAX + TRAILER_LEN + 2 * size_of::<u64>();
+/// Place of what a packet is in its message.
+pub(super) const POSITION_AT: usize = 3;
 /// Place of the flags.
 pub(super) const FLAGS_AT: usize = 20;
 

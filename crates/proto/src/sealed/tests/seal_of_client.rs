@@ -84,6 +84,7 @@ fn a_packet_of_another_direction_is_dropped_as_such() {
 fn a_reply_shows_that_its_server_is_there_and_a_recorded_one_does_not() {
     let mut seals = Seals::new();
     let mut server = seals.another_server();
+    seals.of_client(SERVER, &request(0));
     let first = seals.answer_of(&mut server, &ack(0), 0);
     let second = seals.answer_of(&mut server, &response(1), 0);
     for reply in [first.clone(), second.clone()] {
@@ -108,6 +109,10 @@ fn each_member_of_a_name_has_counts_of_its_own() {
     let mut seals = Seals::new();
     let shared = Sealing { name: Some(0x5500), ..of_role(&seals.keys, Role::Server) };
     let mut counts = BTreeSet::new();
+    seals.of_client(SERVER, &request(9));
+    let mut first = endpoint(&Sealing { member: 7, ..shared.clone() }, 9);
+    let told = seals.answer_of(&mut first, &ack(9), 0);
+    assert!(seals.comes(SERVER, &told));
     for member in [255, 1, 0] {
         let mut server = endpoint(&Sealing { member, ..shared.clone() }, member);
         for sequence in 0..2 {
