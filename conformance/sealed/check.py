@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes sealed packets again, from docs/sealed.md alone: a second implementation.
 
-Reads packets.txt (R2P2), trains.txt (R2P2, several packets in a datagram), homa.txt (Homa), streams.txt (byte streams over that) and resets.txt (answers where a key is not there) beside it: `keys`, a server's keys with their lines joined by |, then packets as
+Reads packets.txt (R2P2), trains.txt (R2P2, several packets in a datagram), homa.txt (Homa), streams.txt (byte streams over that), resets.txt and homa-resets.txt (answers where a key is not there) beside it: `keys`, a server's keys with their lines joined by |, then packets as
 `from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
 (Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
 """
@@ -17,7 +17,7 @@ LABEL = b"tailcut sealed 1 "
 REQUEST, RESPONSE, ACK, DROP, REPLY_ACK, CANCEL, PROBE, CLAIM = 0, 1, 3, 4, 12, 13, 14, 15
 CLIENT_TO_SERVER = (REQUEST, REPLY_ACK, CANCEL)
 HELD = 0x80
-HOMA_DATA, HOMA_RESEND = 0x10, 0x12
+HOMA_DATA, HOMA_RESEND, HOMA_UNKNOWN = 0x10, 0x12, 0x13
 NOBODY = bytes(8)
 
 
@@ -147,8 +147,32 @@ def check_cookie():
     assert tag == 0xB7883C2B4FF5AFD9
 
 
-def check_resets(path):
+def answer_of_r2p2(request, name):
+    """What answers a request, but for its tag."""
+    made = bytearray(73)
+    made[:4] = bytes([0xCC, 48, DROP << 4 | 1, 0xC0])
+    made[6:16] = request[6:16]
+    made[21:24] = bytes([5]) + request[22:24]
+    made[28:32] = request[24:28]
+    made[48] = 12
+    made[49:57] = name
+    made[65:73] = request[-16:-8]
+    return bytes(made)
+
+
+def answer_of_homa(request, name):
+    """The same of a packet of Homa."""
+    made = bytearray(28)
+    made[:4] = request[2:4] + request[:2]
+    made[8:12] = bytes([3, 12, 0, HOMA_UNKNOWN])
+    made[12:14], made[18:20] = bytes([0x50, 0x06]), bytes([0xB9, 0x7D])
+    made[20:28] = number(int.from_bytes(request[20:28], "big") ^ 1, 8)
+    return bytes(made) + name + request[-8:] + request[-16:-8]
+
+
+def check_resets(file, make, name_at):
     """Requests, and what answers them where their epoch has no key: made anew from the request alone."""
+    path = pathlib.Path(__file__).with_name(file)
     keys, request, count = None, None, 0
     for line in path.read_text().splitlines():
         words = line.split(" ")
@@ -158,18 +182,12 @@ def check_resets(path):
             request, source, to = bytes.fromhex(words[2]), words[0], words[1]
         else:
             answer = bytes.fromhex(words[2])
-            made = bytearray(81)
-            made[:4] = bytes([0xCC, 48, DROP << 4 | 1, 0xC0])
-            made[6:16] = request[6:16]
-            made[21:24] = bytes([5]) + request[22:24]
-            made[28:32] = request[24:28]
-            made[48] = 12
-            made[49:57] = answer[49:57]  # Who answers: drawn at its start.
-            made[65:73] = request[-16:-8]
+            name = answer[name_at:name_at + 8]  # Who answers: drawn at its start.
+            made = make(request, name)
             reset_key = siphash24(keys.reset, bytes(1) + request[-16:-13], True)
-            made[73:] = number(siphash24(reset_key, bytes(made[:73])), 8)
-            assert (words[0], words[1]) == (to, source) and bytes(made) == answer, line
-            assert len(answer) <= len(request) and answer[49:57] != bytes(8)
+            made += number(siphash24(reset_key, made), 8)
+            assert (words[0], words[1]) == (to, source) and made == answer, line
+            assert len(answer) <= len(request) and name != bytes(8)
             request, count = None, count + 1
     assert count > 0
     return count
@@ -314,7 +332,8 @@ def main():
     count = check_file("packets.txt", check)
     count += check_file("trains.txt", check)
     count += check_file("homa.txt", check_homa) + check_file("streams.txt", check_homa)
-    count += check_resets(pathlib.Path(__file__).with_name("resets.txt"))
+    count += check_resets("resets.txt", answer_of_r2p2, 49)
+    count += check_resets("homa-resets.txt", answer_of_homa, 28)
     print(f"{count} sealed packets are what they should be")
 
 

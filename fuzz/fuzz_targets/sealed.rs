@@ -25,8 +25,9 @@ fuzz_target!(|bytes: &[u8]| {
         let written = keys.to_text();
         assert_eq!(written.parse::<Keys>().map(|keys| keys.to_text()), Ok(written));
     }
-    // The bit means nothing to a step.
-    let mut net = Net::new(bytes.first().is_some_and(|first| first & 64 != 0));
+    // These bits mean nothing to the first step.
+    let has = |bit: u8| bytes.first().is_some_and(|first| first & bit != 0);
+    let mut net = Net::new(has(64), has(32), has(128));
     let mut rest = bytes;
     while let [kind, which, len, tail @ ..] = rest {
         let (bytes, next) = tail.split_at(usize::from(*len).min(tail.len()));
@@ -60,9 +61,13 @@ struct Net {
 }
 
 impl Net {
-    fn new(is_homa: bool) -> Self {
+    /// Calls go to the server itself if they are direct, or over Homa; where a key is lost it has not the second one.
+    fn new(is_homa: bool, is_direct: bool, is_lost: bool) -> Self {
         let seal = |role| {
-            let keys = keys().for_role(role).expect("a server's keys derive all");
+            let mut keys = keys().for_role(role).expect("a server's keys derive all");
+            if is_lost && role == Role::Server {
+                keys.epochs.pop();
+            }
             Some(Sealing::new(Arc::new(keys), 0))
         };
         let node = |seal, secret| -> Endpoint {
@@ -84,7 +89,7 @@ impl Net {
             client: node(seal(Role::Client(17)), 1),
             router: Router::new(START, router).expect("a configuration"),
             server: node(seal(Role::Server), 2),
-            target: if is_homa { SERVER } else { ROUTER },
+            target: if is_homa || is_direct { SERVER } else { ROUTER },
             buffer: vec![0; GSO_BYTES_MAX],
             log: Vec::new(),
             calls: Vec::new(),
@@ -237,7 +242,7 @@ fn keys() -> Keys {
         role: Role::Server,
         group: "fuzz".into(),
         cipher: Cipher::Aes128Gcm,
-        reset: None,
+        reset: Some(HopKey::new([9; 16])),
         epochs,
     }
 }

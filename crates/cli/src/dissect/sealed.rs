@@ -47,6 +47,9 @@ pub(super) fn read(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Vec<
 fn read_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed> {
     let payload = datagram.payload;
     let is_whole = payload.len() >= datagram.len;
+    if is_whole && homa::sealed::is_answer(payload) {
+        return read_answer(payload, reader.is_some());
+    }
     if !is_whole || !homa::is_hijacked(payload) || !homa::sealed::is_marked(payload) {
         return None;
     }
@@ -77,6 +80,22 @@ fn read_homa(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Sealed>
     let line = format!("{packet}, {state}, {by}epoch {epoch}{shown}");
     let note = format!("was sealed, {by}epoch {epoch}");
     Some(Sealed { line, opened: is_open.then_some(OpenPacket { bytes, note }) })
+}
+
+/// An answer of a server that has no key, which is clear.
+fn read_answer(payload: &[u8], has_keys: bool) -> Option<Sealed> {
+    let (open, trailer) = Trailer::ref_from_suffix(payload).ok()?;
+    let mut bytes = open.to_vec();
+    bytes[homa::sealed::MARK_AT..=homa::sealed::REASON_AT].fill(0);
+    let packet = homa::Packet::parse(&bytes).ok()?;
+    let note = no_key(trailer);
+    let line = format!("{packet}, {note}");
+    Some(Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) })
+}
+
+/// What an answer of who has no key says, for people.
+fn no_key(trailer: &Trailer) -> String {
+    format!("answers client {}, no key of epoch {}", trailer.client(), trailer.epoch)
 }
 
 /// The beginning of a payload, for people.
@@ -118,7 +137,7 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sea
     }
     let packet = Packet::parse(&bytes).ok()?;
     if version == RESET_VERSION {
-        let note = format!("answers client {}, no key of epoch {epoch}", trailer.client());
+        let note = no_key(trailer);
         let line = format!("{packet}, {note}");
         return Some(vec![Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) }]);
     }
@@ -166,6 +185,7 @@ mod tests {
 
     const HOMA: &str = include_str!("../../../../conformance/sealed/homa.txt");
     const TRAINS: &str = include_str!("../../../../conformance/sealed/trains.txt");
+    const RESETS: &str = include_str!("../../../../conformance/sealed/homa-resets.txt");
     const STREAMS: &str = include_str!("../../../../conformance/sealed/streams.txt");
 
     /// The lines of the packets of a file under its first keys.
@@ -204,6 +224,15 @@ mod tests {
         assert!(opened[0].ends_with(", opened, by client 17, epoch 7"), "{}", opened[0]);
         assert!(sealed[0].ends_with(", sealed, by client 17, epoch 7"), "{}", sealed[0]);
         assert!(opened.iter().any(|line| line.ends_with(": \"the first\"")), "{opened:#?}");
+    }
+
+    #[test]
+    fn an_answer_of_who_has_no_key_is_told_with_keys_and_without() {
+        for opens in [false, true] {
+            let lines = lines(RESETS, opens);
+            assert!(lines[1].starts_with("Homa rpc unknown"), "{}", lines[1]);
+            assert!(lines[1].ends_with(", answers client 17, no key of epoch 8"), "{}", lines[1]);
+        }
     }
 
     /// All packets of a datagram are told with keys, the header of the first without.

@@ -5,6 +5,7 @@
 //! | GRANT | more may go | nothing | nothing |
 //! | RESEND | the range goes again, as far as it was sent; BUSY for the rest | BUSY | RPC_UNKNOWN |
 //! | RPC_UNKNOWN | client that has asked: all goes again | who has asked: the RPC ends | nothing |
+//! | the same, of a server without a key of its epoch | client: it begins again under another key, or ends | nothing | nothing |
 //! | NEED_ACK | | client: asks for what is missing; BUSY when it has just come or been asked for | ACK |
 //! | ACK | server: the RPC ends | server: the RPC ends | nothing |
 //! | CUTOFFS | the peer's priorities; told twice, the address is validated | the same | nothing |
@@ -97,10 +98,14 @@ impl Endpoint {
     }
 
     pub(super) fn handle_unknown(&mut self, now: Time, origin: &Origin) {
+        let told = self.seal.as_mut().and_then(|seal| seal.take_no_key());
         let Found::Rpc(index) = self.find(origin) else {
             self.metrics.unknown += 1;
             return;
         };
+        if let Some(told) = told {
+            return self.handle_no_key(now, (index, told));
+        }
         let slot = &mut self.slots[index];
         // It answers a question, so that who has not asked since it last sent does not believe it.
         let has_asked = match slot.phase {

@@ -10,14 +10,17 @@ use super::link::{Device, NicQueue};
 use super::slot::{Naming, Slot, rank};
 use super::transmit::Control;
 use crate::call::slab::{Slab, SlotId};
-use crate::node::Time;
+use crate::node::{Path, Time, is_unanswerable};
 use crate::order::heap::{Heap, Places};
 use crate::peer::table::PeerId;
+use crate::sealed::{ANSWERS_MAX, HOMA_ANSWER_LEN};
 
 /// Everything that an endpoint is to send.
 #[derive(Debug)]
 pub(super) struct Egress {
-    /// Control packets, which go first.
+    /// What says that there is no key: it goes first, and is not sealed.
+    pub(super) answers: VecDeque<(Path, [u8; HOMA_ANSWER_LEN])>,
+    /// Control packets, which go next.
     pub(super) control: VecDeque<Control>,
     /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
     pub(super) acks_due: VecDeque<(Time, PeerId)>,
@@ -38,6 +41,7 @@ impl Egress {
     pub(super) fn new(link: Option<Link>, rpcs_max: usize, control_room: usize) -> Self {
         let (sendable, places) = Heap::of_at_most(rpcs_max);
         Self {
+            answers: VecDeque::new(),
             control: VecDeque::with_capacity(control_room),
             acks_due: VecDeque::new(),
             acks_called: VecDeque::new(),
@@ -45,6 +49,16 @@ impl Egress {
             device: Device::default(),
             sendable,
             places,
+        }
+    }
+
+    /// Queues what a packet is answered that could not be opened, if anything.
+    pub(super) fn answer(&mut self, path: Path, answer: Option<[u8; HOMA_ANSWER_LEN]>) {
+        if let Some(answer) = answer
+            && !is_unanswerable(path.peer.ip())
+            && self.answers.len() < ANSWERS_MAX
+        {
+            self.answers.push_back((path, answer));
         }
     }
 

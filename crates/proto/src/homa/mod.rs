@@ -464,7 +464,7 @@ impl Node for Endpoint {
         let datagram_len = bytes.len();
         let bytes = match self.seal.is_some() | is_marked(bytes) {
             false => bytes,
-            true => match self.opened(now, path.peer, bytes) {
+            true => match self.opened(now, path, bytes) {
                 Some(len) => &mut bytes[..len],
                 None => return,
             },

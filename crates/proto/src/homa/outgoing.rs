@@ -206,6 +206,15 @@ impl Outgoing {
         to - from
     }
 
+    /// Has all of it sent to who has granted nothing yet and takes `unscheduled` bytes without.
+    pub(super) fn begin_again(&mut self, unscheduled: u32) {
+        self.again.clear();
+        self.apart.clear();
+        self.priority = 0;
+        self.pad(self.len, unscheduled);
+        self.restart();
+    }
+
     /// Has all of it sent once more, as if nothing had gone.
     pub(super) fn restart(&mut self) {
         self.next = 0;

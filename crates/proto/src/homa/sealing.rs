@@ -5,6 +5,8 @@
 //! | has data for who has not told a name | asks by RESEND, which names nobody; the data wait |
 //! | is told the name | they go, for that server alone |
 //! | has sent a request by one name, and another server is there now | the call ends as `Uncertain`, unless it may run twice |
+//! | is told that the server has no key of its epoch, and the call cannot have run or may run twice | it goes again under another key, or ends as `NoKey` |
+//! | the same, and the call has gone by a name | it ends as `Uncertain` |
 //!
 //! | a server | then |
 //! |---|---|
@@ -18,14 +20,14 @@ use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::ids::{ClientId, SEQUENCE_MAX};
 use super::slot::{Naming, Partial, Slot};
-use super::transmit::Control;
+use super::transmit::{CONTROL_PRIORITY, Control};
 use super::{Endpoint, Origin, Phase};
 use crate::call::slab::SlotId;
-use crate::node::{Time, Transmit};
+use crate::node::{Path, Time, Transmit};
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
-use crate::rpc::{CallError, Caller, RequestId};
-use crate::sealed::{DENIED_CODE, Denial, TRAILER_LEN, addressed, client_of};
+use crate::rpc::{CallError, Caller, Failure, RequestId};
+use crate::sealed::{DENIED_CODE, Denial, NoKey, TRAILER_LEN, addressed, client_of};
 
 /// What a server's policy says of a packet that would begin a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,24 +85,28 @@ impl Endpoint {
     /// Opens a datagram in place; gives the length of the open packet at its beginning. `None` where it is
     /// none, or packets are open and it is sealed.
     #[inline(never)]
-    pub(super) fn opened(
-        &mut self,
-        now: Time,
-        peer: SocketAddr,
-        bytes: &mut [u8],
-    ) -> Option<usize> {
+    pub(super) fn opened(&mut self, now: Time, path: Path, bytes: &mut [u8]) -> Option<usize> {
         let Some(seal) = &mut self.seal else {
             self.metrics.malformed(Malformed::Value);
             return None;
         };
-        let opened = seal.open(now, peer, bytes);
+        let opened = seal.open(now, path.peer, bytes);
         self.metrics.seal = seal.metrics();
+        if opened.is_none() {
+            self.egress.answer(path, seal.answer_homa());
+        }
         opened
     }
 
     /// Writes what goes next, sealed.
     #[inline(never)]
     pub(super) fn write_next_sealed(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+        if let Some((path, answer)) = self.egress.answers.pop_front() {
+            buffer.get_mut(..answer.len())?.copy_from_slice(&answer);
+            self.metrics.datagrams_out += 1;
+            let priority = CONTROL_PRIORITY;
+            return Some(Transmit { priority, ..Transmit::single(path, answer.len()) });
+        }
         loop {
             let transmit = self.write_next(now, buffer)?;
             let seal = self.seal.as_mut()?;
@@ -197,6 +203,40 @@ impl Endpoint {
             self.renumber(now, index);
         }
         self.rank_out(index);
+    }
+
+    /// A server has no key of the epoch under which a call has gone: that goes again under another one, if it may and
+    /// there is one, or ends.
+    #[cold]
+    pub(super) fn handle_no_key(&mut self, now: Time, (index, told): (SlotId, NoKey)) {
+        let slot = &self.slots[index];
+        let Phase::Calling(_) = slot.phase else {
+            // It has run.
+            self.metrics.duplicates += 1;
+            return;
+        };
+        let peer = self.peers[slot.peer].address;
+        let may_again = slot.options.idempotent || told.is_new && slot.name == 0;
+        let seal = self.seal.as_mut().expect("it has told of a key");
+        let has_other = seal.note_no_key(now, peer, told);
+        self.metrics.seal = seal.metrics();
+        if may_again && has_other {
+            return self.begin_again(now, index);
+        }
+        let reason = if may_again { DropReason::NoKey } else { DropReason::Uncertain };
+        self.metrics.refused += 1;
+        self.fail(index, Failure::Refused(reason));
+    }
+
+    /// Nothing of a call counts that has gone so far: it begins again, under another id, by asking who is there.
+    fn begin_again(&mut self, now: Time, index: SlotId) {
+        let unscheduled = self.unscheduled_len(index);
+        let slot = &mut self.slots[index];
+        slot.out.begin_again(unscheduled);
+        (slot.name, slot.naming) = (0, Naming::Awaited);
+        (slot.timing.attempts, slot.timing.first_sent_at) = (0, 0);
+        self.renumber(now, index);
+        self.await_name(now, index);
     }
 
     /// A call that has not begun takes an id of a session that is in use.

@@ -499,4 +499,4 @@ fn put(room: &mut [u8], packet: &(impl IntoBytes + zerocopy::Immutable)) {
 }
 
 /// Control packets go at the highest priority.
-const CONTROL_PRIORITY: u8 = 7;
+pub(super) const CONTROL_PRIORITY: u8 = 7;

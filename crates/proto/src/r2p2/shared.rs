@@ -12,7 +12,7 @@ use super::unscheduled_packets;
 use crate::buffers::Buffers;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::rpc::Event;
-use crate::sealed::{ANSWER_LEN, EndpointSeal, TRAILER_LEN, addressed};
+use crate::sealed::{ANSWER_LEN, ANSWERS_MAX, EndpointSeal, TRAILER_LEN, addressed};
 
 /// Passed to both halves with every call.
 #[derive(Debug)]
@@ -191,9 +191,6 @@ impl Shared {
         payload
     }
 }
-
-/// Answers that wait to be sent.
-const ANSWERS_MAX: usize = 64;
 
 /// Credit that a message has whatever the others hold.
 const AHEAD_MIN: u32 = 4;

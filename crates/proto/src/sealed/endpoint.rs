@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tailcut_wire::homa::PacketType;
+use tailcut_wire::homa::sealed::is_answer;
 use tailcut_wire::r2p2::MessageType;
 
 use super::access::{Access, Denial};
@@ -11,9 +12,10 @@ use super::client::Client;
 use super::clients::{Clients, Start};
 use super::homa::{self, Accepted, HomaClient, HomaServer};
 use super::keys::{ChangedKeys, Keys, Role, Sealing};
-use super::limits::{ANSWER_LEN, LostKeys, NoKey};
+use super::limits::{ANSWER_LEN, HOMA_ANSWER_LEN, LostKeys, NoKey};
 use super::packet::{client_address, glance, is_annotated};
 use super::replay::Arrival;
+use super::reset::Avoided;
 use super::server::Server;
 use super::train::{self, Shape};
 use super::wall_clock::WallClock;
@@ -229,8 +231,13 @@ impl EndpointSeal {
             Side::HomaServer(server) => {
                 let seen = homa::glance(bytes).ok_or(Cause::Unsealed)?;
                 let wall_ms = self.clock.ms(now);
-                let accepted = self.keys.accepted(wall_ms, seen.trailer.epoch);
-                let at = accepted.ok_or(Cause::UnknownKeys)?;
+                let Some(at) = self.keys.accepted(wall_ms, seen.trailer.epoch) else {
+                    let own = server.clients.own.instance();
+                    let answers = &mut server.answers;
+                    let is_answered = answers.answer(now, (&self.keys, own), (&seen, bytes));
+                    self.metrics.no_key_sent += u64::from(is_answered);
+                    return Err(Cause::UnknownKeys);
+                };
                 server.open(Accepted { keys: &self.keys, at, wall_ms }, peer, (&seen, bytes))?;
                 let is_request = matches!(seen.kind, PacketType::Data | PacketType::Resend);
                 self.note_request(wall_ms, is_request && !seen.is_back)?;
@@ -240,6 +247,10 @@ impl EndpointSeal {
             Side::Client(client) => {
                 let seen = glance(bytes).ok_or(Cause::Unsealed)?;
                 client.open(now, &self.keys, peer, (&seen, bytes))
+            }
+            Side::HomaClient(client) if is_answer(bytes) => {
+                client.open_answer(&self.keys, bytes)?;
+                Ok(single_len)
             }
             Side::HomaClient(client) => {
                 let seen = homa::glance(bytes).ok_or(Cause::Unsealed)?;
@@ -281,28 +292,38 @@ impl EndpointSeal {
         is_known.then(|| (client_address(bytes, &seen, peer), answer))
     }
 
+    /// The same over Homa; it goes to where the packet has come from.
+    #[cold]
+    pub fn answer_homa(&mut self) -> Option<[u8; HOMA_ANSWER_LEN]> {
+        let Side::HomaServer(server) = &mut self.side else { return None };
+        server.answers.take()
+    }
+
     /// What the packet that was opened last has told a client of a server's keys, if it is an answer to that.
     pub fn take_no_key(&mut self) -> Option<NoKey> {
-        let Side::Client(client) = &mut self.side else { return None };
-        client.avoided.take()
+        self.side.avoided_mut()?.take()
     }
 
     /// That was about a call which is under way: sessions begin under another key for a while, if there is one. True
     /// if there is.
     pub fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) -> bool {
-        let Side::Client(client) = &mut self.side else { return false };
+        match &mut self.side {
+            Side::Client(client) => client.note_no_key(now, peer, told),
+            Side::HomaClient(client) => client.note_no_key(now, peer, told),
+            Side::Server(_) | Side::HomaServer(_) => return false,
+        }
         self.metrics.no_key_received += 1;
-        client.note_no_key(now, peer, told);
-        let next = client.avoided.place((now, self.clock), &self.keys);
-        !client.avoided.has(now, self.keys.epochs[next].epoch)
+        let avoided = self.side.avoided_mut();
+        avoided.is_some_and(|avoided| avoided.leaves_one((now, self.clock), &self.keys))
     }
 
     /// What has been answered, and told, of keys that are not there.
     pub fn lost_keys(&self) -> LostKeys {
         let epoch = match &self.side {
             Side::Server(server) => server.answers.epoch(),
+            Side::HomaServer(server) => server.answers.epoch(),
             Side::Client(client) => client.avoided.epoch(),
-            Side::HomaServer(_) | Side::HomaClient(_) => 0,
+            Side::HomaClient(client) => client.avoided.epoch(),
         };
         let SealMetrics { no_key_sent: sent, no_key_received: received, .. } = self.metrics;
         LostKeys { sent, received, epoch }
@@ -418,8 +439,8 @@ impl EndpointSeal {
     #[inline]
     pub fn is_session_over(&self, now: Time, of: (u64, SocketAddr)) -> bool {
         let Side::HomaClient(client) = &self.side else { return false };
-        let current = self.keys.current(self.clock.ms(now));
-        client.is_session_over((now, self.clock), of, self.keys.epochs[current].epoch)
+        let next = client.avoided.place((now, self.clock), &self.keys);
+        client.is_session_over((now, self.clock), of, self.keys.epochs[next].epoch)
     }
 
     /// The name that a client's request to this address is for; 0 where it names nobody.
@@ -530,6 +551,16 @@ impl Side {
             Self::Server(server) => Some(&server.clients),
             Self::HomaServer(server) => Some(&server.clients),
             Self::Client(_) | Self::HomaClient(_) => None,
+        }
+    }
+
+    /// What a client knows of keys that are not there.
+    #[inline]
+    fn avoided_mut(&mut self) -> Option<&mut Avoided> {
+        match self {
+            Self::Client(client) => Some(&mut client.avoided),
+            Self::HomaClient(client) => Some(&mut client.avoided),
+            Self::Server(_) | Self::HomaServer(_) => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! What nodes and their seals say to each other, with and without what seals.
 
+use tailcut_wire::homa;
 use tailcut_wire::r2p2::EXTENDED_LEN;
 use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
@@ -46,3 +47,9 @@ pub struct NoKey {
 
 /// Bytes of an answer: a DROP with a reason. No request is shorter.
 pub(crate) const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;
+
+/// The same over Homa, RPC_UNKNOWN. No DATA or RESEND is shorter.
+pub(crate) const HOMA_ANSWER_LEN: usize = homa::sealed::ANSWER_LEN;
+
+/// Answers of a node that wait to be sent.
+pub(crate) const ANSWERS_MAX: usize = 64;

@@ -67,7 +67,7 @@ pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
     CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
 };
-pub(crate) use self::limits::ANSWER_LEN;
+pub(crate) use self::limits::{ANSWER_LEN, ANSWERS_MAX, HOMA_ANSWER_LEN};
 pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
 pub use self::plane::{PlaneEpoch, PlaneSeal, PlaneSession};
 pub use self::primitives::Cipher;

@@ -30,13 +30,13 @@ use super::packet::{CLOCK_AT, COUNT_AT, Glance, hop_trailer};
 use super::wall_clock::WallClock;
 use crate::node::Time;
 
-/// A node's answers.
+/// A node's answers, of so many bytes.
 #[derive(Debug, Default)]
-pub(super) struct Answers {
+pub(super) struct Answers<const LEN: usize> {
     /// When the next one may go, if none were saved up.
     free_at: Time,
     /// The answer to the packet that came last.
-    latest: Option<[u8; ANSWER_LEN]>,
+    latest: Option<[u8; LEN]>,
     /// The epoch that was answered last.
     epoch: u8,
 }
@@ -52,9 +52,9 @@ pub(super) struct Avoided {
     epoch: u8,
 }
 
-impl Answers {
-    /// Answers a packet of an epoch that is not accepted, if it is a request, under the group's keys and in the name
-    /// of this node. True if it did.
+impl Answers<ANSWER_LEN> {
+    /// Answers a packet of R2P2 of an epoch that is not accepted, if it is a request, under the group's keys and in the
+    /// name of this node. True if it did.
     #[cold]
     pub(super) fn answer(
         &mut self,
@@ -62,26 +62,41 @@ impl Answers {
         (keys, own): (&Keys, u64),
         (seen, bytes): (&Glance, &[u8]),
     ) -> bool {
+        let is_request = seen.is_sealed && seen.kind == MessageType::Request;
+        let may_be_answered = is_request && bytes.len() >= ANSWER_LEN;
+        let write = |key: &HopKey, reason| answer(key, own, reason, (seen, bytes));
+        self.answer_by(now, (keys, &seen.trailer), may_be_answered, write)
+    }
+}
+
+impl<const LEN: usize> Answers<LEN> {
+    /// Answers a packet with this trailer by what `write` makes of its client's reset key and the reason, if it
+    /// `may_be_answered`. True if it did.
+    pub(super) fn answer_by(
+        &mut self,
+        now: Time,
+        (keys, trailer): (&Keys, &Trailer),
+        may_be_answered: bool,
+        write: impl FnOnce(&HopKey, DropReason) -> [u8; LEN],
+    ) -> bool {
         self.latest = None;
         let Some(secret) = &keys.reset else { return false };
-        let is_request = seen.is_sealed && seen.kind == MessageType::Request;
         let is_due = self.free_at <= now.saturating_add(SAVED_NS);
-        if !is_request || !is_due || bytes.len() < ANSWER_LEN {
+        if !may_be_answered || !is_due {
             return false;
         }
         self.free_at = self.free_at.max(now) + INTERVAL_NS;
-        self.epoch = seen.trailer.epoch;
+        self.epoch = trailer.epoch;
         let reason = match keys.place_of(self.epoch) {
             None => DropReason::NoKey,
             Some(_) => DropReason::Uncertain,
         };
-        let key = reset_key(secret, seen.trailer.client());
-        self.latest = Some(answer(&key, own, reason, (seen, bytes)));
+        self.latest = Some(write(&reset_key(secret, trailer.client()), reason));
         true
     }
 
     /// The answer to the packet that came last, if there is one.
-    pub(super) fn take(&mut self) -> Option<[u8; ANSWER_LEN]> {
+    pub(super) fn take(&mut self) -> Option<[u8; LEN]> {
         self.latest.take()
     }
 
@@ -117,6 +132,11 @@ impl Avoided {
         self.until.iter().any(|&(avoided, until)| avoided == epoch && until > now)
     }
 
+    /// True if sessions can begin under a key that is not left alone.
+    pub(super) fn leaves_one(&self, at: (Time, WallClock), keys: &Keys) -> bool {
+        !self.has(at.0, keys.epochs[self.place(at, keys)].epoch)
+    }
+
     /// What the last packet has told.
     pub(super) fn take(&mut self) -> Option<NoKey> {
         self.told.take()
@@ -138,8 +158,7 @@ pub(super) fn open(bytes: &mut [u8], key: &HopKey) -> Option<NoKey> {
     let (_, trailer) = Trailer::ref_from_suffix(bytes).ok()?;
     let reason = DropReason::from_payload(&bytes[EXTENDED_LEN..]);
     let told = NoKey { epoch: trailer.epoch, is_new: reason == DropReason::NoKey };
-    let is_genuine = tag(bytes, key).to_be_bytes() == bytes[ANSWER_LEN - TAG_LEN..];
-    if !is_genuine {
+    if !is_genuine(bytes, key) {
         return None;
     }
     bytes[VERSION_AT] = EXTENSION_VERSION;
@@ -166,16 +185,27 @@ fn answer(
     let mut trailer = hop_trailer(Names { receiver: 0, sender: own }, seen.trailer.epoch, 0);
     (trailer.high, trailer.low) = (seen.trailer.high, seen.trailer.low);
     answer[EXTENDED_LEN + 1..].copy_from_slice(trailer.as_bytes());
-    let tag = tag(&answer, key);
-    answer[ANSWER_LEN - TAG_LEN..].copy_from_slice(&tag.to_be_bytes());
+    put_tag(&mut answer, key);
     answer
 }
 
+/// Writes the tag at the end of an answer.
+pub(super) fn put_tag(answer: &mut [u8], key: &HopKey) {
+    let (rest, tag) = answer.split_at_mut(answer.len() - TAG_LEN);
+    tag.copy_from_slice(&tag_of(rest, key));
+}
+
+/// True if an answer, which is longer than its tag, has been written by who has this key.
+pub(super) fn is_genuine(answer: &[u8], key: &HopKey) -> bool {
+    let (rest, tag) = answer.split_at(answer.len() - TAG_LEN);
+    tag_of(rest, key) == *tag
+}
+
 /// SipHash-2-4 of all before it.
-fn tag(bytes: &[u8], key: &HopKey) -> u64 {
+fn tag_of(rest: &[u8], key: &HopKey) -> [u8; TAG_LEN] {
     let mut hasher = SipHasher24::new_with_key(key.bytes());
-    hasher.write(&bytes[..ANSWER_LEN - TAG_LEN]);
-    hasher.finish()
+    hasher.write(rest);
+    hasher.finish().to_be_bytes()
 }
 
 /// Bytes of the tag.

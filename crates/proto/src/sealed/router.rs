@@ -65,7 +65,7 @@ pub struct RouterSeal {
     /// The packet that was opened last.
     arrival: Arrival,
     /// What it says of keys that are not there.
-    answers: Answers,
+    answers: Answers<ANSWER_LEN>,
     /// The counters so far.
     metrics: SealMetrics,
 }

@@ -8,6 +8,7 @@ use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, MessageType};
 use super::clients::{Clients, SessionKeys, Start};
 use super::keys::{Keys, Transport};
 use super::known::SessionKey;
+use super::limits::ANSWER_LEN;
 use super::names::Names;
 use super::neighbours::Routers;
 use super::packet::{
@@ -33,7 +34,7 @@ pub(super) struct Server {
     /// Of its own packets to routers.
     times: Times,
     /// What it says of keys that are not there.
-    pub(super) answers: Answers,
+    pub(super) answers: Answers<ANSWER_LEN>,
 }
 
 impl Server {

@@ -16,6 +16,7 @@ use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 
 mod access;
 mod homa;
+mod homa_resets;
 mod live;
 mod lured;
 mod plane;

@@ -183,6 +183,7 @@ impl<E: Rpc> Streams<E> {
             {
                 return self.wheel.arm(index, now.saturating_add(OPEN_AGAIN_NS));
             }
+            (What::Open, Failure::Refused(DropReason::NoKey)) => Fault::NoKeys,
             (What::Open, Failure::Refused(_)) => Fault::Refused,
             (What::Open, Failure::Deadline | Failure::Unreachable) if self.rpc.is_sealed() => {
                 Fault::NoKeys

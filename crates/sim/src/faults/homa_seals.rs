@@ -78,6 +78,14 @@ pub(super) fn change(bytes: &mut Vec<u8>, word: u64, other: Option<&Recorded>) {
     }
 }
 
+/// Makes an answer of who has no key one to another packet, but for the trailer's end.
+pub(super) fn turn_answer(packet: &[u8], answer: &mut [u8]) {
+    answer[ID_AT..][..8].copy_from_slice(&packet[ID_AT..][..8]);
+    answer[ID_AT + 7] ^= 1;
+    let count_at = answer.len() - TRAILER_LEN + 8;
+    answer[count_at..][..8].copy_from_slice(&packet[packet.len() - 8..]);
+}
+
 /// Puts what is meant for nodes without seals into the form of a sealed packet.
 pub(super) fn dress(bytes: &mut Vec<u8>, noise: u64) {
     if bytes.len() > NAMED_AT {

@@ -23,7 +23,7 @@ use tailcut_wire::r2p2::{
 use zerocopy::FromBytes;
 
 use super::hosted::Hosted;
-use super::plan::{Host, Transport};
+use super::plan::Host;
 use super::recorder::may_be_answered;
 use super::replies::Judged;
 use super::sealed_books::SealedBooks;
@@ -475,6 +475,7 @@ impl Node for Station {
             Some(transmit) => transmit,
             None => {
                 let transmit = self.node.poll_transmit(now, buffer)?;
+                let is_homa = self.node.is_homa();
                 for bytes in buffer[..transmit.len].chunks_mut(transmit.segment_len.max(1)) {
                     let part = self.part(bytes);
                     if let (Some(bug), Some(part)) = (&mut self.bug, part) {
@@ -482,7 +483,7 @@ impl Node for Station {
                     }
                 }
                 if let Some(bug) = &mut self.bug {
-                    bug.keep(transmit, &buffer[..transmit.len]);
+                    bug.keep(is_homa, (transmit, &buffer[..transmit.len]));
                 }
                 transmit
             }
@@ -716,12 +717,12 @@ impl Bug {
         self.replies.is_multiple_of(8)
     }
 
-    fn keep(&mut self, transmit: Transmit, bytes: &[u8]) {
+    fn keep(&mut self, is_homa: bool, (transmit, bytes): (Transmit, &[u8])) {
         if self.sabotage == Sabotage::OnceIsCloned {
             return self.keep_for_another(transmit, bytes);
         }
         let is_any = self.sabotage == Sabotage::AnswersAreOfAnyCall;
-        if is_any && may_be_answered(Transport::R2p2, bytes) {
+        if is_any && may_be_answered(is_homa, bytes) {
             self.last = Some((transmit, bytes.to_vec()));
         }
         if self.sabotage == Sabotage::AnswersAreMultiplied

@@ -115,9 +115,6 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
         (Host::Client(client), Some(seal)) => Some(seal.number(client)),
         _ => None,
     };
-    if let Transport::Homa(_) = plan.transport {
-        return homa_seals::expected_of(recorded, is_home, number(to));
-    }
     let is_client = number(to).is_some();
     let is_owner = recorded.owner.is_none_or(|owner| number(to) == Some(owner));
     if is_answer(plan.transport, &recorded.bytes) {
@@ -126,6 +123,9 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
             (true, false) => Expected::Counted,
             (true, true) => Expected::Anything,
         };
+    }
+    if let Transport::Homa(_) = plan.transport {
+        return homa_seals::expected_of(recorded, is_home, number(to));
     }
     match (PacketKind::of(plan.transport, &recorded.bytes), recorded.bytes[VERSION_AT]) {
         // It may have reached somebody else, from whose address a stranger has sent the client's request.

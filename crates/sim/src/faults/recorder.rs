@@ -3,13 +3,15 @@
 use std::net::SocketAddr;
 
 use strum::VariantNames;
-use tailcut_wire::homa::{self, PacketType};
+use tailcut_wire::homa::sealed::{RESET_MARK, is_marked};
+use tailcut_wire::homa::{self, COMMON_LEN, PacketType};
 use tailcut_wire::r2p2::sealed::{
     HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
 };
 use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType};
 use zerocopy::FromBytes;
 
+use super::homa_seals;
 use super::plan::{Host, Transport};
 
 /// The types of packets, as they are counted.
@@ -144,6 +146,7 @@ impl PacketKind {
                 Self::HomaQuestion
             }
             PacketType::Resend => Self::HomaResend,
+            PacketType::RpcUnknown if common.reserved[0] == RESET_MARK => Self::NoKey,
             PacketType::RpcUnknown => Self::HomaUnknown,
             PacketType::Busy => Self::HomaBusy,
             PacketType::Cutoffs => Self::HomaCutoffs,
@@ -174,20 +177,28 @@ pub(super) fn is_answer(transport: Transport, bytes: &[u8]) -> bool {
         Transport::R2p2 => {
             bytes.len() == ANSWER_LEN && bytes.get(VERSION_AT) == Some(&RESET_VERSION)
         }
-        Transport::Homa(_) => false,
+        Transport::Homa(_) => {
+            bytes.len() == HOMA_ANSWER_LEN && PacketKind::of_homa(bytes) == Some(PacketKind::NoKey)
+        }
     }
 }
 
 /// True of what may be answered so: a request that is no shorter than the answer.
-pub(super) fn may_be_answered(transport: Transport, bytes: &[u8]) -> bool {
-    match transport {
-        Transport::R2p2 => {
+pub(super) fn may_be_answered(is_homa: bool, bytes: &[u8]) -> bool {
+    match is_homa {
+        false => {
             let kind = bytes.get(TYPE_AT).and_then(|&byte| MessageType::from_byte(byte));
             bytes.len() >= ANSWER_LEN
                 && kind == Some(MessageType::Request)
                 && matches!(bytes[VERSION_AT], SEALED_VERSION | TRAIN_VERSION)
         }
-        Transport::Homa(_) => false,
+        true => {
+            let kind = homa::sealed::header(bytes).map(|(_, kind)| kind);
+            bytes.len() >= HOMA_ANSWER_LEN
+                && matches!(kind, Some(PacketType::Data | PacketType::Resend))
+                && is_marked(bytes)
+                && !homa_seals::is_for_client(bytes)
+        }
     }
 }
 
@@ -261,6 +272,8 @@ pub(super) fn mixed(word: u64) -> u64 {
 
 /// Bytes of an answer of who has no key.
 const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;
+/// The same over Homa.
+const HOMA_ANSWER_LEN: usize = COMMON_LEN + TRAILER_LEN;
 
 /// Packets of a type that are kept.
 const RECORDED_MAX: usize = 96;

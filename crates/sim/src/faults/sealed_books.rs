@@ -150,7 +150,7 @@ impl SealedBooks {
     /// A host answers that it has no key of a datagram's epoch. What it breaks by that, if anything.
     pub(super) fn note_answer(&mut self, host: Host, datagram: &[u8]) -> Option<String> {
         *self.answers.entry(host).or_default() += 1;
-        (!may_be_answered(self.transport, datagram)).then(|| {
+        (!may_be_answered(self.transport != Transport::R2p2, datagram)).then(|| {
             format!("{host} answers {} B that ask nothing: {datagram:02x?}", datagram.len())
         })
     }
@@ -173,6 +173,9 @@ impl SealedBooks {
     pub(super) fn turn_answer(&self, request: &[u8], answer: &mut [u8]) {
         let (of_answer, of_request) = (answer.len() - 16, request.len() - 16);
         answer[of_answer..][..8].copy_from_slice(&request[of_request..][..8]);
+        if let Transport::Homa(_) = self.transport {
+            return homa_seals::turn_answer(request, answer);
+        }
         for field in [6..16, 22..24] {
             answer[field.clone()].copy_from_slice(&request[field]);
         }

@@ -86,7 +86,9 @@ fn every_type_of_packet_is_forged_and_replayed_and_every_fault_of_seals_happens(
 #[test]
 fn every_type_of_packet_of_homa_is_forged_and_replayed_and_every_fault_of_seals_happens() {
     check_covered(&SEEDS_OF_HOMA, |name| {
-        name.contains(".homa_") || !name.starts_with("forged.") && !name.starts_with("replayed.")
+        name.contains(".homa_")
+            || name.ends_with(".no_key")
+            || !name.starts_with("forged.") && !name.starts_with("replayed.")
     });
 }
 
@@ -201,6 +203,7 @@ fn bugs_about_keys_that_are_not_there_are_found() {
         (Sabotage::UncertainGoAgain, Invariant::AtMostOnce),
     ] {
         check_found(sabotage, 1_200, invariant);
+        check_found_over_homa(sabotage, 1_200, invariant);
     }
 }
 

@@ -9,13 +9,16 @@ use super::super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::super::clients::COUNT_BITS;
 use super::super::keys::{ClientSecret, Keys, Sealing, Transport};
 use super::super::known::Kept;
+use super::super::limits::NoKey;
 use super::super::names::name_of;
 use super::super::neighbours::Targets;
 use super::super::packet;
 use super::super::primitives::AeadKey;
+use super::super::reset::Avoided;
 use super::super::wall_clock::WallClock;
 use super::super::window::Window;
 use super::packet::{Glance, SESSION_SHIFT, open, reply_nonce, request_nonce, seal, written};
+use super::reset;
 use crate::node::Time;
 
 /// A client's half.
@@ -31,6 +34,8 @@ pub(in super::super) struct HomaClient {
     replies: Kept<(u64, u8, u8), Replies>,
     /// Whom it sends to.
     targets: Targets,
+    /// Epochs of which servers had no key just now.
+    pub(in super::super) avoided: Avoided,
     /// Servers may call it back.
     calls_back: bool,
 }
@@ -73,6 +78,7 @@ impl HomaClient {
             sessions: Kept::new(servers_max.saturating_mul(SESSIONS_EACH), seed),
             replies: Kept::new(servers_max.saturating_mul(INSTANCES_EACH), seed),
             targets: Targets::new(seed),
+            avoided: Avoided::default(),
         }
     }
 
@@ -113,7 +119,7 @@ impl HomaClient {
         keys: &Keys,
     ) {
         if self.sessions.find(session).is_none() {
-            let place = keys.current(at.1.ms(at.0));
+            let place = self.avoided.place(at, keys);
             let began = Beginning::new(at, keys, place);
             let key = self.secrets[place].request_key(session, began.ticks);
             let (count, name, to, called) = (0, 0, None, 0);
@@ -165,6 +171,33 @@ impl HomaClient {
             self.targets.learn(now, peer, seen.id & !1, instance);
         }
         Ok(())
+    }
+
+    /// Opens what a server says that has no key of a session's epoch.
+    #[cold]
+    pub(in super::super) fn open_answer(
+        &mut self,
+        keys: &Keys,
+        bytes: &mut [u8],
+    ) -> Result<(), Cause> {
+        let (trailer, id) = reset::named(bytes).ok_or(Cause::Unsealed)?;
+        let own = self.sessions.find(id >> SESSION_SHIFT).zip(keys.reset.as_ref());
+        let (own, key) = own.ok_or(Cause::UnknownKeys)?;
+        let told = reset::open(bytes, key).ok_or(Cause::Forged)?;
+        let named = (trailer.client(), trailer.epoch, trailer.low.get());
+        let is_own = named == (self.number, own.began.epoch, own.began.ticks);
+        // Of a packet that has gone in it, of this side's own call.
+        if !is_own || id & 1 == 0 || reset::count_of(&trailer) >= own.count {
+            return Err(Cause::Misdirected);
+        }
+        self.avoided.tell(told);
+        Ok(())
+    }
+
+    /// A call of this side's own has been told that a server has no key of its epoch: who is there is asked.
+    pub(in super::super) fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) {
+        self.avoided.add(now, told.epoch);
+        self.targets.doubt(peer);
     }
 
     /// A packet of a server's call has come.

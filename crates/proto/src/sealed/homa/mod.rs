@@ -11,11 +11,13 @@
 //! | one that has come before | counted, dropped |
 //! | of a session that is not known and cannot be begun | DATA is refused, RESEND answered; else dropped |
 //! | a RESEND that names nobody | answered, by which its client learns the name |
+//! | DATA or RESEND under an epoch that is not accepted | counted, answered |
 //!
 //! Invariant: a packet is taken once, by the one node that it was for.
 
 mod client;
 mod packet;
+mod reset;
 mod server;
 
 pub(super) use self::client::HomaClient;

@@ -7,8 +7,10 @@ use tailcut_wire::homa::PacketType;
 use super::super::clients::{Clients, SessionKeys, Start};
 use super::super::keys::{Keys, Transport};
 use super::super::known::SessionKey;
+use super::super::limits::HOMA_ANSWER_LEN;
 use super::super::packet::addressee;
 use super::super::replay::Arrival;
+use super::super::reset::Answers;
 use super::super::window::Window;
 use super::super::{Cause, sender};
 use super::packet::{Glance, open, reply_nonce, request_nonce, seal, written};
@@ -20,6 +22,8 @@ use crate::rpc::Caller;
 pub(in super::super) struct HomaServer {
     /// Keys of clients, and what is known of their sessions.
     pub(in super::super) clients: Clients,
+    /// To packets of epochs that are not accepted.
+    pub(in super::super) answers: Answers<HOMA_ANSWER_LEN>,
     /// It may call them back.
     calls_back: bool,
 }
@@ -38,7 +42,8 @@ pub(in super::super) struct Accepted<'a> {
 impl HomaServer {
     pub(in super::super) fn new(start: &Start, numbers: &mut Numbers) -> Self {
         let calls_back = start.sealing.calls_back;
-        Self { clients: Clients::new(start, numbers, Transport::Homa), calls_back }
+        let clients = Clients::new(start, numbers, Transport::Homa);
+        Self { clients, answers: Answers::default(), calls_back }
     }
 
     /// Opens a packet of a client.

@@ -12,20 +12,20 @@ const OTHER: &str = "10.0.0.4:8000";
 const NEIGHBOUR: &str = "10.0.0.1:1001";
 
 /// Endpoints by their addresses.
-struct Nodes {
-    now: Time,
-    keys: Keys,
+pub(super) struct Nodes {
+    pub(super) now: Time,
+    pub(super) keys: Keys,
     by_address: BTreeMap<&'static str, Endpoint>,
     /// All that was sent.
-    log: Vec<Sent>,
+    pub(super) log: Vec<Sent>,
     /// Where requests have run, for which client, and what they are.
-    runs: Vec<(&'static str, Option<u32>, Vec<u8>)>,
+    pub(super) runs: Vec<(&'static str, Option<u32>, Vec<u8>)>,
     /// How calls have ended.
-    ended: Vec<Result<Vec<u8>, Failure>>,
+    pub(super) ended: Vec<Result<Vec<u8>, Failure>>,
     /// Every so many datagrams one is lost; 0 for none.
     loss: usize,
     /// True of what never arrives.
-    is_blocked: fn(&Sent) -> bool,
+    pub(super) is_blocked: fn(&Sent) -> bool,
 }
 
 fn endpoint_of(now: Time, sealing: Option<Sealing>, secret: u8) -> Endpoint {
@@ -34,7 +34,7 @@ fn endpoint_of(now: Time, sealing: Option<Sealing>, secret: u8) -> Endpoint {
 
 impl Nodes {
     /// A client, and a server that echoes.
-    fn new(keys: Keys) -> Self {
+    pub(super) fn new(keys: Keys) -> Self {
         let mut nodes = Self {
             now: START,
             keys,
@@ -66,13 +66,13 @@ impl Nodes {
         self.now += 2 * MS;
     }
 
-    fn restart_server(&mut self) {
+    pub(super) fn restart_server(&mut self) {
         self.now += 2 * MS;
         self.start(SERVER, Role::Server, 3);
         self.now += 2 * MS;
     }
 
-    fn at(&mut self, address: &str) -> &mut Endpoint {
+    pub(super) fn at(&mut self, address: &str) -> &mut Endpoint {
         self.by_address.get_mut(address).expect("there is such a node")
     }
 
@@ -80,7 +80,7 @@ impl Nodes {
         self.at(address).metrics().seal
     }
 
-    fn begin(&mut self, from: &str, payload: &[u8], is_idempotent: bool) {
+    pub(super) fn begin(&mut self, from: &str, payload: &[u8], is_idempotent: bool) {
         let options = CallOptions { idempotent: is_idempotent, ..CallOptions::default() };
         let (target, payload, deadline) = (at(SERVER), payload.to_vec(), self.now + 900 * MS);
         let call = Call { target, payload, deadline, context: 0, options };
@@ -89,12 +89,12 @@ impl Nodes {
     }
 
     /// A call that ends, and how.
-    fn call(&mut self, payload: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub(super) fn call(&mut self, payload: &[u8]) -> Result<Vec<u8>, Failure> {
         self.begin(CLIENT, payload, false);
         self.end()
     }
 
-    fn end(&mut self) -> Result<Vec<u8>, Failure> {
+    pub(super) fn end(&mut self) -> Result<Vec<u8>, Failure> {
         let before = self.ended.len();
         let by = self.now + 1_000 * MS;
         while self.ended.len() == before && self.now < by {
@@ -105,7 +105,7 @@ impl Nodes {
     }
 
     /// Carries everything that is under way.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         loop {
             let mut under_way = VecDeque::new();
             for (address, node) in &mut self.by_address {
@@ -128,14 +128,14 @@ impl Nodes {
     }
 
     /// Time passes, in which nodes say what they have to say.
-    fn pass(&mut self, ms: u64) {
+    pub(super) fn pass(&mut self, ms: u64) {
         for _ in 0..ms {
             self.turn();
             self.now += MS;
         }
     }
 
-    fn deliver(&mut self, mut sent: Sent) {
+    pub(super) fn deliver(&mut self, mut sent: Sent) {
         let now = self.now;
         if let Some(node) = self.by_address.get_mut(sent.to.to_string().as_str()) {
             node.handle_datagram(now, Path { local: None, peer: sent.from }, &mut sent.bytes);
@@ -174,11 +174,11 @@ fn nodes() -> Nodes {
     Nodes::new(keys(Cipher::Aes128Gcm, u64::MAX))
 }
 
-fn kind_of(sent: &Sent) -> PacketType {
+pub(super) fn kind_of(sent: &Sent) -> PacketType {
     header(&sent.bytes).expect("a packet").1
 }
 
-const UNCERTAIN: Failure = Failure::Refused(DropReason::Uncertain);
+pub(super) const UNCERTAIN: Failure = Failure::Refused(DropReason::Uncertain);
 
 fn check_calls(mut nodes: Nodes) {
     for len in [0, 1, 32, 1_364, 1_365, 5_000, 200_000, 3_000_000] {

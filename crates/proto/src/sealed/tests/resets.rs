@@ -6,7 +6,7 @@ use tailcut_wire::r2p2::sealed::VERSION_AT;
 use super::*;
 
 /// The group's keys of these epochs, of which the last is current.
-fn group(epochs: &[u8]) -> Keys {
+pub(super) fn group(epochs: &[u8]) -> Keys {
     let key = |epoch: u8| EpochKey {
         epoch,
         from_ms: u64::from(epoch) * 1_000,

@@ -519,6 +519,21 @@ fn ends_without_the_same_keys_do_not_open_a_stream() {
     }
 }
 
+/// Who listens has not the key of now: a stream opens under the one before, or ends at once where that is not there either.
+#[test]
+fn a_stream_opens_under_the_key_that_its_listener_has() {
+    use super::resets::group;
+    for (epochs, is_there) in [(&[7][..], true), (&[3], false)] {
+        let mut hosts = Hosts::new(group(&[7, 8]));
+        let listener = sealing_of(&group(epochs), Role::Server);
+        hosts.by_address.insert(SERVER, host_of(START, listener, 2));
+        let id = hosts.connect(CLIENT);
+        hosts.wait(100);
+        assert_eq!(hosts.fault(CLIENT, id), (!is_there).then_some(Fault::NoKeys));
+        assert_eq!(hosts.at(SERVER).accept().is_some(), is_there);
+    }
+}
+
 /// A session that began with the listener may be older than it: the client asks again by another one.
 #[test]
 fn a_stream_is_opened_where_the_listener_has_just_started() {
