@@ -182,11 +182,20 @@ impl XdpRouter {
 
     /// What it has counted since it was loaded, as [`COUNT_NAMES`] names it.
     pub fn counts(&self) -> [u64; COUNT_NAMES.len()] {
-        let cpu = |cpu: usize, index: usize| {
+        std::array::from_fn(|index| self.count(index))
+    }
+
+    /// One of [`XdpRouter::counts`], by its place among [`COUNT_NAMES`]: all of them are thousands of words.
+    ///
+    /// # Panics
+    /// Past the last of them.
+    pub fn count(&self, index: usize) -> u64 {
+        assert!(index < COUNT_NAMES.len(), "there is no counter {index}");
+        let cpu = |cpu: usize| {
             let offset = router::COUNTS + 8 * (cpu * COUNTS_MAX + index);
             self.memory.long(offset).load(Ordering::Relaxed)
         };
-        std::array::from_fn(|index| (0..CPUS_MAX).map(|at| cpu(at, index)).sum())
+        (0..CPUS_MAX).map(cpu).sum()
     }
 
     /// Addresses of servers and routers that the program knows; a system call for each.
