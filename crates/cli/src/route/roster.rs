@@ -276,7 +276,8 @@ mod tests {
     impl Loop {
         /// The loop, and who orders from it.
         fn start() -> (Self, orders::Orderer<Order>) {
-            let mut driver = Driver::<Endpoint>::new(Wait::default()).expect("a waker");
+            // It never turns, so that a spin would have no end.
+            let mut driver = Driver::<Endpoint>::new(Wait::Block { spin_ns: 0 }).expect("a waker");
             let (orderer, orders) = orders::channel(driver.waker());
             let is_refusing = Arc::new(AtomicBool::new(false));
             let (tell, ordered) = mpsc::channel();
