@@ -195,7 +195,8 @@ impl Settings {
         let overcommit = self.overcommit(workload);
         let scheduled = levels::scheduled_levels(self.priorities, levels::overcommit(workload));
         let unscheduled = (self.priorities - scheduled).max(1);
-        let cutoffs = by_level(&levels::cutoffs(workload, unscheduled), self.priorities);
+        let cutoffs =
+            by_level(&levels::cutoffs(workload, unscheduled, paper::Cut::Full), self.priorities);
         let mut config = match self.policy {
             Policy::Sigcomm => Config::sigcomm(overcommit, cutoffs),
             Policy::Module => Config::default(),

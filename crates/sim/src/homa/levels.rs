@@ -7,7 +7,7 @@
 
 use tailcut_measure::workload::Workload;
 
-use super::paper;
+use super::paper::{self, Cut};
 
 /// How many messages a receiver grants at once, which is also the number of levels for granted data
 /// where there are eight.
@@ -31,13 +31,13 @@ pub fn scheduled_levels(levels: u8, overcommit: u8) -> u8 {
 
 /// The most that is left of a message at a packet of each of `levels` levels, the highest first;
 /// the last has no end.
-pub fn cutoffs(workload: &Workload, levels: u8) -> Vec<u64> {
+pub fn cutoffs(workload: &Workload, levels: u8, cut: Cut) -> Vec<u64> {
     let mut packets = Vec::new();
     let mut before = 0.0;
     for &(size, cumulative) in workload.points() {
         let probability = cumulative - before;
         before = cumulative;
-        message_packets(size, |left, wire_bytes| {
+        message_packets(size, cut, |left, wire_bytes| {
             packets.push((left, wire_bytes as f64 * probability))
         });
     }
@@ -59,10 +59,11 @@ pub fn cutoffs(workload: &Workload, levels: u8) -> Vec<u64> {
 
 /// The rest of a message of `size` bytes at each of its packets that are sent as unscheduled
 /// ones, with their bytes on the wire.
-fn message_packets(size: u64, mut packet: impl FnMut(u64, u64)) {
+fn message_packets(size: u64, cut: Cut, mut packet: impl FnMut(u64, u64)) {
     let unscheduled = size.min(paper::UNSCHEDULED_BYTES);
-    for offset in (0..unscheduled).step_by(paper::UNSCHEDULED_DATA_LEN as usize) {
-        let data_len = (unscheduled - offset).min(paper::UNSCHEDULED_DATA_LEN);
+    let packet_len = cut.packet_len(size);
+    for offset in (0..unscheduled).step_by(packet_len as usize) {
+        let data_len = (unscheduled - offset).min(packet_len);
         packet(size - offset, u64::from(paper::unscheduled_wire_bytes(data_len as u32)));
     }
     let granted = size - unscheduled;
@@ -110,7 +111,7 @@ mod tests {
     #[test]
     fn cutoffs_of_one_size_are_that_size() {
         let workload = Workload::parse("test", "100\n100 1\n").expect("a workload");
-        assert_eq!(cutoffs(&workload, 3), [100, 100, u64::MAX]);
+        assert_eq!(cutoffs(&workload, 3, Cut::Full), [100, 100, u64::MAX]);
     }
 
     /// Half of the bytes on the wire are of 1,000 bytes, and half of 100, which have 96 bytes of
@@ -120,6 +121,13 @@ mod tests {
         let small = (1000.0 + 96.0) / (1000.0 + 96.0 + 100.0 + 96.0);
         let workload =
             Workload::parse("test", &format!("1\n100 {small}\n1000 1\n")).expect("a workload");
-        assert_eq!(cutoffs(&workload, 4), [100, 100, 1000, u64::MAX]);
+        assert_eq!(cutoffs(&workload, 4, Cut::Full), [100, 100, 1000, u64::MAX]);
+    }
+    /// Of 1,500 bytes a full packet of 1,442 and one of 58, or two of 750.
+    #[test]
+    fn equal_packets_leave_half_of_a_message_of_two() {
+        let workload = Workload::parse("test", "1500\n1500 1\n").expect("a workload");
+        assert_eq!(cutoffs(&workload, 2, Cut::Full), [1500, u64::MAX]);
+        assert_eq!(cutoffs(&workload, 2, Cut::Even), [750, u64::MAX]);
     }
 }

@@ -11,6 +11,7 @@
 //! | `messenger` | what an experiment asks of a transport |
 //! | `lanes` | messages without priorities and grants, and streams |
 //! | `oracle` | the bound: shortest remaining message first, without packets |
+//! | [`bound`] | the bound: what a message waits behind packets that links are carrying |
 //! | `packets` | a run of a transport over links and switches |
 //!
 //! A message goes one way, and is done when the last of it is there. Messages come for
@@ -20,6 +21,7 @@
 //! Invariant: the same experiment gives the same findings, and every transport is given the same
 //! messages.
 
+pub mod bound;
 pub mod levels;
 pub mod paper;
 pub mod slowdown;

@@ -35,6 +35,27 @@ pub const DELAYS: HostDelays = HostDelays { transmit_ns: 1000, receive_ns: 500 }
 /// The rate of a host's link.
 pub const HOST_GBIT: f64 = 10.0;
 
+/// How a message that needs no grant is cut into packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Full ones and a rest, as published.
+    Full,
+    /// As many, of the same length.
+    Even,
+}
+
+impl Cut {
+    /// Bytes of data in the first packet of a message of `len` bytes, if it is longer than that.
+    pub fn packet_len(self, len: u64) -> u64 {
+        match self {
+            Self::Even if (1..=UNSCHEDULED_BYTES).contains(&len) => {
+                len.div_ceil(len.div_ceil(UNSCHEDULED_DATA_LEN))
+            }
+            Self::Even | Self::Full => UNSCHEDULED_DATA_LEN,
+        }
+    }
+}
+
 /// Racks of 16 hosts under four spines; a single switch for 16 hosts or fewer.
 pub fn topology(hosts: u32, spreading: Spreading) -> Topology {
     let switch = Switch { delay_ps: SWITCH_PS, ..Switch::default() };
@@ -56,13 +77,7 @@ pub fn scheduled_wire_bytes(data_len: u32) -> u32 {
 /// The share of the wire's bytes that are data, where grants are counted too: what the paper
 /// multiplies a load with to get a rate of data (0.657, 0.796, 0.887, 0.898, 0.898 for W1 to W5).
 pub fn data_share(workload: &Workload) -> f64 {
-    let mut before = 0.0;
-    let mut wire_bytes = 0.0;
-    for &(size, cumulative) in workload.points() {
-        wire_bytes += message_wire_bytes(size) as f64 * (cumulative - before);
-        before = cumulative;
-    }
-    workload.mean_bytes() / wire_bytes
+    workload.mean_bytes() / expected_bytes(workload, message_wire_bytes)
 }
 
 /// The time that a slowdown is the multiple of: that of a message of `len` bytes on an idle network
@@ -97,16 +112,45 @@ fn ideal_frame(data_len: u64) -> u64 {
 /// The shortest time of a message of `len` bytes over one switch with a transport's own headers, if
 /// grants are never late.
 pub fn single_switch_ps(len: u64) -> u64 {
-    let first_bytes = u64::from(unscheduled_wire_bytes(len.min(UNSCHEDULED_DATA_LEN) as u32));
+    alone_ps(len, true, Cut::Full)
+}
+
+/// The shortest time of a message of `len` bytes on an idle network with its packets' headers, if grants
+/// are never late.
+pub fn alone_ps(len: u64, is_same_rack: bool, cut: Cut) -> u64 {
+    let first_bytes = u64::from(unscheduled_wire_bytes(len.min(cut.packet_len(len)) as u32));
     let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
-    (data_wire_bytes(len) + first_bytes) * HOST_PS_PER_BYTE + SWITCH_PS + hosts_ps
+    let mut bytes = first_bytes;
+    data_packets(len, cut, |count, wire_bytes| bytes += count * u64::from(wire_bytes));
+    let spines_ps =
+        if is_same_rack { 0 } else { 2 * (SWITCH_PS + first_bytes * SPINE_PS_PER_BYTE) };
+    bytes * HOST_PS_PER_BYTE + SWITCH_PS + hosts_ps + spines_ps
 }
 
 /// Bytes on the wire of a message's data.
 pub fn data_wire_bytes(len: u64) -> u64 {
+    let mut bytes = 0;
+    data_packets(len, Cut::Full, |count, wire_bytes| bytes += count * u64::from(wire_bytes));
+    bytes
+}
+
+/// The packets of a message's data: how many, and bytes on the wire of each.
+pub fn data_packets(len: u64, cut: Cut, mut packets: impl FnMut(u64, u32)) {
     let unscheduled = len.min(UNSCHEDULED_BYTES);
-    packets_wire_bytes(unscheduled, UNSCHEDULED_DATA_LEN, unscheduled_wire_bytes)
-        + packets_wire_bytes(len - unscheduled, SCHEDULED_DATA_LEN, scheduled_wire_bytes)
+    let mut part = |len: u64, data_len_max: u64, wire_bytes: fn(u32) -> u32| {
+        packets(len / data_len_max, wire_bytes(data_len_max as u32));
+        if !len.is_multiple_of(data_len_max) {
+            packets(1, wire_bytes((len % data_len_max) as u32));
+        }
+    };
+    part(unscheduled, cut.packet_len(len), unscheduled_wire_bytes);
+    part(len - unscheduled, SCHEDULED_DATA_LEN, scheduled_wire_bytes);
+}
+
+/// The share of the hosts' links that data takes with its headers at a load, which counts grants too.
+pub fn busy_share(workload: &Workload, load: f64) -> f64 {
+    let bytes = |of: fn(u64) -> u64| expected_bytes(workload, of);
+    load * bytes(data_wire_bytes) / bytes(message_wire_bytes)
 }
 
 /// Bytes on the wire of a message, its grants among them.
@@ -115,12 +159,15 @@ fn message_wire_bytes(len: u64) -> u64 {
     data_wire_bytes(len) + grants * u64::from(CONTROL_WIRE_BYTES)
 }
 
-fn packets_wire_bytes(len: u64, data_len_max: u64, packet: fn(u32) -> u32) -> u64 {
-    let rest = match (len % data_len_max) as u32 {
-        0 => 0,
-        rest => packet(rest),
-    };
-    len / data_len_max * u64::from(packet(data_len_max as u32)) + u64::from(rest)
+/// The mean over messages of what `of` says of their length.
+fn expected_bytes(workload: &Workload, of: fn(u64) -> u64) -> f64 {
+    let mut before = 0.0;
+    let mut bytes = 0.0;
+    for &(size, cumulative) in workload.points() {
+        bytes += of(size) as f64 * (cumulative - before);
+        before = cumulative;
+    }
+    bytes
 }
 
 fn wire_bytes(data_len: u32, header_len: u32) -> u32 {
@@ -133,6 +180,8 @@ const SWITCH_PS: u64 = 250_000;
 /// Time of a byte on a host's link.
 pub(super) const HOST_PS_PER_BYTE: u64 = 800;
 const SPINE_PS_PER_BYTE: u64 = 200;
+/// How much faster the spines' links are than a host's.
+pub(super) const SPINE_SPEEDUP: usize = (HOST_PS_PER_BYTE / SPINE_PS_PER_BYTE) as usize;
 const UNSCHEDULED_HEADER_LEN: u32 = 30;
 const SCHEDULED_HEADER_LEN: u32 = 16;
 const IP_UDP_LEN: u32 = 28;
@@ -167,6 +216,23 @@ mod tests {
         assert_eq!(ideal_ps(1472, false), 5_326_000);
         // One byte more is a second frame of 84 bytes.
         assert_eq!(ideal_ps(1473, false), 5_393_200);
+    }
+
+    /// Three packets of 1,538, 1,538 and 112 bytes: one after the other on a host's link, and the first of
+    /// them on three more. Of equal ones each has 967 bytes of data and 1,063 in all, the last a byte less.
+    #[test]
+    fn a_message_alone_takes_its_packets_and_the_way_of_the_first() {
+        let [full, even] = [Cut::Full, Cut::Even].map(|cut| alone_ps(2900, true, cut));
+        assert_eq!(full, (3188 + 1538) * 800 + 250_000 + 1_500_000);
+        assert_eq!(even, full - (1538 - 1063) * 800);
+        assert_eq!(alone_ps(2900, false, Cut::Full), full + 2 * (250_000 + 1538 * 200));
+    }
+
+    /// W4 has few bytes that need no grant, so that grants are 84 bytes for almost each 1,538.
+    #[test]
+    fn grants_are_no_data() {
+        let share = busy_share(&Workload::named("w4").expect("it is kept"), 0.8);
+        assert!((share / (0.8 * 1538.0 / (1538.0 + 84.0)) - 1.0).abs() < 0.01, "{share}");
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use tailcut_measure::workload::Workload;
+use tailcut_sim::homa::bound::{Bound, Ports};
+use tailcut_sim::homa::paper::{self, Cut};
 use tailcut_sim::homa::{
     Counts, Experiment, Findings, Pattern, Said, Settings, Transport, levels, run,
 };
@@ -31,6 +33,28 @@ fn w3_up_to_22_kb_is_as_published() {
 fn w4_up_to_273_kb_is_as_published() {
     let Some(reference) = reference() else { return };
     reference.check("W4", 200 * MS, 273_075, 0.12);
+}
+
+/// The published tail of each size against what no transport can do better than that cuts messages so, and how
+/// much of it is left to gain where the oracle's is added.
+#[test]
+fn published_tails_are_close_above_the_bound() {
+    let Some(reference) = reference() else { return };
+    for name in ["W3", "W4"] {
+        let workload = reference.workload(name);
+        let busy_share = paper::busy_share(&workload, 0.8);
+        let bound = Bound::new(&workload, Cut::Full, busy_share, 144, Ports::All);
+        let (homa, oracle) = (reference.curve(name, "Homa"), reference.curve(name, "SRPT-Oracle"));
+        let mut ratios = Vec::new();
+        for (size, &(_, p99)) in &homa {
+            let least = bound.slowdown(*size, 0.01);
+            assert!(p99 >= least, "{name}, {size} bytes: {p99}, and the bound is {least}");
+            ratios.push((least.max(oracle[size].1) / p99).min(1.0));
+        }
+        let mean = ratios.iter().sum::<f64>() / ratios.len() as f64;
+        println!("{name}: {mean:.3} over {} sizes", ratios.len());
+        assert!(mean > 0.93, "{name}: {mean}");
+    }
 }
 
 /// The condensed workloads, against the tables from which they are made.
@@ -68,13 +92,13 @@ impl Reference {
             .unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The published p50 and p99 of Homa, by the upper size of the bucket.
-    fn curve(&self, name: &str) -> BTreeMap<u64, (f64, f64)> {
+    /// The published p50 and p99 of a transport, by the upper size of the bucket.
+    fn curve(&self, name: &str, transport: &str) -> BTreeMap<u64, (f64, f64)> {
         let text = self.read("sigcomm18-slowdown-0.8.csv");
         let lines = text.lines().map(|line| line.split(',').collect::<Vec<_>>());
         let number =
             |cell: &str| cell.parse::<f64>().unwrap_or_else(|error| panic!("{cell}: {error}"));
-        let ours = lines.filter(|cells| cells[0] == name && cells[1] == "Homa");
+        let ours = lines.filter(|cells| cells[0] == name && cells[1] == transport);
         ours.map(|cells| (number(cells[3]) as u64, (number(cells[8]), number(cells[9])))).collect()
     }
 
@@ -84,8 +108,8 @@ impl Reference {
 
     /// Holds the buckets up to `size_max` to the published ones.
     fn check(&self, name: &str, duration_ns: u64, size_max: u64, p99_share: f64) -> Findings {
-        let (workload, curve) = (self.workload(name), self.curve(name));
-        let cutoffs = levels::cutoffs(&workload, 8 - levels::overcommit(&workload));
+        let (workload, curve) = (self.workload(name), self.curve(name, "Homa"));
+        let cutoffs = levels::cutoffs(&workload, 8 - levels::overcommit(&workload), Cut::Full);
         let findings = run(&Experiment {
             workload,
             load: 0.8,
