@@ -92,6 +92,8 @@ enum PolicyKind {
     Module,
     /// As the published simulation, with packets of half the length
     ShortPackets,
+    /// As the published simulation, with equal packets of a message and grants of four packets
+    EvenPackets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -168,6 +170,7 @@ impl Args {
             PolicyKind::Sigcomm => Policy::Sigcomm,
             PolicyKind::Module => Policy::Module,
             PolicyKind::ShortPackets => Policy::ShortPackets,
+            PolicyKind::EvenPackets => Policy::EvenPackets,
         };
         let timers = match self.timers {
             TimersKind::Quiet => Timers::Quiet,

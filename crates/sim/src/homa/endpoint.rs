@@ -24,6 +24,7 @@ use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_wire::homa::{Body, Packet};
 
 use super::messenger::{Arrival, Messenger};
+use super::paper::Cut;
 use super::{Said, levels, paper};
 use crate::PS_PER_NS;
 use crate::network::Carriage;
@@ -63,6 +64,9 @@ pub enum Policy {
     /// As the published simulation, with packets of half the length and grants of several: a short
     /// message waits less for the packet that the link carries when it comes.
     ShortPackets,
+    /// As the published simulation, with messages that need no grant in packets of equal length, behind
+    /// which others wait less, and with grants of several packets, which leave more of the links to data.
+    EvenPackets,
 }
 
 impl Default for Settings {
@@ -196,11 +200,12 @@ impl Settings {
         let scheduled = levels::scheduled_levels(self.priorities, levels::overcommit(workload));
         let unscheduled = (self.priorities - scheduled).max(1);
         let cutoffs =
-            by_level(&levels::cutoffs(workload, unscheduled, paper::Cut::Full), self.priorities);
+            by_level(&levels::cutoffs(workload, unscheduled, self.policy.cut()), self.priorities);
         let mut config = match self.policy {
             Policy::Sigcomm => Config::sigcomm(overcommit, cutoffs),
             Policy::Module => Config::default(),
             Policy::ShortPackets => short_packets(Config::sigcomm(overcommit, cutoffs)),
+            Policy::EvenPackets => even_packets(Config::sigcomm(overcommit, cutoffs)),
         };
         config.grants.overcommit = usize::from(overcommit);
         config.priorities.levels = self.priorities;
@@ -220,17 +225,41 @@ impl Settings {
     }
 }
 
+impl Policy {
+    /// How messages that need no grant are cut.
+    fn cut(self) -> Cut {
+        match self {
+            Self::EvenPackets => Cut::Even,
+            Self::Sigcomm | Self::Module | Self::ShortPackets => Cut::Full,
+        }
+    }
+}
+
 /// Packets of half the length. Four of them are granted at once, so that headers and grants
 /// together take 3 % of the links more and not 6.
 fn short_packets(config: Config) -> Config {
     let (unscheduled_len, scheduled_len) =
         (config.framing.unscheduled_len / 2, config.framing.scheduled_len / 2);
     let framing = Framing { unscheduled_len, scheduled_len, ..config.framing };
-    let grant_wire_bytes = u64::from(4 * paper::scheduled_wire_bytes(scheduled_len));
+    few_grants(Config { framing, ..config })
+}
+
+/// As many packets, of equal length where a message needs no grant.
+fn even_packets(config: Config) -> Config {
+    few_grants(Config { framing: Framing { is_even: true, ..config.framing }, ..config })
+}
+
+/// Four packets are granted at once, so that grants take 1 % of the links and not 5.
+fn few_grants(config: Config) -> Config {
+    let packet_len = config.framing.scheduled_len;
+    let grant_wire_bytes = u64::from(GRANT_PACKETS * paper::scheduled_wire_bytes(packet_len));
     let grant_ns = grant_wire_bytes * paper::HOST_PS_PER_BYTE / PS_PER_NS;
-    let policy =
-        GrantPolicy::Sigcomm(Pull { grant_len: 4 * scheduled_len, grant_ns, ..Pull::default() });
-    Config { framing, grants: Grants { policy, ..config.grants }, ..config }
+    let policy = GrantPolicy::Sigcomm(Pull {
+        grant_len: GRANT_PACKETS * packet_len,
+        grant_ns,
+        ..Pull::default()
+    });
+    Config { grants: Grants { policy, ..config.grants }, ..config }
 }
 
 /// Nothing is lost here, and hosts hold whatever the load leaves with them; their tables grow with that, since all
@@ -312,6 +341,8 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
     }
 }
 
+/// Packets that are granted at once where grants are to be few.
+const GRANT_PACKETS: u32 = 4;
 /// Bytes of a message that say something: of a request how long it is, of a receipt when it was
 /// written.
 const CONTENT_LEN: usize = 8;
@@ -370,6 +401,21 @@ mod tests {
             let p50 = run(1_000_000, Pattern::OneWay, policy).buckets[0].p50;
             assert!((1.0..1.03).contains(&p50), "{policy:?}: {p50}");
         }
+    }
+
+    /// Of 1,500 bytes the first packet has half, which is all that it waits for on the second link. Of a long
+    /// message four packets need one grant.
+    #[test]
+    fn even_packets_are_sooner_through_a_switch_and_need_a_quarter_of_the_grants() {
+        let p50 = run(1500, Pattern::OneWay, Policy::EvenPackets).buckets[0].p50;
+        let [even, ideal] = [paper::alone_ps(1500, true, Cut::Even), paper::ideal_ps(1500, true)];
+        assert!((p50 / (even as f64 / ideal as f64) - 1.0).abs() < 0.001, "{p50}");
+        let grants = |policy| {
+            let found = run(1_000_000, Pattern::OneWay, policy);
+            found.homa.expect("it is Homa").grants as f64 / found.counts.sent as f64
+        };
+        let [few, many] = [Policy::EvenPackets, Policy::Sigcomm].map(grants);
+        assert!((0.24..0.27).contains(&(few / many)), "{few} and {many} for a message");
     }
 
     /// Nothing is lost, so that nothing may be asked for; and the short messages of the lower half
