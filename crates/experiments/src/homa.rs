@@ -26,7 +26,7 @@ use super::verdict::{Basis, Tolerance, Verdict};
 
 /// A workload's published values and tolerances.
 pub(super) struct Published {
-    name: &'static str,
+    pub(super) name: &'static str,
     /// Virtual time of a full reproduction.
     duration_ns: u64,
     /// The tolerance of a p99.
@@ -34,7 +34,7 @@ pub(super) struct Published {
     /// The longest queue towards a host that others simulated, in shorter runs than the published
     /// ones.
     queue_max_kb: f64,
-    slowdowns: &'static [Slowdown],
+    pub(super) slowdowns: &'static [Slowdown],
 }
 
 /// A point of a published curve: size, p50, p99.
@@ -242,6 +242,11 @@ impl Setup {
         })
     }
 
+    /// It at another load than 0.8.
+    pub(super) fn at_load(self, load: f64) -> Self {
+        Self { load, ..self }
+    }
+
     pub(super) fn run(&self, effort: Effort) -> Result<Findings> {
         // Less than an eighth would not warm up.
         let duration_ns = effort.requests(self.duration_ns).max(self.duration_ns / 8);
@@ -301,7 +306,7 @@ pub(super) fn panel(title: String, curves: Vec<Curve>) -> Panel {
     Panel { title, x: "messages up to a size (%)", y: "p99 slowdown", y_max: Some(20.0), curves }
 }
 
-const HOMA: Transport = Transport::Homa(Settings::PUBLISHED);
+pub(super) const HOMA: Transport = Transport::Homa(Settings::PUBLISHED);
 pub(super) const MS: u64 = 1_000_000;
 
 pub(super) const W1: Published = Published {

@@ -15,6 +15,7 @@ mod dispatcher;
 mod effort;
 pub mod figure;
 mod homa;
+mod homa_bound;
 mod homa_short;
 mod laedge;
 mod netclone;
@@ -43,7 +44,7 @@ pub struct Reproduction {
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 23] = [
+pub const REPRODUCTIONS: [Reproduction; 24] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -142,6 +143,11 @@ pub const REPRODUCTIONS: [Reproduction; 23] = [
         "homa-single-switch",
         "Homa's echoes between 8 clients and 8 servers at one switch",
         homa::single_switch,
+    ),
+    reproduction(
+        "homa-bound",
+        "Homa on W1 to W5 at 0.5 and 0.8 over what no transport can do better than",
+        homa_bound::figure,
     ),
     reproduction(
         "homa-short-packets",
