@@ -170,7 +170,7 @@ fn an_answer_to_what_is_dropped_is_found() {
 #[test]
 fn a_server_that_forgets_its_start_is_found() {
     check_found(Sabotage::StartIsForgotten, 400, Invariant::AtMostOnce);
-    check_found_over_homa(Sabotage::StartIsForgotten, 400, Invariant::AtMostOnce);
+    check_found_over_homa(Sabotage::StartIsForgotten, 1_200, Invariant::AtMostOnce);
     check_found_over_homa(Sabotage::StartIsForgotten, 400, Invariant::NothingReplayed);
 }
 
