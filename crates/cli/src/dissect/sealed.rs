@@ -230,7 +230,7 @@ mod tests {
     fn an_answer_of_who_has_no_key_is_told_with_keys_and_without() {
         for opens in [false, true] {
             let lines = lines(RESETS, opens);
-            assert!(lines[1].starts_with("Homa rpc unknown"), "{}", lines[1]);
+            assert!(lines[1].starts_with("Homa unknown"), "{}", lines[1]);
             assert!(lines[1].ends_with(", answers client 17, no key of epoch 8"), "{}", lines[1]);
         }
     }

@@ -11,7 +11,6 @@ use tailcut_wire::r2p2::sealed::{
 use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType};
 use zerocopy::FromBytes;
 
-use super::homa_seals;
 use super::plan::{Host, Transport};
 
 /// The types of packets, as they are counted.
@@ -193,11 +192,13 @@ pub(super) fn may_be_answered(is_homa: bool, bytes: &[u8]) -> bool {
                 && matches!(bytes[VERSION_AT], SEALED_VERSION | TRAIN_VERSION)
         }
         true => {
-            let kind = homa::sealed::header(bytes).map(|(_, kind)| kind);
+            let of_client = homa::sealed::header(bytes).filter(|(common, _)| {
+                // Not of a call that the server has begun.
+                common.sender_id.get() & 1 == 0 && common.reserved[2] == 0
+            });
             bytes.len() >= HOMA_ANSWER_LEN
-                && matches!(kind, Some(PacketType::Data | PacketType::Resend))
                 && is_marked(bytes)
-                && !homa_seals::is_for_client(bytes)
+                && matches!(of_client, Some((_, PacketType::Data | PacketType::Resend)))
         }
     }
 }
