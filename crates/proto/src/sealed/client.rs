@@ -117,6 +117,10 @@ impl Client {
             return;
         }
         let at = self.avoided.place((now, clock), keys);
+        if self.avoided.tries_again(now, keys.epochs[at].epoch) {
+            // What is for nobody goes again if there is still no key.
+            self.targets.doubt_all();
+        }
         let began = Beginning::new((now, clock), keys, at);
         let key = self.secrets[at].request_key(session, began.ticks);
         if self.sessions.len() >= SESSIONS_MAX {
@@ -132,6 +136,7 @@ impl Client {
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<usize, Cause> {
+        self.avoided.forget_told();
         let epoch = seen.trailer.epoch;
         let place = keys.place_of(epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;

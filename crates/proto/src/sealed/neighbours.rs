@@ -355,6 +355,16 @@ impl Targets {
         }
     }
 
+    /// The same everywhere.
+    pub(super) fn doubt_all(&mut self) {
+        let Peers { by_address, order, .. } = &mut self.by_address;
+        for &address in order.iter() {
+            if let Some(target) = by_address.get_mut(&AddressKey(address)) {
+                target.name = 0;
+            }
+        }
+    }
+
     /// Who has been learned of at an address takes several packets in a datagram.
     pub(super) fn note_taken(&mut self, at: SocketAddr) {
         if let Some(target) = self.by_address.find_mut(at) {

@@ -122,6 +122,19 @@ impl Avoided {
         self.epoch = avoided;
     }
 
+    /// True where sessions begin again under an epoch that has been left alone.
+    pub(super) fn tries_again(&mut self, now: Time, epoch: u8) -> bool {
+        let is_over = |&(avoided, until): &(u8, Time)| avoided == epoch && until <= now;
+        let tries_again = self.until.iter().any(is_over);
+        self.until.retain(|avoided| !is_over(avoided));
+        tries_again
+    }
+
+    /// What an earlier packet has told is of no other.
+    pub(super) fn forget_told(&mut self) {
+        self.told = None;
+    }
+
     /// A genuine answer has told this.
     pub(super) fn tell(&mut self, told: NoKey) {
         self.told = Some(told);

@@ -502,7 +502,10 @@ impl<'a> Applications<'a> {
                 | Ending::NoKey
                 | Ending::Stopping
         ) {
-            self.watch.borrow_mut().refused(number);
+            // Who has recorded what a router had no room for may have it placed.
+            let has_router = self.plan.seal.is_some() && self.plan.router.is_some();
+            let remembers = ending != Ending::Overload || !has_router;
+            self.watch.borrow_mut().refused(number, remembers);
         }
         if ending == Ending::NoKey && !self.plan.may_lack_keys() {
             let detail = || format!("call {number} is told that a key is not there");

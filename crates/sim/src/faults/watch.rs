@@ -516,12 +516,13 @@ impl Watch {
         }
     }
 
-    /// A call was refused for a reason that promises that it has not run.
-    pub(super) fn refused(&mut self, number: u32) {
+    /// A call was refused for a reason that promises that it has not run; and that it will not, if who
+    /// refuses it `remembers` that.
+    pub(super) fn refused(&mut self, number: u32, remembers: bool) {
         if self.forgets_refusals {
             return;
         }
-        self.is_refused[number as usize] = true;
+        self.is_refused[number as usize] = remembers;
         if self.is_trusted() && self.is_once[number as usize] && self.runs[number as usize] > 0 {
             self.violate(Invariant::RefusedHasNotRun, || {
                 format!("call {number} was refused, and has run")

@@ -120,6 +120,10 @@ impl HomaClient {
     ) {
         if self.sessions.find(session).is_none() {
             let place = self.avoided.place(at, keys);
+            if self.avoided.tries_again(at.0, keys.epochs[place].epoch) {
+                // What is for nobody goes again if there is still no key.
+                self.targets.doubt_all();
+            }
             let began = Beginning::new(at, keys, place);
             let key = self.secrets[place].request_key(session, began.ticks);
             let (count, name, to, called) = (0, 0, None, 0);
@@ -134,6 +138,7 @@ impl HomaClient {
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
+        self.avoided.forget_told();
         if seen.is_from_client() || seen.is_named || seen.is_back && !self.calls_back {
             return Err(Cause::Unsealed);
         }

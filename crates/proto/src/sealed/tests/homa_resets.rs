@@ -75,6 +75,20 @@ fn an_epoch_is_left_alone_for_a_while() {
     assert_eq!(lost(&mut nodes)[0].received, 2, "the key has come");
 }
 
+/// Each time that the epoch is tried again a call asks who is there first, and so may go again.
+#[test]
+fn no_call_is_lost_while_a_server_has_not_the_key_of_now() {
+    let mut nodes = apart(&[7, 8], &[7]);
+    for round in 1..=4 {
+        for after_ms in [0, 1, 4_990] {
+            nodes.now += after_ms * MS;
+            assert_eq!(nodes.call(b"once"), Ok(b"once".to_vec()), "{after_ms} ms later");
+        }
+        assert_eq!(lost(&mut nodes)[0].received, round);
+        nodes.now += 10 * MS;
+    }
+}
+
 #[test]
 fn a_call_ends_at_once_where_no_key_is_there() {
     let mut nodes = apart(&[7, 8], &[3]);

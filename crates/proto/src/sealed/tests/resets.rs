@@ -85,6 +85,20 @@ fn a_call_goes_again_under_the_key_that_its_server_has() {
     assert_eq!(net.client.lost_keys().received, 2, "the key has come");
 }
 
+/// Each time that the epoch is tried again a call asks who is there first, and so may go again.
+#[test]
+fn no_call_is_lost_while_a_server_has_not_the_key_of_now() {
+    let mut net = apart(&[7, 8], &[7]);
+    for round in 1..=4 {
+        for after_ms in [0, 1, 4_990] {
+            net.now += after_ms * MS;
+            assert_eq!(net.call(b"once"), Ok(b"once".to_vec()), "{after_ms} ms later");
+        }
+        assert_eq!(net.client.lost_keys().received, round);
+        net.now += 10 * MS;
+    }
+}
+
 #[test]
 fn a_call_ends_at_once_where_no_key_is_there() {
     let mut net = apart(&[7, 8], &[3]);
