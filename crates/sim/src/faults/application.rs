@@ -503,8 +503,8 @@ impl<'a> Applications<'a> {
                 | Ending::Stopping
         ) {
             // Who has recorded what a router had no room for may have it placed.
-            let has_router = self.plan.seal.is_some() && self.plan.router.is_some();
-            let remembers = ending != Ending::Overload || !has_router;
+            let is_recorded = self.plan.router.is_some() && self.plan.has_attack(Attack::Replayed);
+            let remembers = ending != Ending::Overload || !is_recorded;
             self.watch.borrow_mut().refused(number, remembers);
         }
         if ending == Ending::NoKey && !self.plan.may_lack_keys() {
