@@ -16,7 +16,6 @@ mod effort;
 pub mod figure;
 mod homa;
 mod homa_bound;
-mod homa_short;
 mod laedge;
 mod netclone;
 mod overload;
@@ -44,7 +43,7 @@ pub struct Reproduction {
 }
 
 /// All of them.
-pub const REPRODUCTIONS: [Reproduction; 24] = [
+pub const REPRODUCTIONS: [Reproduction; 23] = [
     reproduction(
         "rpcvalet-queues",
         "queues before 16 workers: exact figures, policies, and the load that keeps a p99 of 10 services",
@@ -148,11 +147,6 @@ pub const REPRODUCTIONS: [Reproduction; 24] = [
         "homa-bound",
         "Homa on W1 to W5 at 0.5 and 0.8 over what no transport can do better than",
         homa_bound::figure,
-    ),
-    reproduction(
-        "homa-short-packets",
-        "Homa on W3 and W4 with packets of half the length, over as published",
-        homa_short::figure,
     ),
     reproduction(
         "overload",

@@ -90,10 +90,8 @@ enum PolicyKind {
     Sigcomm,
     /// As the kernel module: a dynamic window, and 40 kB unscheduled
     Module,
-    /// As the published simulation, with packets of half the length
+    /// As the published simulation, with packets of 1,000 bytes and grants of ten of them
     ShortPackets,
-    /// As the published simulation, with equal packets of a message and grants of four packets
-    EvenPackets,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -170,7 +168,6 @@ impl Args {
             PolicyKind::Sigcomm => Policy::Sigcomm,
             PolicyKind::Module => Policy::Module,
             PolicyKind::ShortPackets => Policy::ShortPackets,
-            PolicyKind::EvenPackets => Policy::EvenPackets,
         };
         let timers = match self.timers {
             TimersKind::Quiet => Timers::Quiet,

@@ -210,6 +210,6 @@ mod tests {
         let most = of(Cut::Full, 0.8, Ports::All);
         assert!(of(Cut::Full, 0.8, Ports::Sender) < most);
         assert!(of(Cut::Full, 0.5, Ports::All) < most);
-        assert!(of(Cut::Even, 0.8, Ports::All) < most);
+        assert!(of(Cut::Short, 0.8, Ports::All) < most);
     }
 }

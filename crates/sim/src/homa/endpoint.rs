@@ -61,12 +61,9 @@ pub enum Policy {
     Sigcomm,
     /// As the kernel module, with 40 kB unscheduled.
     Module,
-    /// As the published simulation, with packets of half the length and grants of several: a short
-    /// message waits less for the packet that the link carries when it comes.
+    /// As the published simulation, with packets of 1,000 bytes, behind which a short message waits less, and
+    /// with rarer grants, which leave as much of the links as the headers take: see [`Cut::Short`].
     ShortPackets,
-    /// As the published simulation, with messages that need no grant in packets of equal length, behind
-    /// which others wait less, and with grants of several packets, which leave more of the links to data.
-    EvenPackets,
 }
 
 impl Default for Settings {
@@ -205,7 +202,6 @@ impl Settings {
             Policy::Sigcomm => Config::sigcomm(overcommit, cutoffs),
             Policy::Module => Config::default(),
             Policy::ShortPackets => short_packets(Config::sigcomm(overcommit, cutoffs)),
-            Policy::EvenPackets => even_packets(Config::sigcomm(overcommit, cutoffs)),
         };
         config.grants.overcommit = usize::from(overcommit);
         config.priorities.levels = self.priorities;
@@ -226,40 +222,26 @@ impl Settings {
 }
 
 impl Policy {
-    /// How messages that need no grant are cut.
+    /// How messages are cut.
     fn cut(self) -> Cut {
         match self {
-            Self::EvenPackets => Cut::Even,
-            Self::Sigcomm | Self::Module | Self::ShortPackets => Cut::Full,
+            Self::ShortPackets => Cut::Short,
+            Self::Sigcomm | Self::Module => Cut::Full,
         }
     }
 }
 
-/// Packets of half the length. Four of them are granted at once, so that headers and grants
-/// together take 3 % of the links more and not 6.
+/// Shorter packets, of equal length where a message needs no grant, and rarer grants.
 fn short_packets(config: Config) -> Config {
-    let (unscheduled_len, scheduled_len) =
-        (config.framing.unscheduled_len / 2, config.framing.scheduled_len / 2);
-    let framing = Framing { unscheduled_len, scheduled_len, ..config.framing };
-    few_grants(Config { framing, ..config })
-}
-
-/// As many packets, of equal length where a message needs no grant.
-fn even_packets(config: Config) -> Config {
-    few_grants(Config { framing: Framing { is_even: true, ..config.framing }, ..config })
-}
-
-/// Four packets are granted at once, so that grants take 1 % of the links and not 5.
-fn few_grants(config: Config) -> Config {
-    let packet_len = config.framing.scheduled_len;
-    let grant_wire_bytes = u64::from(GRANT_PACKETS * paper::scheduled_wire_bytes(packet_len));
-    let grant_ns = grant_wire_bytes * paper::HOST_PS_PER_BYTE / PS_PER_NS;
-    let policy = GrantPolicy::Sigcomm(Pull {
-        grant_len: GRANT_PACKETS * packet_len,
-        grant_ns,
-        ..Pull::default()
-    });
-    Config { grants: Grants { policy, ..config.grants }, ..config }
+    let packet_len = Cut::Short.packet_len(u64::MAX) as u32;
+    let (scheduled_len, grant_len) = Cut::Short.granted_lens();
+    let (scheduled_len, grant_len) = (scheduled_len as u32, grant_len as u32);
+    let framing =
+        Framing { unscheduled_len: packet_len, scheduled_len, is_even: true, ..config.framing };
+    let grant_wire_bytes = grant_len / scheduled_len * paper::scheduled_wire_bytes(scheduled_len);
+    let grant_ns = u64::from(grant_wire_bytes) * paper::HOST_PS_PER_BYTE / PS_PER_NS;
+    let policy = GrantPolicy::Sigcomm(Pull { grant_len, grant_ns, ..Pull::default() });
+    Config { framing, grants: Grants { policy, ..config.grants }, ..config }
 }
 
 /// Nothing is lost here, and hosts hold whatever the load leaves with them; their tables grow with that, since all
@@ -341,8 +323,6 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
     }
 }
 
-/// Packets that are granted at once where grants are to be few.
-const GRANT_PACKETS: u32 = 4;
 /// Bytes of a message that say something: of a request how long it is, of a receipt when it was
 /// written.
 const CONTENT_LEN: usize = 8;
@@ -404,18 +384,18 @@ mod tests {
     }
 
     /// Of 1,500 bytes the first packet has half, which is all that it waits for on the second link. Of a long
-    /// message four packets need one grant.
+    /// message 10,000 bytes need one grant, where as published 1,456 do.
     #[test]
-    fn even_packets_are_sooner_through_a_switch_and_need_a_quarter_of_the_grants() {
-        let p50 = run(1500, Pattern::OneWay, Policy::EvenPackets).buckets[0].p50;
-        let [even, ideal] = [paper::alone_ps(1500, true, Cut::Even), paper::ideal_ps(1500, true)];
-        assert!((p50 / (even as f64 / ideal as f64) - 1.0).abs() < 0.001, "{p50}");
+    fn short_packets_are_sooner_through_a_switch_and_need_a_seventh_of_the_grants() {
+        let p50 = run(1500, Pattern::OneWay, Policy::ShortPackets).buckets[0].p50;
+        let [short, ideal] = [paper::alone_ps(1500, true, Cut::Short), paper::ideal_ps(1500, true)];
+        assert!((p50 / (short as f64 / ideal as f64) - 1.0).abs() < 0.001, "{p50}");
         let grants = |policy| {
             let found = run(1_000_000, Pattern::OneWay, policy);
             found.homa.expect("it is Homa").grants as f64 / found.counts.sent as f64
         };
-        let [few, many] = [Policy::EvenPackets, Policy::Sigcomm].map(grants);
-        assert!((0.24..0.27).contains(&(few / many)), "{few} and {many} for a message");
+        let [few, many] = [Policy::ShortPackets, Policy::Sigcomm].map(grants);
+        assert!((0.14..0.16).contains(&(few / many)), "{few} and {many} for a message");
     }
 
     /// Nothing is lost, so that nothing may be asked for; and the short messages of the lower half

@@ -67,23 +67,21 @@ fn message_packets(size: u64, cut: Cut, mut packet: impl FnMut(u64, u64)) {
         packet(size - offset, u64::from(paper::unscheduled_wire_bytes(data_len as u32)));
     }
     let granted = size - unscheduled;
-    let grants = granted.div_ceil(paper::SCHEDULED_DATA_LEN);
+    let (granted_len, grant_len) = cut.granted_lens();
+    let (packets, grants) = (granted.div_ceil(granted_len), granted.div_ceil(grant_len));
     if grants > 0 {
         packet(0, grants * u64::from(paper::CONTROL_WIRE_BYTES));
     }
-    for index in grants.saturating_sub(TAIL_PACKETS_MAX)..grants {
-        let left = granted - index * paper::SCHEDULED_DATA_LEN;
+    for index in packets.saturating_sub(TAIL_PACKETS_MAX)..packets {
+        let left = granted - index * granted_len;
         if left <= paper::RTT_BYTES {
-            packet(
-                left,
-                u64::from(paper::scheduled_wire_bytes(left.min(paper::SCHEDULED_DATA_LEN) as u32)),
-            );
+            packet(left, u64::from(paper::scheduled_wire_bytes(left.min(granted_len) as u32)));
         }
     }
 }
 
 /// More packets than the last 10 kB have.
-const TAIL_PACKETS_MAX: u64 = 8;
+const TAIL_PACKETS_MAX: u64 = 11;
 
 #[cfg(test)]
 mod tests {
@@ -125,9 +123,9 @@ mod tests {
     }
     /// Of 1,500 bytes a full packet of 1,442 and one of 58, or two of 750.
     #[test]
-    fn equal_packets_leave_half_of_a_message_of_two() {
+    fn short_packets_leave_half_of_a_message_of_two() {
         let workload = Workload::parse("test", "1500\n1500 1\n").expect("a workload");
         assert_eq!(cutoffs(&workload, 2, Cut::Full), [1500, u64::MAX]);
-        assert_eq!(cutoffs(&workload, 2, Cut::Even), [750, u64::MAX]);
+        assert_eq!(cutoffs(&workload, 2, Cut::Short), [750, u64::MAX]);
     }
 }

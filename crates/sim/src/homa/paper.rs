@@ -10,7 +10,8 @@
 //! | headers | 30 bytes while the sender needs no grant, 16 bytes after; a grant is the shortest frame, 84 bytes |
 //! | unscheduled | 9,328 bytes of data in packets of 1,442, then granted packets of 1,456 |
 //!
-//! Invariant: these are published numbers; nothing here follows from what a transport does.
+//! Invariant: these are published numbers, but for [`Cut::Short`]; nothing here follows from what a
+//! transport does.
 
 use tailcut_measure::workload::Workload;
 
@@ -35,23 +36,33 @@ pub const DELAYS: HostDelays = HostDelays { transmit_ns: 1000, receive_ns: 500 }
 /// The rate of a host's link.
 pub const HOST_GBIT: f64 = 10.0;
 
-/// How a message that needs no grant is cut into packets.
+/// How messages are cut into packets, and how much of one is granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Full ones and a rest, as published.
+    /// Full ones and a rest, each of which is granted by itself, as published.
     Full,
-    /// As many, of the same length.
-    Even,
+    /// Of 1,000 bytes, equal ones where a message needs no grant; ten are granted at once, which is what a
+    /// sender may have under way.
+    Short,
 }
 
 impl Cut {
     /// Bytes of data in the first packet of a message of `len` bytes, if it is longer than that.
     pub fn packet_len(self, len: u64) -> u64 {
         match self {
-            Self::Even if (1..=UNSCHEDULED_BYTES).contains(&len) => {
-                len.div_ceil(len.div_ceil(UNSCHEDULED_DATA_LEN))
+            Self::Full => UNSCHEDULED_DATA_LEN,
+            Self::Short if (1..=UNSCHEDULED_BYTES).contains(&len) => {
+                len.div_ceil(len.div_ceil(SHORT_DATA_LEN))
             }
-            Self::Even | Self::Full => UNSCHEDULED_DATA_LEN,
+            Self::Short => SHORT_DATA_LEN,
+        }
+    }
+
+    /// Bytes of data in a packet that was granted, and in all that is granted at once.
+    pub fn granted_lens(self) -> (u64, u64) {
+        match self {
+            Self::Full => (SCHEDULED_DATA_LEN, SCHEDULED_DATA_LEN),
+            Self::Short => (SHORT_DATA_LEN, SHORT_GRANT_LEN),
         }
     }
 }
@@ -144,7 +155,7 @@ pub fn data_packets(len: u64, cut: Cut, mut packets: impl FnMut(u64, u32)) {
         }
     };
     part(unscheduled, cut.packet_len(len), unscheduled_wire_bytes);
-    part(len - unscheduled, SCHEDULED_DATA_LEN, scheduled_wire_bytes);
+    part(len - unscheduled, cut.granted_lens().0, scheduled_wire_bytes);
 }
 
 /// The share of the hosts' links that data takes with its headers at a load, which counts grants too.
@@ -174,6 +185,8 @@ fn wire_bytes(data_len: u32, header_len: u32) -> u32 {
     (data_len + header_len + IP_UDP_LEN).max(ETHERNET_DATA_LEN_MIN) + ETHERNET_LEN
 }
 
+const SHORT_DATA_LEN: u64 = 1000;
+const SHORT_GRANT_LEN: u64 = 10 * SHORT_DATA_LEN;
 const SPINES: u32 = 4;
 const SPINE_GBIT: f64 = 40.0;
 const SWITCH_PS: u64 = 250_000;
@@ -219,13 +232,21 @@ mod tests {
     }
 
     /// Three packets of 1,538, 1,538 and 112 bytes: one after the other on a host's link, and the first of
-    /// them on three more. Of equal ones each has 967 bytes of data and 1,063 in all, the last a byte less.
+    /// them on three more. Of short ones there are as many, with 967 bytes of data and 1,063 in all, the last a byte less.
     #[test]
     fn a_message_alone_takes_its_packets_and_the_way_of_the_first() {
-        let [full, even] = [Cut::Full, Cut::Even].map(|cut| alone_ps(2900, true, cut));
+        let [full, short] = [Cut::Full, Cut::Short].map(|cut| alone_ps(2900, true, cut));
         assert_eq!(full, (3188 + 1538) * 800 + 250_000 + 1_500_000);
-        assert_eq!(even, full - (1538 - 1063) * 800);
+        assert_eq!(short, full - (1538 - 1063) * 800);
         assert_eq!(alone_ps(2900, false, Cut::Full), full + 2 * (250_000 + 1538 * 200));
+    }
+
+    /// After 10 packets of what needs no grant, the last with 328 bytes.
+    #[test]
+    fn short_packets_have_a_thousand_bytes() {
+        let mut packets = Vec::new();
+        data_packets(12_000, Cut::Short, |count, wire_bytes| packets.push((count, wire_bytes)));
+        assert_eq!(packets, [(9, 1096), (1, 328 + 96), (2, 1082), (1, 672 + 82)]);
     }
 
     /// W4 has few bytes that need no grant, so that grants are 84 bytes for almost each 1,538.
