@@ -6,6 +6,7 @@ use tailcut_wire::r2p2::{Flags, Packet, RequestRepr, Route, SessionId};
 use super::seals::{Seals, call, from_server, request, response, to_server};
 use super::*;
 use crate::node::Transmit;
+use crate::policy::Draws;
 
 /// A client that knows its server, before anything is sent together.
 fn acquainted(is_routed: bool) -> Net {
@@ -109,6 +110,44 @@ fn nothing_forged_is_acted_on() {
     }
     assert_eq!((net.runs, net.ended.len()), (runs, ended));
     assert_eq!(refused(&net) - before, forged);
+}
+
+/// What went together comes again, as it was or with drawn bytes, lengths and ends of others, from where it
+/// came and from a stranger. Two million did as little.
+#[test]
+fn nothing_drawn_is_acted_on() {
+    const FORGED: usize = 1 << 16;
+    let mut net = acquainted(false);
+    call_at_once(&mut net, 0, 40);
+    net.turn();
+    let trains: Vec<Sent> = std::mem::take(&mut net.log).into_iter().filter(is_train).collect();
+    let before = (net.runs, net.ended.len(), net.server.holdings(), net.client.holdings());
+    let mut draws = Draws::new(5);
+    let mut below = |end: usize| draws.below(end as u32) as usize;
+    for _ in 0..FORGED {
+        let mut sent = trains[below(trains.len())].clone();
+        let len = sent.bytes.len();
+        let place = below(len);
+        match below(5) {
+            0 => (0..=below(8)).for_each(|_| sent.bytes[below(len)] ^= below(256) as u8),
+            1 => sent.bytes.truncate(place),
+            2 => sent.bytes.extend((0..=below(100)).map(|_| below(256) as u8)),
+            3 => {
+                let other = &trains[below(trains.len())].bytes;
+                sent.bytes.truncate(place);
+                sent.bytes.extend(&other[place.min(other.len())..]);
+            }
+            _ => {}
+        }
+        if below(2) == 0 {
+            sent.from = at(STRANGER);
+        }
+        net.deliver(sent);
+    }
+    let after = (net.runs, net.ended.len(), net.server.holdings(), net.client.holdings());
+    assert_eq!(after, before);
+    net.now += 10 * MS;
+    assert!(call_at_once(&mut net, 100, 40).iter().all(Result::is_ok), "all goes on");
 }
 
 /// All that went together comes again: where it was, from elsewhere, at another server, and after a restart.
