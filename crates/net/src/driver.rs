@@ -10,8 +10,7 @@
 //!
 //! A turn reads the clock once for each burst, after its first datagram has been received and before
 //! it is handled, so that a latency measured in a node's time never lacks a part of the way. What
-//! comes after the bursts has the time of the last. Where packets are sealed, a turn begins with a reading
-//! too. Between turns, [`Driver::wait`] spins or sleeps.
+//! comes after the bursts has the time of the last. Between turns, [`Driver::wait`] spins or sleeps.
 //!
 //! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver
 //! allocates nothing; one driver lives on one thread, and other threads reach it by a [`Waker`].
@@ -225,13 +224,18 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     pub fn watch_keys(&mut self, index: usize, keys: LiveKeys, access: Option<LiveAccess>) {
         assert!(index < self.stations.len(), "there is no node {index}");
         self.watches.push((index, Watch::new(keys, access)));
-        self.refresh(self.clock.now());
+        self.refresh();
     }
 
-    /// Gives sealed nodes what is new at `now`. Each turn begins with it; who calls a node between turns,
-    /// after a while without one, does so before, by what the clock says then.
+    /// Gives sealed nodes what is new. Each turn begins with it; who calls a node between turns, after a
+    /// while without one, does so before.
     #[inline]
-    pub fn refresh(&mut self, now: Time) {
+    pub fn refresh(&mut self) {
+        if self.watches.is_empty() {
+            return;
+        }
+        // The time of the last turn may be long ago.
+        let now = self.clock.now();
         for (index, watch) in &mut self.watches {
             watch.look(now, &mut self.stations[*index].node);
         }
@@ -318,13 +322,10 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         observer: &mut O,
         mut work: impl FnMut(usize, &mut N, Time),
     ) -> io::Result<Turn> {
-        let mut reading = Reading { clock: self.clock, before: None, now: None };
-        if !self.watches.is_empty() {
-            // The last turn may be long ago.
-            self.refresh(reading.now());
-        }
+        self.refresh();
+        let mut reading = Reading { clock: self.clock, now: None };
         let mut received = self.receive(&mut reading, observer)?;
-        let mut now = reading.latest();
+        let mut now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
             while let Some(peer) = station.port.take_refused() {
@@ -347,11 +348,11 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         }
         self.now = now;
         let sent = self.send(now, observer);
+        for (index, watch) in &mut self.watches {
+            watch.tell(now, &self.stations[*index].node);
+        }
         let turn = Turn { now, received, timeouts, sent };
         if !turn.is_idle() {
-            for (index, watch) in &mut self.watches {
-                watch.tell(now, &self.stations[*index].node);
-            }
             self.spin.note_gap(now.saturating_sub(self.active));
             self.active = now;
         } else if self.wait != Wait::BusyPoll && self.keeps_turning() {
@@ -606,13 +607,11 @@ struct Burst {
     lacks_room: bool,
 }
 
-/// The turn's readings of the clock: one for each burst, made at its first datagram. An older
+/// The turn's latest reading of the clock: one for each burst, made at its first datagram. An older
 /// one would lie before the arrival of what came to a port while another was read.
 struct Reading {
     /// The clock to read.
     clock: Clock,
-    /// The last one that was made for something else.
-    before: Option<Time>,
     /// The reading, once made.
     now: Option<Time>,
 }
@@ -626,13 +625,7 @@ impl Reading {
     /// What comes next is to have a reading of its own.
     #[inline]
     fn renew(&mut self) {
-        self.before = self.now.take().or(self.before);
-    }
-
-    /// The last reading that this turn has made.
-    #[inline]
-    fn latest(&mut self) -> Time {
-        self.now.or(self.before).unwrap_or_else(|| self.now())
+        self.now = None;
     }
 }
 
