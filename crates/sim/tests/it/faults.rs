@@ -1,6 +1,7 @@
 //! Fault runs: seeds under which every promise holds, faults that really happen, and bugs that are
 //! found.
 
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use tailcut_sim::faults::plan::{FaultKind, Plan};
@@ -98,16 +99,17 @@ fn a_loss_by_a_stop_is_found() {
 
 /// Is the bug found within `seeds` seeds, by this invariant, and is what is left of the plan as
 /// small as that?
-fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant, items_max: usize) {
+fn check_found(sabotage: Sabotage, seeds: Range<u64>, invariant: Invariant, items_max: usize) {
     let options = Options { sabotage: Some(sabotage), ..Options::default() };
     // A bug may break other promises in other seeds: a copy under another id is in no books.
     let breaks = |seed: &u64| {
         let violation = check(*seed, 1, options).violation;
         violation.is_some_and(|violation| violation.invariant == invariant)
     };
-    let seed = (0..seeds)
+    let seed = seeds
+        .clone()
         .find(breaks)
-        .unwrap_or_else(|| panic!("{sabotage:?} is not found by {seeds} seeds"));
+        .unwrap_or_else(|| panic!("{sabotage:?} is not found by {seeds:?}"));
     let least = minimise(&Plan::of_seed(seed), invariant, options, 2000);
     let again = least.report.violation.as_ref().map(|violation| violation.invariant);
     assert_eq!(again, Some(invariant), "what is left breaks the same");
@@ -120,69 +122,69 @@ fn check_found(sabotage: Sabotage, seeds: u64, invariant: Invariant, items_max: 
 
 #[test]
 fn a_slot_that_leaks_is_found() {
-    check_found(Sabotage::LostFeedbackLeaksSlot, 10, Invariant::SlotsHome, 2);
+    check_found(Sabotage::LostFeedbackLeaksSlot, 0..10, Invariant::SlotsHome, 2);
 }
 
 #[test]
 fn a_duplicate_that_runs_is_found() {
-    check_found(Sabotage::DuplicateRunsTwice, 20, Invariant::AtMostOnce, 4);
+    check_found(Sabotage::DuplicateRunsTwice, 0..20, Invariant::AtMostOnce, 4);
 }
 
 /// The age of what is sent again is all that tells a server which has restarted that it may have run.
 #[test]
 fn an_age_that_is_ignored_is_found() {
-    check_found(Sabotage::AgeIsIgnored, 400, Invariant::AtMostOnce, 12);
+    check_found(Sabotage::AgeIsIgnored, 0..400, Invariant::AtMostOnce, 12);
 }
 
 #[test]
 fn a_refusal_of_what_may_have_run_is_found() {
-    check_found(Sabotage::RefusalsPromiseTooMuch, 200, Invariant::RefusedHasNotRun, 12);
+    check_found(Sabotage::RefusalsPromiseTooMuch, 0..200, Invariant::RefusedHasNotRun, 12);
 }
 
 #[test]
 fn a_panic_is_found() {
-    check_found(Sabotage::ServerPanics, 5, Invariant::NoPanic, 6);
+    check_found(Sabotage::ServerPanics, 0..5, Invariant::NoPanic, 6);
 }
 
 #[test]
 fn a_reply_that_is_changed_is_found() {
-    check_found(Sabotage::ReplyIsChanged, 5, Invariant::Content, 20);
+    check_found(Sabotage::ReplyIsChanged, 0..5, Invariant::Content, 20);
 }
 
 #[test]
 fn a_call_that_never_ends_is_found() {
-    check_found(Sabotage::CallNeverEnds, 10, Invariant::EndsOnce, 3);
+    check_found(Sabotage::CallNeverEnds, 0..10, Invariant::EndsOnce, 3);
 }
 
 #[test]
 fn an_answer_that_is_multiplied_is_found() {
-    check_found(Sabotage::AnswersAreMultiplied, 5, Invariant::Amplification, 2);
+    check_found(Sabotage::AnswersAreMultiplied, 0..5, Invariant::Amplification, 2);
 }
 
 #[test]
 fn a_bound_that_is_passed_is_found() {
-    check_found(Sabotage::BoundIsPassed, 40, Invariant::Bound, 10);
+    check_found(Sabotage::BoundIsPassed, 0..40, Invariant::Bound, 10);
 }
 
 #[test]
 fn replies_that_are_kept_are_found() {
-    check_found(Sabotage::RepliesAreKept, 5, Invariant::Floor, 2);
+    check_found(Sabotage::RepliesAreKept, 0..5, Invariant::Floor, 2);
 }
 
 #[test]
 fn a_router_that_stays_deaf_is_found() {
-    check_found(Sabotage::RouterIsDeaf, 40, Invariant::Recovers, 6);
+    check_found(Sabotage::RouterIsDeaf, 0..40, Invariant::Recovers, 6);
 }
 
 #[test]
 fn a_claim_that_is_ignored_is_found() {
-    // Rare: what may predate a removal or a router's start is not claimed, but refused.
-    check_found(Sabotage::ClaimsAreIgnored, 800, Invariant::AtMostOnce, 12);
+    // Rare: what may predate a removal or a router's start is not claimed, but refused. No earlier seed shows it.
+    check_found(Sabotage::ClaimsAreIgnored, 725..1_600, Invariant::AtMostOnce, 12);
 }
 
 #[test]
 fn runs_that_differ_are_found() {
-    check_found(Sabotage::RunsDiffer, 5, Invariant::Determinism, 2);
+    check_found(Sabotage::RunsDiffer, 0..5, Invariant::Determinism, 2);
 }
 
 #[test]
