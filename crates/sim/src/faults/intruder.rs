@@ -270,14 +270,6 @@ impl Run<'_> {
         }
     }
 
-    /// Notes datagrams that beget each other without end.
-    pub(super) fn check_storm(&self) {
-        let mut watch = self.watch.borrow_mut();
-        if watch.sealed.is_some() && watch.left > LEFT_MAX {
-            watch.violate(Invariant::Amplification, || format!("{LEFT_MAX} datagrams have left"));
-        }
-    }
-
     fn set_intruding(&mut self, expected: Option<Expected>) {
         if let Some(sealed) = &mut self.watch.borrow_mut().sealed {
             sealed.intruding = expected;
@@ -344,9 +336,6 @@ fn own_metrics(endpoint: &Endpoint) -> Metrics {
         }
     }
 }
-
-/// More datagrams than leave in any run but one in which they beget each other.
-const LEFT_MAX: u64 = 2_000_000;
 
 /// The word of an alarm that no handler has set.
 const NO_ALARM: u64 = u64::MAX;

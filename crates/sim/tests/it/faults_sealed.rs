@@ -216,6 +216,12 @@ fn bugs_about_keys_that_are_not_there_are_found() {
     }
 }
 
+/// The same bug, where each answer begets a question: it is the datagrams that tell.
+#[test]
+fn a_storm_is_found() {
+    check_found_over_homa(Sabotage::UncertainGoAgain, 30..60, Invariant::Amplification);
+}
+
 #[test]
 fn a_server_that_waits_for_who_is_a_day_ahead_is_found() {
     check_found(Sabotage::ClocksAreTrusted, 34..100, Invariant::Clocks);
