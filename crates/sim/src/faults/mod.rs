@@ -35,7 +35,7 @@
 //! | `EndsOnce` | a call ends once, by its deadline in its client's clock | at its end, and after each event |
 //! | `Bound` | a server has at most n requests placed by the JBSQ(n) of the only router | when one is handed over |
 //! | `Recovers` | a call that is made half a second after everything, within every limit, is answered | at its end |
-//! | `Amplification` | three bytes out for each byte in, to an address that is not validated, strangers' among them; one answer of who has no key for each request, which is no shorter | at each datagram |
+//! | `Amplification` | three bytes out for each byte in, to an address that is not validated, strangers' among them; no more than 500,000 datagrams in a run; one answer of who has no key for each request, which is no shorter | at each datagram |
 //! | `Serves` | a call is answered, where nothing is wrong but what strangers send | at its end |
 //! | `SlotsHome` | the router counts nothing outstanding and holds nothing | within 2 s after the faults |
 //! | `Floor` | endpoints hold nothing | within 2 s after the faults |
