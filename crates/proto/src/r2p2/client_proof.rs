@@ -2,7 +2,7 @@
 //!
 //! | a server, or a router, answers packet 0 | then |
 //! |---|---|
-//! | with a token | it goes again and echoes that, and so does all that goes there later; one that has moved goes by its router again |
+//! | with a token | it goes again and echoes that, and so does all that goes there later; one that has moved goes by its router again, unless its reply has begun |
 //! | with a cookie | it goes again under a tag by that, and so do the first packets of later calls |
 //! | with the cookie by which it has been tagged | nothing: it goes again in its time |
 
@@ -28,7 +28,7 @@ impl Client {
         let is_cookie = Flags(header.flags).has(Flags::COOKIE);
         // A router may have asked for a cookie: who takes the call is still to be seen.
         let may_be_routers = is_cookie && slot.target.address == server.address;
-        if slot.is_moved {
+        if slot.is_moved && !slot.reply.is_begun() {
             // Servers take it from a router alone, which has claimed it.
             slot.server = None;
         } else if !may_be_routers {

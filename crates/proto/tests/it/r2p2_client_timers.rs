@@ -210,6 +210,21 @@ fn a_moved_call_goes_to_the_server_that_takes_it() {
     assert!(client.reply().is_some());
 }
 
+/// A server that knows no address of the client sends what three bytes for one allow, and asks for its token.
+#[test]
+fn a_moved_call_whose_reply_has_begun_stays_with_its_server() {
+    let (mut client, sent) = moved();
+    client.give(host(3), &sent.ack(1, 4));
+    client.give(host(3), &replied(&sent.answer(MessageType::Response), 200, 0));
+    let again = client.give(host(3), &sent.ack(0, 0));
+    assert_eq!((kinds(&again), targets(&again)), (requests([0]), vec![host(3)]));
+    assert!(again[0].has(Flags::MOVED));
+    for packet in 0..4 {
+        client.give(host(3), &replied(&sent.answer(MessageType::Response), 200, packet));
+    }
+    assert!(client.reply().is_some());
+}
+
 /// Its payload may be left where it is; the headers say the same.
 #[test]
 fn a_long_call_that_has_moved_says_so_in_all_its_packets() {
