@@ -131,7 +131,7 @@ mod tests {
             let mut pair = Self::new();
             let first = pair.call();
             pair.named(first);
-            pair.now += 600 * MS;
+            pair.now += 300 * MS;
             pair.client.handle_timeout(pair.now);
             while pair.sent().is_some() {}
             while pair.client.poll_event().is_some() {}
@@ -141,7 +141,7 @@ mod tests {
         /// A call that may run once begins: its packet 0.
         fn call(&mut self) -> Vec<u8> {
             let (target, options) = (address(2), CallOptions::default());
-            let (payload, deadline) = (vec![7; 10], self.now + 500 * MS);
+            let (payload, deadline) = (vec![7; 10], self.now + 250 * MS);
             let call = Call { target, payload, deadline, context: 0, options };
             self.client.call(self.now, call).unwrap();
             self.sent().expect("packet 0")

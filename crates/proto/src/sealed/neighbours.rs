@@ -18,6 +18,7 @@
 //! | the client knows it | REQUEST for that name | taken by that node alone |
 //! | the client has only heard a server there, which has answered a call through a router | packet 0 for 0 | the same |
 //! | it is sent again, and nothing has been heard of its target for 20 ms | REQUEST for 0 | the same, or what the call has come to |
+//! | nothing has been heard of its target for 400 ms | REQUEST for 0 | the same: by the name of who was there before, it would have to be taken for run where that has gone |
 //!
 //! Invariant: nothing that was recorded makes anybody take a name for that of an address: an ACK that
 //! tells one answers what was asked just before, by an alias or an id.
@@ -289,11 +290,13 @@ impl Targets {
     }
 
     /// The name that a packet to an address is for by which a request may run; 0 where it is to name nobody, because
-    /// nobody has told one there, or none has been heard for long where the packet `is_again`: another one may be there
-    /// by now.
+    /// nobody has told one there, or none has been heard for long, sooner where the packet `is_again`: another one may
+    /// be there by now.
     #[inline]
     pub(super) fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
-        let told = self.by_address.find(to).filter(|target| target.is_told);
+        let is_certain =
+            |target: &&Target| target.is_told && now.saturating_sub(target.heard_at) < FORGET_NS;
+        let told = self.by_address.find(to).filter(is_certain);
         told.map_or(0, |target| target.name_for(now, is_again))
     }
 
@@ -430,6 +433,9 @@ const ASKING_NS: u64 = 10 * DOUBT_NS;
 /// Time without a packet of it after which a target may be another one by now: ten times the shortest after
 /// which a request is sent again, and more.
 const DOUBT_NS: u64 = 20_000_000;
+
+/// The same where nothing has been asked of it in vain: a client that has been idle for so long pays a round trip.
+const FORGET_NS: u64 = 20 * DOUBT_NS;
 
 /// Probes without an answer after which a server may be another one by now.
 const UNHEARD_MAX: u32 = 3;
@@ -649,6 +655,9 @@ mod tests {
         assert_eq!(targets.name(DOUBT_NS - 1, at(1), true), 0x500);
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "nothing has come for long");
         assert_eq!(targets.name(DOUBT_NS, at(1), false), 0x500);
+        assert_eq!(targets.name(FORGET_NS - 1, at(1), false), 0x500);
+        assert_eq!(targets.name(FORGET_NS, at(1), false), 0, "the client has been idle");
+        assert_eq!(targets.heard_name(FORGET_NS, at(1), false), 0x500, "of what runs there");
         targets.hear(DOUBT_NS, at(1), (0x502, false));
         assert_eq!(
             targets.name(DOUBT_NS, at(1), true),

@@ -233,10 +233,12 @@ fn a_server_that_waits_for_who_is_a_day_ahead_is_found() {
 /// asked for again at once, without end. 76: a call that was refused for want of room ran when there was some.
 /// 2166: a router was taken for a server, which then had the call from a stranger. 620284, 631552: what a stranger
 /// brought again after it was refused was counted against a router's bound. 703565: a request of before its server was
-/// removed and added, brought again, had the server's counts begin anew.
+/// removed and added, brought again, had the server's counts begin anew. 5002050: a call that had moved was lost when
+/// its server asked for its token in the middle of its reply. 5004519: the first call of a client that had been idle
+/// while its server was replaced went by the name of the former one, and so might have run there.
 #[test]
 fn seeds_that_found_bugs_stay_fixed() {
-    for seed in [76, 78, 126, 191, 2166, 620_284, 631_552, 703_565] {
+    for seed in [76, 78, 126, 191, 2166, 620_284, 631_552, 703_565, 5_002_050, 5_004_519] {
         let report = run(&Plan::sealed_of_seed(seed), Options::default());
         assert_eq!(
             report.violation, None,

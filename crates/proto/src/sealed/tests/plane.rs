@@ -180,6 +180,10 @@ fn a_session_in_order_is_offered_once_in_a_while() {
     let began_ms = seals.now / MS;
     for (later_ms, is_offered) in [(0, true), (999, false), (1, true)] {
         seals.now += later_ms * MS;
+        // A client that was idle asks for the name again.
+        if seals.client.name(seals.now, at(ROUTER), false) == 0 {
+            seals.introduce(ROUTER);
+        }
         let named = seals.of_client(ROUTER, &RequestRepr { floor: 1, ..request(1) });
         assert_eq!(seals.verdict(CLIENT, &named), Some(SealVerdict::Fit));
         let offered = seals.router.offer(seals.now, id);

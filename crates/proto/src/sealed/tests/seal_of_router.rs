@@ -40,8 +40,8 @@ fn a_request_is_taken_for_its_deadline_and_the_slack_of_clocks() {
             let sealing = of_role(&seals.keys, Role::Router);
             let sealing = Sealing { clock_tolerance_ms: tolerance_ms, ..sealing };
             seals.router = router_seal(&sealing, 2);
-            seals.introduce(ROUTER);
             seals.now += 1_000 * MS;
+            seals.introduce(ROUTER);
             let sent_ms = seals.now / MS;
             let request = seals.of_client(ROUTER, &RequestRepr { deadline_us, ..request(1) });
             // By the router's clock.
