@@ -60,7 +60,7 @@ impl Endpoint {
         slot.deadline = call.deadline;
         self.metrics.calls += 1;
         if rpcs == 1 {
-            self.send_request(now, index, request)
+            self.send_request(index, request)
         } else {
             self.send_parts(now, index, request.bytes());
             self.buffers.give(request.take());
@@ -85,7 +85,7 @@ impl Endpoint {
     }
 
     /// Begins to send the request of an RPC.
-    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Payload) {
+    pub(super) fn send_request(&mut self, index: SlotId, payload: Payload) {
         let birth = self.next_birth();
         let slot = &mut self.slots[index];
         slot.flags |= DataFlags::KNOWN | self.config.flags(self.peers[slot.peer].address);
@@ -99,7 +99,8 @@ impl Endpoint {
         let unscheduled = self.unscheduled_len(index);
         self.slots[index].send(payload, unscheduled, birth);
         self.rank_out(index);
-        self.arm(now, index);
+        // While it goes out nothing is due but its deadline.
+        self.wheel.arm_by(index, self.slots[index].deadline);
     }
 
     pub(super) fn cancel_call(&mut self, id: CallId) {
@@ -158,13 +159,18 @@ impl Endpoint {
                 self.metrics.failed += 1;
                 return self.fail(index, Failure::ReplyTooLarge);
             }
+            if self.is_whole(header, payload) {
+                let message = self.take_whole(now, index, header, payload);
+                return self.finish(now, index, header.flags(), message);
+            }
             self.begin_incoming(index, header);
             if (payload.len() as u32) < header.message_length.get() {
                 self.arm(now, index);
             }
         }
         if self.accept(now, index, header, payload) {
-            self.finish(now, index, header.flags());
+            let message = self.take_message(now, index, header.flags());
+            self.finish(now, index, header.flags(), message);
         }
     }
 
@@ -231,8 +237,8 @@ impl Endpoint {
         self.release(index);
     }
 
-    fn finish(&mut self, now: Time, index: SlotId, flags: DataFlags) {
-        let payload = self.take_message(now, index, flags);
+    /// All of a reply has come.
+    fn finish(&mut self, now: Time, index: SlotId, flags: DataFlags, payload: Vec<u8>) {
         if flags.has(DataFlags::PART) && self.seal.is_some() {
             // Who is sealed sends long messages as they are.
             self.metrics.protocol_violation += 1;

@@ -84,8 +84,10 @@ impl Egress {
 
     /// When something may be sent that cannot be now, or acknowledgements are due.
     pub(super) fn next_due(&self) -> Option<Time> {
-        let nic = self.sendable.peek().and_then(|_| self.nic.opens_at());
         let acks = self.acks_due.front().map(|&(at, _)| at);
-        nic.into_iter().chain(acks).min()
+        match self.sendable.peek().and_then(|_| self.nic.opens_at()) {
+            None => acks,
+            Some(opens_at) => Some(acks.map_or(opens_at, |at| at.min(opens_at))),
+        }
     }
 }

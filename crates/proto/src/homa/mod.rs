@@ -385,10 +385,14 @@ impl Endpoint {
         self.peers[peer].state.pace.owed -= u64::from(missing);
         let slot = &mut self.slots[index];
         let (is_client, id) = (slot.is_client(), slot.id);
-        let (request, reply) = (slot.out.end(), slot.inc.end());
-        self.buffers.give(slot.inc.message.take_spare());
+        let request = slot.out.end();
+        if slot.inc.message.len() > 0 {
+            // It is not complete.
+            let (reply, spare) = (slot.inc.end(), slot.inc.message.take_spare());
+            self.buffers.give(spare);
+            self.buffers.give(reply);
+        }
         self.buffers.give(request);
-        self.buffers.give(reply);
         self.end_partial(index);
         let slot = &mut self.slots[index];
         if is_client {
@@ -437,9 +441,14 @@ impl Endpoint {
         {
             return Some(transmit);
         }
-        let data = self.write_data(now, buffer);
-        // What data could not be sent for may have to be said.
-        data.or_else(|| self.write_control(now, buffer)).or_else(|| self.write_acks(buffer))
+        if self.egress.first().is_some() {
+            let data = self.write_data(now, buffer);
+            // What data could not be sent for may have to be said.
+            if let Some(transmit) = data.or_else(|| self.write_control(now, buffer)) {
+                return Some(transmit);
+            }
+        }
+        if self.egress.acks_called.is_empty() { None } else { self.write_acks(buffer) }
     }
 
     fn next_birth(&mut self) -> u32 {
@@ -565,7 +574,8 @@ impl Node for Endpoint {
 
     fn poll_timeout(&self) -> Option<Time> {
         let timers = [self.wheel.next_due(), self.book.wake_at, self.egress.next_due()];
-        timers.into_iter().flatten().min()
+        let earliest = timers.map(|due| due.unwrap_or(Time::MAX)).into_iter().min();
+        earliest.filter(|&due| due != Time::MAX)
     }
 }
 

@@ -27,6 +27,45 @@ impl Endpoint {
         self.peers[peer].state.pace.owed += u64::from(len);
     }
 
+    /// True of a packet that is all of a message: it is taken as it is, without reassembly.
+    #[inline]
+    pub(super) fn is_whole(&self, header: &DataHeader, payload: &[u8]) -> bool {
+        let len = header.message_length.get();
+        let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
+        payload.len() == len as usize
+            && len <= unscheduled.min(self.config.framing.content_len_max)
+            && len as usize <= self.config.message_len_max
+            && !header.is_stripped()
+    }
+
+    /// Takes a message that is whole in the only packet that has come of it; see [`Endpoint::is_whole`].
+    #[inline]
+    pub(super) fn take_whole(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        header: &DataHeader,
+        payload: &[u8],
+    ) -> Vec<u8> {
+        let len = header.message_length.get();
+        let slot = &mut self.slots[index];
+        slot.timing.progress_at = now;
+        slot.timing.attempts = 0;
+        let level = self.advice.cutoffs.level(len);
+        self.book.data_at[usize::from(level & 7)] = now;
+        let state = &mut self.peers[slot.peer].state;
+        state.is_stripped = false;
+        state.pace.note_bytes(now, len);
+        if self.advice.observe(now, len) {
+            self.metrics.cutoffs_changed += 1;
+        }
+        let mut message = self.buffers.take_for(payload.len());
+        if !header.flags().has(DataFlags::EMPTY) {
+            message.extend_from_slice(payload);
+        }
+        message
+    }
+
     /// Takes note that a peer may send `bytes` more.
     pub(super) fn expect_more(&mut self, peer: PeerId, bytes: u32) {
         self.book.expected_bytes += u64::from(bytes);
@@ -149,6 +188,10 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         let peer = &mut self.peers[slot.peer];
         let echo = Echo::of(header);
+        if peer.is_validated && echo == peer.echo(version) {
+            slot.is_validated = true;
+            return;
+        }
         if !peer.is_validated && !header.flags().has(DataFlags::KNOWN) {
             peer.state.proof.advance(echo, version);
         }

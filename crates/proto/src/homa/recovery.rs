@@ -284,7 +284,7 @@ impl Endpoint {
     }
 
     /// True if this side has something to send that nothing but the link holds back.
-    fn is_sending(&self, slot: &Slot) -> bool {
+    pub(super) fn is_sending(&self, slot: &Slot) -> bool {
         slot.out.is_sendable()
             && slot.naming == Naming::Settled
             && slot.may_send(tailcut_wire::homa::DATA_LEN + 1 + self.trailer_len())

@@ -350,6 +350,7 @@ impl Endpoint {
         let whole = DataHeader { message_length: len, incoming: len, ..*header };
         let index = self.begin_request(now, (peer, Partial::No), origin, &whole);
         self.note_proof(now, index, header);
+        self.begin_parts(now, index, &whole);
         if !self.accept(now, index, &whole, payload) {
             return;
         }

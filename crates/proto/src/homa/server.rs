@@ -67,7 +67,13 @@ impl Endpoint {
                 Admission::Allowed => {
                     let index = self.begin_request(now, (peer, partial), origin, header);
                     self.note_proof(now, index, header);
-                    self.take_part(now, index, header, payload);
+                    if self.is_whole(header, payload) {
+                        let message = self.take_whole(now, index, header, payload);
+                        self.take_request(now, index, header.flags(), message);
+                    } else {
+                        self.begin_parts(now, index, header);
+                        self.take_part(now, index, header, payload);
+                    }
                 }
                 Admission::Denied => self.deny(now, (origin, peer), (header, payload)),
                 Admission::Untold => {}
@@ -265,7 +271,10 @@ impl Endpoint {
         slot.timing.sent_at = slot.timing.sent_at.max(now);
         self.holdings.waiting -= 1;
         self.rank_out(index);
-        self.arm(now, index);
+        // While it goes out the timer of the deadline stands.
+        if !self.is_sending(&self.slots[index]) {
+            self.arm(now, index);
+        }
     }
 
     #[inline(always)]
@@ -304,10 +313,14 @@ impl Endpoint {
         record.state.is_stripped = header.is_stripped();
         self.begin_partial(index, partial);
         self.enlist(index);
+        index
+    }
+
+    /// Begins the message of a request of which more may be to come.
+    pub(super) fn begin_parts(&mut self, now: Time, index: SlotId, header: &DataHeader) {
         self.begin_incoming(index, header);
         self.hold(index, self.slots[index].inc.message.granted() as usize);
         self.arm(now, index);
-        index
     }
 
     fn take_part(&mut self, now: Time, index: SlotId, header: &DataHeader, payload: &[u8]) {
@@ -315,6 +328,11 @@ impl Endpoint {
             return;
         }
         let payload = self.take_message(now, index, header.flags());
+        self.take_request(now, index, header.flags(), payload);
+    }
+
+    /// All of a request has come.
+    fn take_request(&mut self, now: Time, index: SlotId, flags: DataFlags, payload: Vec<u8>) {
         let slot = &self.slots[index];
         let (peer, id) = (slot.peer, slot.id);
         // The memory was there when the request was admitted; where others have taken it since, it
@@ -327,7 +345,7 @@ impl Endpoint {
             return self.drop_partial(index, DropReason::Uncertain);
         }
         self.await_answer(now, index);
-        if header.flags().has(DataFlags::PART) {
+        if flags.has(DataFlags::PART) {
             self.take_request_part(now, index, payload);
         } else {
             self.deliver(index, payload);
@@ -363,12 +381,15 @@ impl Endpoint {
     ) -> Result<(PeerId, Partial), Option<Refusal>> {
         self.check_fit(header).map_err(|reason| Some(Refusal::Drop(reason)))?;
         let address = origin.path.peer;
-        if self.peers.find(address).is_none() && !self.takes_stranger(now, origin, header) {
-            return Err(Some(Refusal::Validate));
-        }
         // Who cannot remember a refusal does not promise that no copy will run.
         let forgetful = Some(Refusal::Drop(DropReason::Uncertain));
-        let peer = self.peer_of(now, address).ok_or(forgetful)?;
+        let peer = match self.peers.find(address) {
+            Some(known) => known,
+            None if !self.takes_stranger(now, origin, header) => {
+                return Err(Some(Refusal::Validate));
+            }
+            None => self.peer_of(now, address).ok_or(forgetful)?,
+        };
         let id = ClientId(origin.common.sender_id.get());
         self.check_session(now, (address, peer), id).map_err(Some)?;
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);

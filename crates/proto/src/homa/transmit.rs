@@ -306,6 +306,7 @@ impl Endpoint {
     fn hold_back(&mut self, now: Time, index: SlotId) {
         self.metrics.amplification_limited += 1;
         self.egress.unrank(index);
+        self.arm(now, index);
         self.advise(now, index);
         if self.slots[index].request_flags & DataFlags::KNOWN == 0 {
             // The kernel's module does not send its request again because of CUTOFFS.
