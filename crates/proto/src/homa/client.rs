@@ -60,7 +60,7 @@ impl Endpoint {
         slot.deadline = call.deadline;
         self.metrics.calls += 1;
         if rpcs == 1 {
-            self.send_request(index, request)
+            self.send_request(now, index, request)
         } else {
             self.send_parts(now, index, request.bytes());
             self.buffers.give(request.take());
@@ -85,7 +85,7 @@ impl Endpoint {
     }
 
     /// Begins to send the request of an RPC.
-    pub(super) fn send_request(&mut self, index: SlotId, payload: Payload) {
+    pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Payload) {
         let birth = self.next_birth();
         let slot = &mut self.slots[index];
         slot.flags |= DataFlags::KNOWN | self.config.flags(self.peers[slot.peer].address);
@@ -99,8 +99,7 @@ impl Endpoint {
         let unscheduled = self.unscheduled_len(index);
         self.slots[index].send(payload, unscheduled, birth);
         self.rank_out(index);
-        // While it goes out nothing is due but its deadline.
-        self.wheel.arm_by(index, self.slots[index].deadline);
+        self.arm_ahead(now, index);
     }
 
     pub(super) fn cancel_call(&mut self, id: CallId) {

@@ -43,7 +43,7 @@ impl Endpoint {
                 PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
             let message = self.join(&header, &payload[offset..end]);
             self.slots[index].flags |= DataFlags::PART;
-            self.send_request(index, message.into());
+            self.send_request(now, index, message.into());
         }
         self.slots[first].phase = Phase::Calling(Member::First(others));
     }
@@ -90,7 +90,7 @@ impl Endpoint {
             slot.flags |= DataFlags::PART;
             // A part may be fetched twice.
             slot.options.idempotent = true;
-            self.send_request(index, request.into());
+            self.send_request(now, index, request.into());
         }
         // Whatever of the request was not answered yet need not be.
         self.leave_long(first);

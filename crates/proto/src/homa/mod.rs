@@ -377,7 +377,9 @@ impl Endpoint {
         self.wheel.disarm(index);
         self.egress.unrank(index);
         self.unwant(index);
-        self.leave_long(index);
+        if !self.slots[index].phase.is_alone() {
+            self.leave_long(index);
+        }
         let message = &self.slots[index].inc.message;
         let (expected, missing) = (message.expected(), message.len() - message.received());
         self.book.is_due |= missing > 0;

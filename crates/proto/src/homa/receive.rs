@@ -188,11 +188,12 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         let peer = &mut self.peers[slot.peer];
         let echo = Echo::of(header);
-        if peer.is_validated && echo == peer.echo(version) {
+        let is_known = header.flags().has(DataFlags::KNOWN);
+        if echo == peer.echo(version) && (peer.is_validated || is_known) {
             slot.is_validated = true;
             return;
         }
-        if !peer.is_validated && !header.flags().has(DataFlags::KNOWN) {
+        if !peer.is_validated && !is_known {
             peer.state.proof.advance(echo, version);
         }
         slot.is_validated |= peer.is_validated_by(echo, version);

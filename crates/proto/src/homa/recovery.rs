@@ -20,7 +20,7 @@ use tailcut_wire::r2p2::DropReason;
 
 use super::slot::{Naming, Slot};
 use super::transmit::Control;
-use super::{Endpoint, Phase};
+use super::{Endpoint, Phase, Recovery};
 use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
@@ -32,6 +32,32 @@ impl Endpoint {
     pub(super) fn arm(&mut self, now: Time, index: SlotId) {
         let due = self.due_at(now, &self.slots[index]);
         self.wheel.arm_by(index, due);
+    }
+
+    /// The same for one whose message is about to leave: when its peer will have been silent for too long, should
+    /// it leave now. So the timer need not move when it has left.
+    #[inline]
+    pub(super) fn arm_ahead(&mut self, now: Time, index: SlotId) {
+        let slot = &self.slots[index];
+        let silence_ns = match slot.phase {
+            Phase::Calling(_) => {
+                let reply_rtt = &self.peers[slot.peer].state.reply_rtt;
+                reply_rtt.timeout_ns(self.config.recovery.bounds(), slot.timing.attempts)
+            }
+            _ => self.config.recovery.need_ack_ns,
+        };
+        self.wheel.arm_by(index, now.saturating_add(silence_ns).min(slot.deadline));
+    }
+
+    /// True if the timer of an RPC, whose message has just left, will be early enough.
+    #[inline]
+    pub(super) fn is_armed_ahead(&self, now: Time, index: SlotId) -> bool {
+        let recovery = &self.config.recovery;
+        let silence_ns = match self.slots[index].phase {
+            Phase::Replying(_) => recovery.need_ack_ns,
+            _ => recovery.silence_min_ns,
+        };
+        self.wheel.is_armed_by(index, now.saturating_add(silence_ns))
     }
 
     /// Does what is due for an RPC.
@@ -182,11 +208,7 @@ impl Endpoint {
     /// When the silence of the peer about an RPC is so long that something is asked.
     fn silence_over_at(&self, slot: &Slot) -> Time {
         let (peer, recovery) = (&self.peers[slot.peer].state, &self.config.recovery);
-        let bounds = Bounds {
-            initial_ns: recovery.silence_initial_ns,
-            min_ns: recovery.silence_min_ns,
-            max_ns: recovery.silence_max_ns,
-        };
+        let bounds = recovery.bounds();
         // Of a message that comes, only what is new of it breaks the silence.
         let said_at = if slot.is_receiving() {
             slot.timing.progress_at
@@ -315,6 +337,15 @@ impl Endpoint {
         let begun_at = if is_asked { asked_at } else { slot.timing.first_sent_at };
         let heard_at = self.peers[slot.peer].used_at.max(begun_at);
         begun_at != 0 && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
+    }
+}
+
+impl Recovery {
+    /// Of a silence that makes this side ask.
+    #[inline]
+    fn bounds(&self) -> Bounds {
+        let Self { silence_initial_ns, silence_min_ns, silence_max_ns, .. } = *self;
+        Bounds { initial_ns: silence_initial_ns, min_ns: silence_min_ns, max_ns: silence_max_ns }
     }
 }
 

@@ -271,7 +271,7 @@ impl Endpoint {
         slot.timing.sent_at = slot.timing.sent_at.max(now);
         self.holdings.waiting -= 1;
         self.rank_out(index);
-        // While it goes out the timer of the deadline stands.
+        // While it goes out, the timer that waited for the answer stands.
         if !self.is_sending(&self.slots[index]) {
             self.arm(now, index);
         }
@@ -358,7 +358,8 @@ impl Endpoint {
         self.slots[index].phase = Phase::Waiting;
         self.end_partial(index);
         self.holdings.waiting += 1;
-        self.arm(now, index);
+        // Most are answered before it looks.
+        self.arm_ahead(now, index);
     }
 
     /// Hands a request to the application.

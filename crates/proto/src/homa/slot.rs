@@ -192,6 +192,17 @@ impl Phase {
         }
     }
 
+    /// True if it is an RPC of its own, which holds nothing besides its messages.
+    #[inline]
+    pub(super) fn is_alone(&self) -> bool {
+        match self {
+            Self::Calling(member) | Self::Hearing(member) => matches!(member, Member::Whole),
+            Self::Receiving | Self::Waiting => true,
+            Self::Replying(whole) => whole.capacity() == 0,
+            Self::Fetching(_) | Self::Parked(_) => false,
+        }
+    }
+
     pub(super) fn is_client(&self) -> bool {
         matches!(self, Self::Calling(_) | Self::Hearing(_) | Self::Fetching(_))
     }

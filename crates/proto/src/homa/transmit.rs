@@ -295,8 +295,8 @@ impl Endpoint {
     #[inline(always)]
     fn note_batch_sent(&mut self, now: Time, index: SlotId) {
         self.rank_out(index);
-        if !self.slots[index].out.is_sendable() {
-            // From now on it is for the peer to say something.
+        // From now on it is for the peer to say something.
+        if !self.slots[index].out.is_sendable() && !self.is_armed_ahead(now, index) {
             self.arm(now, index);
         }
     }

@@ -75,8 +75,7 @@ impl<K: Copy + Ord> Heap<K> {
             }
         };
         places.set(slot, place);
-        let place = self.rise(places, place);
-        self.sink(places, place);
+        self.settle(places, place);
     }
 
     /// Takes `slot` out; harmless when it is in no heap.
@@ -93,43 +92,60 @@ impl<K: Copy + Ord> Heap<K> {
         if place < self.items.len() {
             self.items[place] = last;
             places.set(last.1, place);
-            let place = self.rise(places, place);
-            self.sink(places, place);
+            self.settle(places, place);
         }
     }
 
-    fn rise(&mut self, places: &mut Places, mut place: usize) -> usize {
-        while place > 0 {
-            let parent = (place - 1) / 2;
-            if self.items[parent] <= self.items[place] {
+    /// Moves the item at `place` to where it belongs; those that it passes move by one.
+    fn settle(&mut self, places: &mut Places, place: usize) {
+        let item = self.items[place];
+        let mut hole = self.rise(places, (place, item));
+        if hole == place {
+            hole = self.sink(places, (place, item));
+        }
+        if hole != place {
+            self.put(places, hole, item);
+        }
+    }
+
+    /// Makes room for an item above `place`, as far as it belongs there; gives where.
+    fn rise(&mut self, places: &mut Places, (place, item): (usize, (K, SlotId))) -> usize {
+        let mut hole = place;
+        while hole > 0 {
+            let parent = (hole - 1) / 2;
+            let above = self.items[parent];
+            if above <= item {
                 break;
             }
-            self.swap(places, parent, place);
-            place = parent;
+            self.put(places, hole, above);
+            hole = parent;
         }
-        place
+        hole
     }
 
-    fn sink(&mut self, places: &mut Places, mut place: usize) {
+    /// The same below `place`.
+    fn sink(&mut self, places: &mut Places, (place, item): (usize, (K, SlotId))) -> usize {
+        let mut hole = place;
         loop {
-            let mut least = place;
-            for child in [2 * place + 1, 2 * place + 2] {
-                if child < self.items.len() && self.items[child] < self.items[least] {
-                    least = child;
-                }
+            let first = 2 * hole + 1;
+            let Some(&(mut below)) = self.items.get(first) else { return hole };
+            let mut child = first;
+            if let Some(&other) = self.items.get(first + 1)
+                && other < below
+            {
+                (child, below) = (first + 1, other);
             }
-            if least == place {
-                return;
+            if below >= item {
+                return hole;
             }
-            self.swap(places, least, place);
-            place = least;
+            self.put(places, hole, below);
+            hole = child;
         }
     }
 
-    fn swap(&mut self, places: &mut Places, one: usize, other: usize) {
-        self.items.swap(one, other);
-        places.set(self.items[one].1, one);
-        places.set(self.items[other].1, other);
+    fn put(&mut self, places: &mut Places, place: usize, item: (K, SlotId)) {
+        self.items[place] = item;
+        places.0[item.1.index()] = place as u32;
     }
 }
 

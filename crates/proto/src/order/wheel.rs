@@ -94,6 +94,12 @@ impl Wheel {
         }
     }
 
+    /// True if the timer of `slot` is set to `at` or earlier, a tick more or less.
+    #[inline]
+    pub(crate) fn is_armed_by(&self, slot: SlotId, at: Time) -> bool {
+        self.timers.get(slot.index()).is_some_and(|timer| timer.tick <= (at >> self.tick_bits) + 1)
+    }
+
     /// Stops the timer of `slot`; harmless when it is not armed.
     pub(crate) fn disarm(&mut self, slot: SlotId) {
         let Some(&Timer { tick, previous, next }) =

@@ -134,7 +134,7 @@ impl Hosts {
         while self.now < until {
             self.turn();
             let due = self.by_address.values().filter_map(Node::poll_timeout).min();
-            self.now = due.unwrap_or(until).clamp(self.now + MS / 10, until);
+            self.now = due.unwrap_or(until).max(self.now + MS / 10).min(until);
         }
     }
 
