@@ -1,10 +1,11 @@
 //! The house's own commands: `cargo xtask tidy`, `cargo xtask dissectors`, `cargo xtask ebpf`,
 //! `cargo xtask p4`, `cargo xtask wasm`, `cargo xtask lines`, `cargo xtask metrics`,
-//! `cargo xtask dist`.
+//! `cargo xtask instructions`, `cargo xtask dist`.
 
 mod dissectors;
 mod dist;
 mod ebpf;
+mod instructions;
 mod lines;
 mod metrics;
 mod p4;
@@ -41,6 +42,8 @@ fn run(arguments: &[&str]) -> Result<()> {
         ["p4", "--check"] => p4::check(&root),
         ["dist"] => dist::run(&root),
         ["dist", "--check"] => dist::check(&root),
+        ["instructions"] => instructions::run(&root),
+        ["instructions", "--check"] => instructions::check(&root),
         ["lines"] => lines::run(&root),
         ["wasm"] => wasm::run(&root),
         _ => bail!("{USAGE}"),
@@ -66,5 +69,7 @@ const USAGE: &str = "usage: cargo xtask COMMAND
                record what bmv2 decides for each trace; with --check, compare that with what is committed
   dist         build what a release consists of, in target/dist; with --check, only look at what the
                crates say of themselves and which files their packages have
+  instructions record what a call costs, in instructions and cache misses; with --check, compare that with what is
+               recorded
   lines        count the lines of code of each crate, without tests, comments and blank lines
   wasm         prove that wire, proto and measure compile to WebAssembly without imports";

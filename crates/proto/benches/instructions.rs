@@ -1,5 +1,5 @@
 //! A fixed number of calls through the state machines alone, for instruction counts:
-//! `instructions ROW CALLS`. Run it under callgrind with two numbers of calls; the difference is
+//! `instructions ROW CALLS`. `cargo xtask instructions` runs it with two numbers of calls; the difference is
 //! what the calls cost without the start.
 //!
 //! | row | what a call is |
@@ -7,6 +7,8 @@
 //! | `direct` | R2P2, 32 B each way, 16 outstanding |
 //! | `routed` | the same through a router with `jbsq:16` |
 //! | `homa` | Homa, 100 B each way, 16 outstanding |
+//! | `direct-single`, `homa-single` | as these two, one outstanding |
+//! | `direct-sealed`, `homa-sealed` | the same, sealed |
 //! | `direct-large`, `homa-large` | 100 kB each way, one outstanding |
 //! | `place-POLICY` | a placement over 16 workers by a scheduler, whose workers conclude what they get after 8 more; a clone is two |
 //!
@@ -15,12 +17,14 @@
 
 use std::hint::black_box;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
 use tailcut_proto::policy::{Draws, PolicySpec, WorkerId};
 use tailcut_proto::router::{Router, RouterConfig, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_proto::scheduler::{Cloning, Outcome, Scheduler, Workers};
+use tailcut_proto::sealed::{Cipher, EpochKey, HopKey, Keys, Role, Sealing, Secret};
 use tailcut_proto::{homa, r2p2};
 
 const SECOND: Time = 1_000_000_000;
@@ -34,6 +38,19 @@ const PLACED: [&str; 7] = [
     "laedge:2",
     "jbsq:2+clone",
     "auto-clone",
+];
+
+/// Rows of calls.
+const CALLED: [&str; 9] = [
+    "direct",
+    "routed",
+    "homa",
+    "direct-single",
+    "homa-single",
+    "direct-sealed",
+    "homa-sealed",
+    "direct-large",
+    "homa-large",
 ];
 
 /// A client and a server, and a router before the server where there is one.
@@ -58,7 +75,7 @@ fn main() {
     // `cargo test` and `cargo bench` run it without arguments: briefly.
     let row = arguments.next();
     let calls: u64 = arguments.next().map_or(64, |text| text.parse().expect("a number of calls"));
-    for name in ["direct", "routed", "homa", "direct-large", "homa-large"] {
+    for name in CALLED {
         if row.as_ref().is_none_or(|row| row == name) {
             run(name, calls);
             println!("{name}: {calls} calls");
@@ -74,24 +91,46 @@ fn main() {
 }
 
 fn run(row: &str, calls: u64) {
-    let r2p2 = |secret| {
-        let credit_bytes = 400_000;
+    let r2p2 = |secret, seal| {
+        let (secret, credit_bytes) = ([secret; 16], 400_000);
         r2p2::Endpoint::new(
             0,
-            r2p2::Config { secret: [secret; 16], credit_bytes, ..r2p2::Config::default() },
+            r2p2::Config { secret, credit_bytes, seal, ..r2p2::Config::default() },
         )
     };
-    let homa = |secret| {
-        homa::Endpoint::new(0, homa::Config { secret: [secret; 16], ..homa::Config::default() })
+    let homa = |secret, seal| {
+        let secret = [secret; 16];
+        homa::Endpoint::new(0, homa::Config { secret, seal, ..homa::Config::default() })
     };
-    match row {
-        "direct" => Network::new(r2p2(1), r2p2(2), None).calls(calls, 16, 32),
-        "routed" => Network::new(r2p2(1), r2p2(2), Some(router())).calls(calls, 16, 32),
-        "homa" => Network::new(homa(1), homa(2), None).calls(calls, 16, 100),
-        "direct-large" => Network::new(r2p2(1), r2p2(2), None).calls(calls, 1, 100_000),
-        "homa-large" => Network::new(homa(1), homa(2), None).calls(calls, 1, 100_000),
-        _ => unreachable!("rows are named above"),
+    let [client, server] = match row.ends_with("sealed") {
+        true => [Role::Client(1), Role::Server].map(|role| Some(sealing(role))),
+        false => [None, None],
+    };
+    let is_homa = row.starts_with("homa");
+    let (outstanding, len) = match (row.ends_with("large"), is_homa) {
+        (true, _) => (1, 100_000),
+        (false, true) => (16, 100),
+        (false, false) => (16, 32),
+    };
+    let outstanding = if row.ends_with("single") { 1 } else { outstanding };
+    let router = (row == "routed").then(router);
+    if is_homa {
+        Network::new(homa(1, client), homa(2, server), router).calls(calls, outstanding, len)
+    } else {
+        Network::new(r2p2(1, client), r2p2(2, server), router).calls(calls, outstanding, len)
     }
+}
+
+fn sealing(role: Role) -> Sealing {
+    let (secret, hop) = (Secret::new([1; 32]), HopKey::default());
+    let epochs = vec![EpochKey { epoch: 1, from_ms: 1, secret, hop }];
+    let (group, cipher) = ("bench".to_owned(), Cipher::Aes128Gcm);
+    let group = Keys { role: Role::Server, group, cipher, reset: None, epochs };
+    let keys = match role {
+        Role::Server => group,
+        role => group.for_role(role).expect("a server's keys are all others'"),
+    };
+    Sealing::new(Arc::new(keys), SECOND)
 }
 
 /// Places so many items, and tells how many of them on two workers.
@@ -141,7 +180,7 @@ impl Place {
 
 impl<E: Rpc> Network<E> {
     fn new(client: E, server: E, router: Option<Router>) -> Self {
-        Self { now: 1, client, server, router, buffer: vec![0; GSO_BYTES_MAX] }
+        Self { now: SECOND, client, server, router, buffer: vec![0; GSO_BYTES_MAX] }
     }
 
     fn calls(&mut self, count: u64, outstanding: u64, len: usize) {

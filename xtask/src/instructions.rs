@@ -1,0 +1,254 @@
+//! `cargo xtask instructions`: what a call costs the state machines, in instructions and misses of the first-level caches, counted by
+//! cachegrind.
+//!
+//! Counts are the same on every run, so that a change which makes calls dearer shows where times would only scatter. They are of
+//! the build that CI tests, which is optimized but has the checks of a debug build, and depend on the compiler: the record names it.
+//!
+//! | against the record | then |
+//! |---|---|
+//! | more than [`ROOM_PERCENT`] in a hundred above it | refused |
+//! | as much below it | refused too: what has been won is to be recorded, or it is lost unseen |
+//! | the record is of another compiler | the room is [`ROOM_PERCENT_ELSEWHERE`], and only upwards |
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Writes what the calls cost now.
+pub(crate) fn run(root: &Path) -> Result<()> {
+    let record = Record::measure(root)?;
+    std::fs::write(root.join(RECORD), record.to_string())?;
+    print!("{record}");
+    Ok(())
+}
+
+/// Compares what they cost with the record.
+pub(crate) fn check(root: &Path) -> Result<()> {
+    let text = std::fs::read_to_string(root.join(RECORD)).context(RECORD)?;
+    let recorded = Record::parse(&text)?;
+    let found = Record::measure(root)?;
+    print!("{found}");
+    let wrong = found.against(&recorded);
+    ensure!(
+        wrong.is_empty(),
+        "{}\nIf it is meant: cargo xtask instructions, which records it in {RECORD}",
+        wrong.join("\n")
+    );
+    Ok(())
+}
+
+/// What calls cost, and the compiler that made them.
+#[derive(Debug, PartialEq)]
+struct Record {
+    /// As it names itself.
+    compiler: String,
+    /// By row.
+    rows: Vec<(String, Cost)>,
+}
+
+/// Per call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cost {
+    /// Instructions.
+    instructions: f64,
+    /// Misses of the first-level instruction cache.
+    code_misses: f64,
+    /// Misses of the first-level data cache.
+    data_misses: f64,
+}
+
+impl Record {
+    fn measure(root: &Path) -> Result<Self> {
+        let binary = build(root)?;
+        let compiler = output(Command::new("rustc").arg("-V"))?.trim().to_owned();
+        let mut rows = Vec::new();
+        for row in ROWS {
+            let calls = if row.ends_with("large") { CALLS / 20 } else { CALLS };
+            let (few, many) = (count(&binary, row, calls)?, count(&binary, row, 3 * calls)?);
+            let per_call =
+                |at: usize| many[at].saturating_sub(few[at]) as f64 / f64::from(2 * calls);
+            let [instructions, code_misses, data_misses] = [0, 1, 2].map(per_call);
+            rows.push((row.to_owned(), Cost { instructions, code_misses, data_misses }));
+        }
+        Ok(Self { compiler, rows })
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+        let compiler = lines.next().context("no compiler")?.to_owned();
+        let row = |line: &str| {
+            let [name, words @ ..] = &line.split_whitespace().collect::<Vec<_>>()[..] else {
+                bail!("an empty line");
+            };
+            let numbers: Vec<f64> =
+                words.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+            let &[instructions, code_misses, data_misses] = &numbers[..] else {
+                bail!("{line}: three numbers follow a row");
+            };
+            Ok(((*name).to_owned(), Cost { instructions, code_misses, data_misses }))
+        };
+        Ok(Self { compiler, rows: lines.map(row).collect::<Result<_>>()? })
+    }
+
+    /// What of this record contradicts another one.
+    fn against(&self, recorded: &Self) -> Vec<String> {
+        let is_same = self.compiler == recorded.compiler;
+        let mut wrong = Vec::new();
+        for (name, found) in &self.rows {
+            let Some((_, before)) = recorded.rows.iter().find(|(row, _)| row == name) else {
+                wrong.push(format!("{name}: not recorded"));
+                continue;
+            };
+            for (what, found, before, slack) in [
+                ("instructions", found.instructions, before.instructions, 0.0),
+                ("code misses", found.code_misses, before.code_misses, MISSES_SLACK),
+                ("data misses", found.data_misses, before.data_misses, MISSES_SLACK),
+            ] {
+                let percent = if is_same { ROOM_PERCENT } else { ROOM_PERCENT_ELSEWHERE };
+                let room = before * percent / 100.0 + slack;
+                if found > before + room || is_same && found < before - room {
+                    wrong.push(format!("{name}: {found:.1} {what} a call, recorded {before:.1}"));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+impl fmt::Display for Record {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{PREAMBLE}{}", self.compiler)?;
+        for (name, Cost { instructions, code_misses, data_misses }) in &self.rows {
+            writeln!(f, "{name:<24}{instructions:>10.0}{code_misses:>10.1}{data_misses:>10.1}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Builds the bench as CI does, where this is not CI in a directory of its own.
+fn build(root: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root).args([
+        "test",
+        "--workspace",
+        "--bench",
+        "instructions",
+        "--no-run",
+        "--locked",
+    ]);
+    let settings = [
+        ("CARGO_INCREMENTAL", "0"),
+        ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "1"),
+        ("CARGO_PROFILE_DEV_DEBUG", "none"),
+    ];
+    if settings.iter().any(|&(name, value)| std::env::var(name).as_deref() != Ok(value)) {
+        cargo.envs(settings).env("CARGO_TARGET_DIR", root.join("target/instructions"));
+    }
+    let output = cargo.output().context("cargo is needed")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let path =
+        said.rsplit_once("benches/instructions.rs (").and_then(|(_, rest)| rest.split_once(')'));
+    Ok(root.join(path.context("cargo does not tell where the bench is")?.0))
+}
+
+/// Instructions and misses of a run of `calls`.
+fn count(binary: &Path, row: &str, calls: u32) -> Result<[u64; 3]> {
+    let mut valgrind = Command::new("valgrind");
+    // Without an environment, whose length would move the stack.
+    valgrind.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+    valgrind.args(["--tool=cachegrind", "--cache-sim=yes", "--cachegrind-out-file=/dev/null"]);
+    valgrind.args(CACHES).arg(binary).arg(row).arg(calls.to_string());
+    let output = valgrind.output().context("valgrind is needed: apt-get install valgrind")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let total = |name: [&str; 2]| {
+        let count = said.lines().find_map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            words.get(1..3).filter(|words| **words == name).and(words.get(3).copied())
+        });
+        let digits = count.with_context(|| format!("no {}", name.join(" ")))?.replace(',', "");
+        Ok::<u64, anyhow::Error>(digits.parse()?)
+    };
+    Ok([total(["I", "refs:"])?, total(["I1", "misses:"])?, total(["D1", "misses:"])?])
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    ensure!(output.status.success(), "{command:?} fails");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// Rows of the bench.
+const ROWS: [&str; 10] = [
+    "direct",
+    "direct-single",
+    "direct-sealed",
+    "direct-large",
+    "routed",
+    "homa",
+    "homa-single",
+    "homa-sealed",
+    "place-jbsq:2",
+    "place-auto-clone",
+];
+
+/// Calls of the first run, a third of the second's. The difference is what they cost without the start.
+const CALLS: u32 = 200;
+
+/// Caches of 32 and 48 kB, whatever this machine has.
+const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=49152,12,64", "--LL=2097152,16,64"];
+
+const ROOM_PERCENT: f64 = 3.0;
+
+const ROOM_PERCENT_ELSEWHERE: f64 = 20.0;
+
+/// Misses that depend on where the system puts things.
+const MISSES_SLACK: f64 = 2.0;
+
+const RECORD: &str = "crates/proto/benches/instructions.txt";
+
+const PREAMBLE: &str = "\
+# Per call: instructions, misses of a first-level instruction cache of 32 kB, of a data cache of 48 kB. Written by
+# `cargo xtask instructions`, and compared by `cargo xtask instructions --check`, with 3 % of room.
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# words\nrustc 1\ndirect 1000 20.0 3.0\n";
+
+    fn found(compiler: &str, instructions: f64, code_misses: f64) -> Vec<String> {
+        let cost = Cost { instructions, code_misses, data_misses: 3.0 };
+        let record =
+            Record { compiler: compiler.to_owned(), rows: vec![("direct".to_owned(), cost)] };
+        record.against(&Record::parse(TEXT).unwrap())
+    }
+
+    #[test]
+    fn what_is_dearer_is_refused_and_what_is_cheaper_wants_to_be_recorded() {
+        assert_eq!(found("rustc 1", 1029.0, 22.0), [""; 0]);
+        assert_eq!(
+            found("rustc 1", 1031.0, 20.0),
+            ["direct: 1031.0 instructions a call, recorded 1000.0"]
+        );
+        assert_eq!(found("rustc 1", 969.0, 20.0).len(), 1);
+        assert_eq!(found("rustc 1", 1000.0, 23.0).len(), 1);
+    }
+
+    #[test]
+    fn another_compiler_has_more_room_and_owes_no_record() {
+        assert_eq!(found("rustc 2", 1190.0, 5.0), [""; 0]);
+        assert_eq!(found("rustc 2", 1210.0, 20.0).len(), 1);
+    }
+
+    #[test]
+    fn a_record_reads_as_it_was_written() {
+        let record = Record::parse(TEXT).unwrap();
+        assert_eq!(Record::parse(&record.to_string()).unwrap(), record);
+        assert!(Record::parse("rustc 1\ndirect 5\n").is_err());
+    }
+}
