@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 15] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 17] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
             ping(slice, Wait::BusyPoll)
@@ -75,6 +75,18 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 15] {
             "M/s",
             |slice| calls(slice, Protocol::R2p2, (64, &[1; 100])),
             |slice| calls(slice, Protocol::Homa, (64, &[1; 100])),
+        ),
+        (
+            "H3 512 outstanding",
+            "M/s",
+            |slice| calls(slice, Protocol::R2p2, (512, &[1; 100])),
+            |slice| calls(slice, Protocol::Homa, (512, &[1; 100])),
+        ),
+        (
+            "H3 4,096 outstanding",
+            "M/s",
+            |slice| calls(slice, Protocol::R2p2, (4_096, &[1; 100])),
+            |slice| calls(slice, Protocol::Homa, (4_096, &[1; 100])),
         ),
         ("D1 64 outstanding, a worker on the same core", "M/s", echo_alone, |slice| {
             echo_by_worker(slice, (SERVER_CORE, InPlace::Auto))
