@@ -6,7 +6,7 @@
 //!
 //! | against the record | then |
 //! |---|---|
-//! | more than [`ROOM_PERCENT`] in a hundred above it | refused |
+//! | instructions [`ROOM_PERCENT`] in a hundred above it, misses [`MISSES_PERCENT`] | refused |
 //! | as much below it | refused too: what has been won is to be recorded, or it is lost unseen |
 //! | the record is of another compiler | the room is [`ROOM_PERCENT_ELSEWHERE`], and only upwards |
 
@@ -101,12 +101,12 @@ impl Record {
                 wrong.push(format!("{name}: not recorded"));
                 continue;
             };
-            for (what, found, before, slack) in [
-                ("instructions", found.instructions, before.instructions, 0.0),
-                ("code misses", found.code_misses, before.code_misses, MISSES_SLACK),
-                ("data misses", found.data_misses, before.data_misses, MISSES_SLACK),
+            for (what, found, before, (percent, slack)) in [
+                ("instructions", found.instructions, before.instructions, (ROOM_PERCENT, 0.0)),
+                ("code misses", found.code_misses, before.code_misses, MISSES_ROOM),
+                ("data misses", found.data_misses, before.data_misses, MISSES_ROOM),
             ] {
-                let percent = if is_same { ROOM_PERCENT } else { ROOM_PERCENT_ELSEWHERE };
+                let percent = if is_same { percent } else { ROOM_PERCENT_ELSEWHERE };
                 let room = before * percent / 100.0 + slack;
                 if found > before + room || is_same && found < before - room {
                     wrong.push(format!("{name}: {found:.1} {what} a call, recorded {before:.1}"));
@@ -205,14 +205,15 @@ const ROOM_PERCENT: f64 = 3.0;
 
 const ROOM_PERCENT_ELSEWHERE: f64 = 20.0;
 
-/// Misses that depend on where the system puts things.
-const MISSES_SLACK: f64 = 2.0;
+/// Of misses, which depend on where the linker and the system put things: in a hundred, and in all.
+const MISSES_PERCENT: f64 = 15.0;
+const MISSES_ROOM: (f64, f64) = (MISSES_PERCENT, 2.0);
 
 const RECORD: &str = "crates/proto/benches/instructions.txt";
 
 const PREAMBLE: &str = "\
 # Per call: instructions, misses of a first-level instruction cache of 32 kB, of a data cache of 48 kB. Written by
-# `cargo xtask instructions`, and compared by `cargo xtask instructions --check`, with 3 % of room.
+# `cargo xtask instructions`, and compared by `cargo xtask instructions --check`, with 3 % of room, of misses 15 %.
 ";
 
 #[cfg(test)]
@@ -236,7 +237,8 @@ mod tests {
             ["direct: 1031.0 instructions a call, recorded 1000.0"]
         );
         assert_eq!(found("rustc 1", 969.0, 20.0).len(), 1);
-        assert_eq!(found("rustc 1", 1000.0, 23.0).len(), 1);
+        assert_eq!(found("rustc 1", 1000.0, 24.9), [""; 0]);
+        assert_eq!(found("rustc 1", 1000.0, 25.1).len(), 1);
     }
 
     #[test]

@@ -81,6 +81,11 @@ impl Acks {
         self.call() == AckAction::Now
     }
 
+    /// The timer has been stopped.
+    pub(super) fn note_untimed(&mut self) {
+        self.is_timed = false;
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }

@@ -190,12 +190,9 @@ impl Endpoint {
                 self.peers[slot.peer].state.rtt.sample(now.saturating_sub(slot.timing.asked_at));
             }
         }
-        self.acknowledge(
-            origin,
-            ClientId(origin.common.sender_id.get()),
-            origin.common.dport.get(),
-        );
-        self.acknowledge_all(origin, acks);
+        let named = (ClientId(origin.common.sender_id.get()), origin.common.dport.get());
+        self.acknowledge(now, origin, named);
+        self.acknowledge_all(now, origin, acks);
     }
 
     /// Tells the peer of an RPC our cutoffs.

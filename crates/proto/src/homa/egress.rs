@@ -82,6 +82,16 @@ impl Egress {
         self.sendable.remove(&mut self.places, index);
     }
 
+    /// Stops the timer of the acknowledgements to a peer, if it is the next; tells whether.
+    #[inline]
+    pub(super) fn stop_acks_due(&mut self, peer: PeerId) -> bool {
+        let is_next = self.acks_due.front().is_some_and(|due| due.1 == peer);
+        if is_next {
+            self.acks_due.pop_front();
+        }
+        is_next
+    }
+
     /// When something may be sent that cannot be now, or acknowledgements are due.
     pub(super) fn next_due(&self) -> Option<Time> {
         let acks = self.acks_due.front().map(|&(at, _)| at);

@@ -47,6 +47,8 @@ pub(super) struct HomaPeer {
     pub(super) rtt: Rtt,
     /// From a request to its reply, service included.
     pub(super) reply_rtt: Rtt,
+    /// From the last packet of a reply to its acknowledgement, once that has taken long.
+    pub(super) ack_delay: Rtt,
     /// How fast what it owes comes, and how much that is.
     pub(super) pace: Pace,
     /// Ids of calls to it.
@@ -102,6 +104,7 @@ impl Endpoint {
             cookie: 0,
             rtt: Rtt::default(),
             reply_rtt: Rtt::default(),
+            ack_delay: Rtt::default(),
             pace: Pace::default(),
             numbering: Numbering::default(),
             acks: Acks::default(),

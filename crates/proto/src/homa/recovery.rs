@@ -242,7 +242,9 @@ impl Endpoint {
             // The end of a reply waits behind the rest of it, for as long as that took to leave.
             Phase::Replying(_) => {
                 let span_ns = slot.timing.sent_at.saturating_sub(slot.timing.first_sent_at);
-                (recovery.need_ack_ns << slot.timing.need_acks.min(16))
+                let need_ack_ns = recovery.need_ack_ns;
+                let bounds = Bounds { initial_ns: need_ack_ns, min_ns: need_ack_ns, ..bounds };
+                (peer.ack_delay.timeout_ns(bounds, 0) << slot.timing.need_acks.min(16))
                     .saturating_add(if slot.timing.first_sent_at == 0 { 0 } else { span_ns })
             }
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => return Time::MAX,

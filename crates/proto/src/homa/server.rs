@@ -45,7 +45,7 @@ impl Endpoint {
         }
         let ack = header.ack;
         if ack.client_id.get() != 0 {
-            self.acknowledge_all(origin, &[ack]);
+            self.acknowledge_all(now, origin, &[ack]);
         }
         match self.find(origin) {
             Found::Nothing => {}
@@ -159,29 +159,34 @@ impl Endpoint {
 
     /// The client has the replies that these name, or wants none. Of ranges, what is more than a packet
     /// may name is left: it is asked for.
-    pub(super) fn acknowledge_all(&mut self, origin: &Origin, acks: &[Ack]) {
+    pub(super) fn acknowledge_all(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
         let mut left = ACKED_MAX;
         for &ack in acks {
-            self.acknowledge_range(origin, ack, &mut left);
+            self.acknowledge_range(now, origin, ack, &mut left);
         }
     }
 
-    fn acknowledge_range(&mut self, origin: &Origin, ack: Ack, left: &mut u16) {
+    fn acknowledge_range(&mut self, now: Time, origin: &Origin, ack: Ack, left: &mut u16) {
         let last = ack.client_id.get() & !1;
         let Some(count) = ack.range_count() else {
-            return self.acknowledge(origin, ClientId(last), ack.server_port.get());
+            return self.acknowledge(now, origin, (ClientId(last), ack.server_port.get()));
         };
         let taken = count.min(*left);
         self.metrics.protocol_violation += u64::from(taken < count);
         *left -= taken;
         for place in 0..u64::from(taken) {
             let id = ClientId(last.saturating_sub(2 * place));
-            self.acknowledge(origin, id, origin.common.dport.get());
+            self.acknowledge(now, origin, (id, origin.common.dport.get()));
         }
     }
 
     /// The client has the reply, or wants none.
-    pub(super) fn acknowledge(&mut self, origin: &Origin, id: ClientId, server_port: u16) {
+    pub(super) fn acknowledge(
+        &mut self,
+        now: Time,
+        origin: &Origin,
+        (id, server_port): (ClientId, u16),
+    ) {
         let Some(peer) = self.peers.find(origin.path.peer) else {
             return;
         };
@@ -199,10 +204,16 @@ impl Endpoint {
             return;
         }
         if matches!(slot.phase, Phase::Waiting | Phase::Parked(_)) {
-            self.withdraw(index);
-        } else {
-            self.release(index);
+            return self.withdraw(index);
         }
+        if !slot.out.is_sendable() {
+            let delay_ns = now.saturating_sub(slot.timing.sent_at);
+            let known = &mut self.peers[peer].state.ack_delay;
+            if known.is_known() || delay_ns > self.config.recovery.need_ack_ns / 2 {
+                known.sample(delay_ns);
+            }
+        }
+        self.release(index);
     }
 
     /// Ends a request that the application has, and tells it.

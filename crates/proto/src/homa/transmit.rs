@@ -263,6 +263,10 @@ impl Endpoint {
         {
             header.ack = ack;
             self.metrics.acks_piggybacked += 1;
+            // Whoever sleeps until then need not be woken.
+            if peer.state.acks.is_empty() && self.egress.stop_acks_due(slot.peer) {
+                peer.state.acks.note_untimed();
+            }
         }
         if piece.is_again {
             header.retransmit = Age::of_ns(now.saturating_sub(slot.timing.first_sent_at)).0;

@@ -136,7 +136,10 @@ impl Wheel {
             return None;
         }
         self.cursor = self.cursor.max(current.saturating_sub(BUCKETS as u64 - 1));
-        while self.cursor <= current {
+        while let Some(ahead) = self.occupied_ahead()
+            && self.cursor + ahead <= current
+        {
+            self.cursor += ahead;
             let mut slot = self.heads[self.cursor as usize % BUCKETS];
             while slot != SlotId::NONE {
                 let timer = self.timers[slot.index()];
@@ -151,6 +154,7 @@ impl Wheel {
             }
             self.cursor += 1;
         }
+        self.cursor = self.cursor.max(current);
         self.earliest = self.first_occupied();
         None
     }
@@ -172,6 +176,12 @@ impl Wheel {
             let ahead = (bucket + BUCKETS - here - 1) % BUCKETS + 1;
             self.cursor + ahead as u64
         })
+    }
+
+    /// How far ahead of the cursor the next bucket with a timer is, be it of a later turn.
+    fn occupied_ahead(&self) -> Option<u64> {
+        let here = self.cursor as usize % BUCKETS;
+        self.occupied_from(here).map(|bucket| ((bucket + BUCKETS - here) % BUCKETS) as u64)
     }
 
     fn has_due_at_cursor(&self, bucket: usize) -> bool {

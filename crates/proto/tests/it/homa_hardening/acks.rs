@@ -58,6 +58,53 @@ fn an_acknowledgement_that_nothing_takes_along_goes_after_a_millisecond() {
     assert_eq!(client.take_types(), [PacketType::Ack]);
 }
 
+/// Whoever sleeps would be woken for nothing.
+#[test]
+fn an_acknowledgement_that_a_call_takes_along_has_no_timer() {
+    let mut client = Lone::new();
+    client.call(10).unwrap();
+    let id = id_of(&client.take());
+    // So long that the next call is not asked about before.
+    client.pass(5 * MS);
+    client.give(SERVER, &known_reply(id, b"pong"));
+    let after = |client: &Lone| client.node.poll_timeout().unwrap() - client.now;
+    assert!(after(&client) <= MS, "to be said by itself");
+    client.now += MS / 10;
+    client.call(10).unwrap();
+    assert!(after(&client) > MS, "when the call is asked about");
+    client.give(SERVER, &known_reply(id + 2, b"pong"));
+    assert!(after(&client) <= MS, "the next one's");
+}
+
+#[test]
+fn who_acknowledges_late_is_asked_later() {
+    let mut server = Lone::new();
+    let asked_after = |server: &mut Lone, id| {
+        server.give(CLIENT, &marked(id, b"ping", |header| header.time_left = 0.into()));
+        server.reply(4).unwrap();
+        server.take();
+        (1..500).find(|_| {
+            server.pass(MS / 10);
+            server.take_types() == [PacketType::NeedAck]
+        })
+    };
+    let acknowledge = |server: &mut Lone, id| {
+        server.give(CLIENT, &marked(id + 2, b"ping", |header| header.ack = Ack::new(id, 99)));
+        server.take();
+    };
+    assert!((20..=23).contains(&asked_after(&mut server, 2).unwrap()), "tenths of a millisecond");
+    server.pass(10 * MS);
+    acknowledge(&mut server, 2);
+    // 12 ms, and four times as much again as half of it.
+    assert!((360..=364).contains(&asked_after(&mut server, 6).unwrap()));
+    for id in (10..400).step_by(4) {
+        server.give(CLIENT, &marked(id, b"ping", |header| header.time_left = 0.into()));
+        server.reply(4).unwrap();
+        acknowledge(&mut server, id);
+    }
+    assert!((20..=23).contains(&asked_after(&mut server, 400).unwrap()), "it is fast again");
+}
+
 #[test]
 fn a_reply_that_is_longer_than_the_client_takes_ends_the_call() {
     let mut client = Lone::with(|config| config.message_len_max = 50_000);
