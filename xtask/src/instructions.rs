@@ -206,14 +206,14 @@ const ROOM_PERCENT: f64 = 3.0;
 const ROOM_PERCENT_ELSEWHERE: f64 = 20.0;
 
 /// Of misses, which depend on where the linker and the system put things: in a hundred, and in all.
-const MISSES_PERCENT: f64 = 15.0;
+const MISSES_PERCENT: f64 = 40.0;
 const MISSES_ROOM: (f64, f64) = (MISSES_PERCENT, 2.0);
 
 const RECORD: &str = "crates/proto/benches/instructions.txt";
 
 const PREAMBLE: &str = "\
 # Per call: instructions, misses of a first-level instruction cache of 32 kB, of a data cache of 48 kB. Written by
-# `cargo xtask instructions`, and compared by `cargo xtask instructions --check`, with 3 % of room, of misses 15 %.
+# `cargo xtask instructions`, and compared by `cargo xtask instructions --check`, with 3 % of room, of misses 40 %.
 ";
 
 #[cfg(test)]
@@ -237,8 +237,8 @@ mod tests {
             ["direct: 1031.0 instructions a call, recorded 1000.0"]
         );
         assert_eq!(found("rustc 1", 969.0, 20.0).len(), 1);
-        assert_eq!(found("rustc 1", 1000.0, 24.9), [""; 0]);
-        assert_eq!(found("rustc 1", 1000.0, 25.1).len(), 1);
+        assert_eq!(found("rustc 1", 1000.0, 29.9), [""; 0]);
+        assert_eq!(found("rustc 1", 1000.0, 30.1).len(), 1);
     }
 
     #[test]

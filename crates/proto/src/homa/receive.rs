@@ -27,7 +27,8 @@ impl Endpoint {
         self.peers[peer].state.pace.owed += u64::from(len);
     }
 
-    /// True of a packet that is all of a message: it is taken as it is, without reassembly.
+    /// True of a packet that is all of a message: it is taken as it is, without reassembly. Not of a part of a
+    /// longer one, whose bytes count as held while it waits for the others.
     #[inline]
     pub(super) fn is_whole(&self, header: &DataHeader, payload: &[u8]) -> bool {
         let len = header.message_length.get();
@@ -36,6 +37,7 @@ impl Endpoint {
             && len <= unscheduled.min(self.config.framing.content_len_max)
             && len as usize <= self.config.message_len_max
             && !header.is_stripped()
+            && !header.flags().has(DataFlags::PART)
     }
 
     /// Takes a message that is whole in the only packet that has come of it; see [`Endpoint::is_whole`].

@@ -528,3 +528,12 @@ fn a_long_reply_to_a_long_request_is_fetched_whatever_was_answered_of_its_parts(
         assert_eq!(client.node.holdings(), Default::default());
     }
 }
+
+/// Who sends the last parts of many requests, each in one packet, fills no memory beside the limits.
+#[test]
+fn a_part_in_one_packet_counts_as_held_while_it_waits_for_the_others() {
+    let mut server = Lone::new();
+    let message = cut(PartKind::Request, 2, LONG, 2 * PART);
+    server.give(CLIENT, &part_of_request(6, &message));
+    assert_eq!(server.node.holdings().held_bytes, message.len());
+}
