@@ -230,7 +230,7 @@ pub struct Recovery {
     /// throughput with 100.
     pub gap_ns_min: u64,
     /// Silence of a client after the last byte of a reply after which the server asks whether it
-    /// may forget it; longer where acknowledgements of this client take longer. Doubles. Default 2 ms: most acknowledgements come with other packets.
+    /// may forget it; longer where acknowledgements of this client take longer, up to `silence_max_ns`. Doubles. Default 2 ms: most acknowledgements come with other packets.
     pub need_ack_ns: u64,
     /// How often it asks before it forgets. Default 10.
     pub need_acks_max: u8,

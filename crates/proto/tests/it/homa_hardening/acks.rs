@@ -95,8 +95,8 @@ fn who_acknowledges_late_is_asked_later() {
     assert!((20..=23).contains(&asked_after(&mut server, 2).unwrap()), "tenths of a millisecond");
     server.pass(10 * MS);
     acknowledge(&mut server, 2);
-    // 12 ms, and four times as much again as half of it.
-    assert!((360..=364).contains(&asked_after(&mut server, 6).unwrap()));
+    // 12 ms, and four times as much again as half of it, were it not for the bound.
+    assert!((320..=324).contains(&asked_after(&mut server, 6).unwrap()));
     for id in (10..400).step_by(4) {
         server.give(CLIENT, &marked(id, b"ping", |header| header.time_left = 0.into()));
         server.reply(4).unwrap();
