@@ -18,17 +18,18 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// Writes what the calls cost now.
 pub(crate) fn run(root: &Path) -> Result<()> {
-    let record = Record::measure(root)?;
+    let record = Record::measure(&build(root)?)?;
     std::fs::write(root.join(RECORD), record.to_string())?;
     print!("{record}");
     Ok(())
 }
 
-/// Compares what they cost with the record.
-pub(crate) fn check(root: &Path) -> Result<()> {
+/// Compares what they cost with the record: by `built`, the bench, where CI has it already.
+pub(crate) fn check(root: &Path, built: Option<&str>) -> Result<()> {
     let text = std::fs::read_to_string(root.join(RECORD)).context(RECORD)?;
     let recorded = Record::parse(&text)?;
-    let found = Record::measure(root)?;
+    let binary = built.map_or_else(|| build(root), |path| Ok(root.join(path)))?;
+    let found = Record::measure(&binary)?;
     print!("{found}");
     let wrong = found.against(&recorded);
     ensure!(
@@ -60,13 +61,12 @@ struct Cost {
 }
 
 impl Record {
-    fn measure(root: &Path) -> Result<Self> {
-        let binary = build(root)?;
+    fn measure(binary: &Path) -> Result<Self> {
         let compiler = output(Command::new("rustc").arg("-V"))?.trim().to_owned();
         let mut rows = Vec::new();
         for row in ROWS {
             let calls = if row.ends_with("large") { CALLS / 20 } else { CALLS };
-            let (few, many) = (count(&binary, row, calls)?, count(&binary, row, 3 * calls)?);
+            let (few, many) = (count(binary, row, calls)?, count(binary, row, 3 * calls)?);
             let per_call =
                 |at: usize| many[at].saturating_sub(few[at]) as f64 / f64::from(2 * calls);
             let [instructions, code_misses, data_misses] = [0, 1, 2].map(per_call);
@@ -127,25 +127,14 @@ impl fmt::Display for Record {
     }
 }
 
-/// Builds the bench as CI does, where this is not CI in a directory of its own.
+/// Builds the bench as CI does, in a directory of its own: by a cargo that another one runs, some crates would be built anew, and
+/// then for all others once more.
 fn build(root: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(root).args([
-        "test",
-        "--workspace",
-        "--bench",
-        "instructions",
-        "--no-run",
-        "--locked",
-    ]);
-    let settings = [
-        ("CARGO_INCREMENTAL", "0"),
-        ("CARGO_PROFILE_DEV_CODEGEN_UNITS", "1"),
-        ("CARGO_PROFILE_DEV_DEBUG", "none"),
-    ];
-    if settings.iter().any(|&(name, value)| std::env::var(name).as_deref() != Ok(value)) {
-        cargo.envs(settings).env("CARGO_TARGET_DIR", root.join("target/instructions"));
-    }
+    let bench = ["test", "--workspace", "--bench", "instructions", "--no-run", "--locked"];
+    cargo.current_dir(root).args(bench).env("CARGO_TARGET_DIR", root.join("target/instructions"));
+    cargo.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_CODEGEN_UNITS", "1");
+    cargo.env("CARGO_PROFILE_DEV_DEBUG", "none");
     let output = cargo.output().context("cargo is needed")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{said}");
