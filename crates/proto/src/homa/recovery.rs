@@ -244,10 +244,10 @@ impl Endpoint {
                 let span_ns = slot.timing.sent_at.saturating_sub(slot.timing.first_sent_at);
                 let need_ack_ns = recovery.need_ack_ns;
                 let bounds = Bounds { initial_ns: need_ack_ns, min_ns: need_ack_ns, ..bounds };
-                let wait_ns = peer.ack_delay.timeout_ns(bounds, 0);
-                // Whoever has been late once keeps no reply for much longer.
-                let wait_ns = wait_ns.min(recovery.silence_max_ns.max(need_ack_ns));
-                (wait_ns << slot.timing.need_acks.min(16))
+                // Whoever has been late once keeps no reply for much longer: that does not double.
+                let late_ns = peer.ack_delay.timeout_ns(bounds, 0).min(recovery.silence_max_ns);
+                (need_ack_ns << slot.timing.need_acks.min(16))
+                    .max(late_ns)
                     .saturating_add(if slot.timing.first_sent_at == 0 { 0 } else { span_ns })
             }
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => return Time::MAX,
