@@ -165,7 +165,7 @@ pub struct Driver<N, D = AnyDatapath> {
     has_backlog: bool,
     /// Time of the last turn.
     now: Time,
-    /// Time of the last turn or flush that was not idle.
+    /// Time of the last turn or flush with traffic.
     active: Time,
     /// How long it turns after that.
     spin: SpinTime,
@@ -352,7 +352,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
             watch.tell(now, &self.stations[*index].node);
         }
         let turn = Turn { now, received, timeouts, sent };
-        if !turn.is_idle() {
+        // A timer that only looks is no traffic: nothing more is near because of it.
+        if received > 0 || sent > 0 {
             self.spin.note_gap(now.saturating_sub(self.active));
             self.active = now;
         } else if self.wait != Wait::BusyPoll && self.keeps_turning() {

@@ -135,6 +135,21 @@ fn the_spin_time_passes_before_a_sleep() {
 }
 
 #[test]
+fn a_timer_without_a_packet_does_not_keep_a_thread_awake() {
+    let wait = Wait::Block { spin_ns: PATIENCE_NS };
+    let alarm = Alarm { deadline: Some(Clock.now()), rang: None };
+    let mut driver = toy::driver(V4, alarm, wait);
+    assert_eq!(driver.turn().expect("a turn").timeouts, 1);
+    assert!(driver.node(0).rang.is_some() && !driver.keeps_turning());
+    toy::port(V4, SegmentedSend::On)
+        .send(&Transmit::single(driver.port(0).local_address(), 2), b"hi");
+    while driver.turn().expect("a turn").received == 0 {
+        assert!(driver.node(0).rang.expect("it rang") + PATIENCE_NS > Clock.now());
+    }
+    assert!(driver.keeps_turning());
+}
+
+#[test]
 fn several_nodes_share_a_thread() {
     let mut servers = Driver::new(SLEEPY).expect("a driver");
     for _ in 0..5 {

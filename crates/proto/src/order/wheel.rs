@@ -16,8 +16,8 @@ pub(crate) struct Wheel {
     cursor: u64,
     /// Timers that are armed.
     armed_count: u32,
-    /// A tick at or before that of every timer. It is found anew when it has passed: between,
-    /// arming and disarming need not look.
+    /// A tick at or before that of every timer; `IDLE` when there is none. It is found anew when it has
+    /// passed: between, arming and disarming need not look.
     earliest: u64,
     /// First timer of each bucket.
     heads: Box<[SlotId; BUCKETS]>,
@@ -121,6 +121,9 @@ impl Wheel {
         }
         self.timers[slot.index()].tick = IDLE;
         self.armed_count -= 1;
+        if self.armed_count == 0 {
+            self.earliest = IDLE;
+        }
     }
 
     /// True if the timer of `slot` is armed.
@@ -336,6 +339,18 @@ mod tests {
             assert_eq!(drain(&mut wheel, 6), [3]);
             assert_eq!(wheel.next_due(), Some(at + 20), "nothing is left at {at}");
         }
+    }
+
+    #[test]
+    fn when_the_last_timer_is_disarmed_its_time_is_forgotten() {
+        let mut wheel = Wheel::new(0);
+        wheel.arm(SlotId(0), 10);
+        wheel.disarm(SlotId(0));
+        assert_eq!(wheel.next_due(), None);
+        wheel.arm(SlotId(0), 300);
+        assert_eq!(wheel.next_due(), Some(300));
+        wheel.arm(SlotId(0), 600);
+        assert_eq!(wheel.next_due(), Some(600), "it has moved");
     }
 
     #[test]
