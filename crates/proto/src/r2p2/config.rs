@@ -17,11 +17,12 @@ pub struct Config {
     /// least 64, at most 65 000.
     pub segment_len: u16,
     /// Payload bytes of a packet to an endpoint of the same host, at a loopback address, that takes such packets. Default
-    /// 8000: eight of them make a GSO batch, and the least credit of many messages fits a socket's buffer. Where it is not
+    /// 16 000: four of them make a GSO batch, and the least credit of many messages fits a socket's buffer. Where it is not
     /// above [`Config::segment_len`] none are longer, nor taken. At most 65 000; whoever opens the socket makes it less
     /// where the loopback interface carries less.
     pub local_segment_len: u16,
-    /// Networks that carry such packets besides: a fabric of jumbo frames, say, whose routers and servers are all in it.
+    /// Networks that carry such packets besides: a fabric of jumbo frames, say, whose routers and servers are all in it, and
+    /// whose frames [`Config::local_segment_len`] must fit (8000 fits 9000 bytes).
     /// Default none.
     pub long_networks: Vec<Prefix>,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
@@ -160,7 +161,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             segment_len: 1380,
-            local_segment_len: 8_000,
+            local_segment_len: 16_000,
             long_networks: Vec::new(),
             message_len_max: 8 << 20,
             credit_bytes: 104_000,

@@ -321,12 +321,12 @@ fn on_one_host() -> Pair {
 fn packets_within_a_host_are_long() {
     let mut pair = on_one_host();
     let (there, back) = pair.lens_of_call(40_000);
-    assert_eq!((there.len(), &back[..]), (29, &[8_000; 5][..]));
-    let long = vec![8_000; 5];
+    let long = vec![13_334, 13_334, 13_332];
+    assert_eq!((there.len(), &back), (29, &long));
     assert_eq!(pair.lens_of_call(40_000), (long.clone(), long));
     assert_eq!(pair.lens_of_call(7_000), (vec![7_000], vec![7_000]));
     let (there, back) = pair.lens_of_call(1 << 20);
-    assert!([there, back].iter().all(|lens| lens[..131] == [8_000; 131] && lens.len() == 132));
+    assert!([there, back].iter().all(|lens| lens[..65] == [16_000; 65] && lens.len() == 66));
     let (client, server) = (pair.client.metrics(), pair.server.metrics());
     assert_eq!((client.resent, server.resent, server.common.protocol_violation), (0, 0, 0));
 }
@@ -338,11 +338,11 @@ fn credit_for_long_packets_is_by_their_bytes() {
     pair.lens_of_call(40_000);
     pair.call(1 << 20);
     let sent = pair.client_sends();
-    assert_eq!(kinds(&sent), requests(2), "16 560 bytes hold two");
+    assert_eq!(kinds(&sent), requests(1), "16 560 bytes hold one");
     let acks = pair.give_server(sent);
     let granted = acks.last().unwrap().packet().sack().unwrap().granted.get();
-    let credit = Config::default().credit_bytes / 1_380 / 6;
-    assert_eq!(usize::from(granted), 2 + credit);
+    let credit = Config::default().credit_bytes / 1_380 / 12;
+    assert_eq!(usize::from(granted), 1 + credit);
     assert_eq!(pair.give_client(acks).len(), credit);
     assert!(pair.server.holdings().expected <= 75, "in packets of a network");
 }
