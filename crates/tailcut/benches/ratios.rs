@@ -41,7 +41,7 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 17] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 18] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
             ping(slice, Wait::BusyPoll)
@@ -65,7 +65,13 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 17] {
             "H1 Homa ping-pong 100 B, polling: p50",
             "us",
             |slice| bare_ping_spin_of(slice, &[1; 100]),
-            homa_ping,
+            |slice| homa_ping(slice, Wait::BusyPoll),
+        ),
+        (
+            "H1 the same, blocking: p50",
+            "us",
+            |slice| bare_ping_blocking_of(slice, &[1; 100]),
+            |slice| homa_ping(slice, Wait::Block { spin_ns: 0 }),
         ),
         ("H2 Homa 1 MB messages: goodput", "GB/s", stream_goodput, |slice| {
             message_goodput(slice, Protocol::Homa)
@@ -143,8 +149,8 @@ fn ping(slice_ns: u64, wait: Wait) -> f64 {
     ping_over(slice_ns, (Protocol::R2p2, wait), &[1; 32])
 }
 
-fn homa_ping(slice_ns: u64) -> f64 {
-    ping_over(slice_ns, (Protocol::Homa, Wait::BusyPoll), &[1; 100])
+fn homa_ping(slice_ns: u64, wait: Wait) -> f64 {
+    ping_over(slice_ns, (Protocol::Homa, wait), &[1; 100])
 }
 
 fn ping_over(slice_ns: u64, (protocol, wait): (Protocol, Wait), request: &[u8]) -> f64 {

@@ -75,6 +75,11 @@ pub fn bare_ping_blocking(slice_ns: u64) -> f64 {
     bare_ping(slice_ns, bare::echo_blocking, bare::ping_blocking)
 }
 
+/// The same with so many bytes.
+pub fn bare_ping_blocking_of(slice_ns: u64, payload: &[u8]) -> f64 {
+    bare_ping_of(slice_ns, payload, (bare::echo_blocking, bare::ping_blocking))
+}
+
 pub type Echo = fn(&UdpSocket, &AtomicBool) -> io::Result<()>;
 pub type Ping = fn(&UdpSocket, &[u8], u64, &mut Vec<u64>) -> io::Result<()>;
 
