@@ -29,7 +29,8 @@ fn main() {
     let wanted = |name: &str| only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     print_head("baseline", "tailcut");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
-    for (name, unit, baseline, ours) in library_rows().into_iter().chain(second_packet_rows()) {
+    let rows = library_rows().into_iter().chain(dispatcher_rows()).chain(second_packet_rows());
+    for (name, unit, baseline, ours) in rows {
         if wanted(name) {
             compare(name, unit, &plan, (baseline, ours));
         }
@@ -41,7 +42,7 @@ fn main() {
     }
 }
 
-fn library_rows() -> [(&'static str, &'static str, Side, Side); 18] {
+fn library_rows() -> [(&'static str, &'static str, Side, Side); 12] {
     [
         ("B1 ping-pong 32 B, polling: p50", "us", bare_ping_spin, |slice| {
             ping(slice, Wait::BusyPoll)
@@ -94,6 +95,12 @@ fn library_rows() -> [(&'static str, &'static str, Side, Side); 18] {
             |slice| calls(slice, Protocol::R2p2, (4_096, &[1; 100])),
             |slice| calls(slice, Protocol::Homa, (4_096, &[1; 100])),
         ),
+    ]
+}
+
+/// A server with a worker of its own, over one whose handler runs on its thread.
+fn dispatcher_rows() -> [(&'static str, &'static str, Side, Side); 6] {
+    [
         ("D1 64 outstanding, a worker on the same core", "M/s", echo_alone, |slice| {
             echo_by_worker(slice, (SERVER_CORE, InPlace::Auto))
         }),
