@@ -133,6 +133,24 @@ impl Opening {
         self.attach(driver, datapath)
     }
 
+    /// Adds an endpoint that is to call a peer, and serves nobody, at a free port. Where it gets its replies from none
+    /// but whom it calls, which is so over Homa and not of R2P2's routers, its socket hears that peer alone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opening::add`].
+    pub fn add_towards(&self, driver: &mut Driver<Endpoint>, peer: SocketAddr) -> io::Result<()> {
+        let mut datapath = self.bind(self.source_towards(peer))?;
+        if let AnyDatapath::Udp(port) = &mut datapath
+            && self.protocol == Protocol::Homa
+            && !self.homa.serving.is_enabled
+        {
+            // Without a route there the calls will tell.
+            let _ = port.connect(peer);
+        }
+        self.attach(driver, datapath)
+    }
+
     /// Drivers of `count` endpoints that share a port, one for each thread. They are no server behind
     /// a router, for which all must count what they have as one: they report to none.
     ///

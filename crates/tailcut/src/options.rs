@@ -167,8 +167,11 @@ impl ClientBuilder {
         if !setup.opening.r2p2.alternates.is_empty() {
             setup.opening.r2p2.alternates.insert(0, target);
         }
-        let source = setup.opening.source_towards(target);
-        Ok((target, setup.open(source)?))
+        let opened = Driver::new(setup.wait).and_then(|mut driver| {
+            setup.opening.add_towards(&mut driver, target)?;
+            Ok(driver)
+        });
+        Ok((target, opened.map_err(|error| Error::open(target, error))?))
     }
 }
 

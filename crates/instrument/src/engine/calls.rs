@@ -165,7 +165,7 @@ fn add_endpoint(
     opening: &Opening,
     target: SocketAddr,
 ) -> Result<()> {
-    opening.add(driver, opening.source_towards(target)).context("cannot open a socket")
+    opening.add_towards(driver, target).context("cannot open a socket")
 }
 
 /// What opens the endpoints of a plan, whose calls may have copies.

@@ -140,6 +140,11 @@ impl Sender {
         self.segmented_send = segmented_send;
     }
 
+    /// Takes note whom the socket is connected to.
+    pub(super) fn set_peer(&mut self, peer: Option<SocketAddr>) {
+        self.batch.set_peer(peer);
+    }
+
     #[inline]
     pub(super) fn segmented_send(&self) -> SegmentedSend {
         self.segmented_send
@@ -226,7 +231,12 @@ impl Sender {
                 if *traffic_class != self.batch.class() && !self.adopts(fd, *traffic_class, to) {
                     return self.batch.send(fd, arena, messages);
                 }
-                sys::send_one(fd, &arena[*offset..offset + len], to).map(|()| 1)
+                let bytes = &arena[*offset..offset + len];
+                let sent = match self.batch.peer() == Some(*to) {
+                    true => sys::send_connected(fd, bytes),
+                    false => sys::send_one(fd, bytes, to),
+                };
+                sent.map(|()| 1)
             }
             _ => self.batch.send(fd, arena, messages),
         }
@@ -275,6 +285,20 @@ impl Sender {
         }
     }
 
+    /// Gives the connection of the socket up where the address of this host that it was made from is no
+    /// longer there, or has no way to the peer any more: another may have.
+    fn disconnects(&mut self, fd: BorrowedFd<'_>, error: &io::Error) -> bool {
+        let is_lost = matches!(
+            error.raw_os_error(),
+            Some(libc::EINVAL | libc::EADDRNOTAVAIL | libc::ENETUNREACH | libc::EHOSTUNREACH)
+        );
+        let disconnects = is_lost && self.batch.peer().is_some() && sys::disconnect(fd).is_ok();
+        if disconnects {
+            self.batch.set_peer(None);
+        }
+        disconnects
+    }
+
     /// One more attempt after room was made, or after taking an error that belongs to an earlier
     /// datagram; then counts.
     fn retry(
@@ -290,7 +314,9 @@ impl Sender {
             account.metrics.would_block += 1;
             !self.is_congested && is_writable_within(fd, self.send_wait_ns)
         } else {
-            take_errors(fd, account, |_, _| ()) > 0 || error.kind() == io::ErrorKind::Interrupted
+            take_errors(fd, account, |_, _| ()) > 0
+                || error.kind() == io::ErrorKind::Interrupted
+                || self.disconnects(fd, error)
         };
         self.is_congested = is_full && !another;
         let last = if another {

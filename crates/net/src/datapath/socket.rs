@@ -25,7 +25,7 @@ pub trait Framing {
     fn destination(to: SocketAddr) -> SocketAddr;
 }
 
-/// A bound, unconnected, non-blocking socket of one address family that moves bursts.
+/// A bound, non-blocking socket of one address family that moves bursts.
 #[derive(Debug)]
 pub struct SocketPort<F> {
     /// Bound, non-blocking.
@@ -111,6 +111,11 @@ impl<F: Framing> SocketPort<F> {
             Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
             _ => Ok(()),
         }
+    }
+
+    /// The socket has been connected.
+    pub(super) fn set_peer(&mut self, peer: SocketAddr) {
+        self.sender.set_peer(Some(peer));
     }
 
     /// The present state of segmented sends: as configured, until the kernel refuses

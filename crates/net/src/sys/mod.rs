@@ -33,7 +33,7 @@ pub(crate) use mapping::Arena;
 #[cfg(test)]
 pub(crate) use options::int_option;
 pub(crate) use options::{
-    attach_filter, attach_reuseport_filter, interface_mtu, memory_info, set_int_option,
+    attach_filter, attach_reuseport_filter, disconnect, interface_mtu, memory_info, set_int_option,
     set_timestamping,
 };
 pub use options::{set_buffers, set_gro};
@@ -42,7 +42,7 @@ pub use program::{Tested, Verdict};
 pub use receive::{Message, Notes, ReceiveBatch};
 pub(crate) use receive::{NetworkError, take_error};
 pub use send::{Outgoing, SendBatch};
-pub(crate) use send::{Parts, send_one};
+pub(crate) use send::{Parts, send_connected, send_one};
 pub(crate) use shared_queue::{Feeder, Puller, shared_queue};
 #[cfg(feature = "tcp")]
 pub(crate) use stream::{receive_stamped, send_stamped};

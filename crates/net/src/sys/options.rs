@@ -19,6 +19,17 @@ pub(crate) fn set_int_option(
     check(returned as isize).map(|_| ())
 }
 
+/// Has a connected socket hear all again. One that did not name its port when it was bound has another then.
+pub(crate) fn disconnect(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let nobody =
+        libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };
+    // SAFETY: the address outlives the call, with the length given.
+    let returned = unsafe {
+        libc::connect(fd.as_raw_fd(), &raw const nobody, size_of_val(&nobody) as libc::socklen_t)
+    };
+    check(returned as isize).map(|_| ())
+}
+
 /// Sets which timestamps the socket takes and how it tells them (SOF_TIMESTAMPING_*).
 pub(crate) fn set_timestamping(fd: BorrowedFd<'_>, flags: u32) -> io::Result<()> {
     set_int_option(fd, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), flags as i32)

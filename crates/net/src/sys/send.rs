@@ -58,8 +58,18 @@ pub struct SendBatch {
     slots: Vec<Slot>,
     /// Headers and pieces of a GSO batch that is gathered, while it is sent.
     parts: Vec<libc::iovec>,
-    /// The traffic class that the socket gives to messages that do not say theirs.
+    /// What messages need not say.
+    given: Given,
+}
+
+/// What the socket gives to messages that do not say theirs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Given {
+    /// The traffic class.
     class: u8,
+    /// Whom it is connected to: messages there go without a name, for which the kernel would look the route
+    /// up.
+    peer: Option<SocketAddr>,
 }
 
 impl SendBatch {
@@ -72,14 +82,25 @@ impl SendBatch {
             headers,
             slots: vec![Slot::EMPTY; count],
             parts: Vec::with_capacity(PARTS_MAX),
-            class: 0,
+            given: Given::default(),
         }
+    }
+
+    /// Takes note whom the socket is connected to now.
+    pub(crate) fn set_peer(&mut self, peer: Option<SocketAddr>) {
+        self.given.peer = peer;
+    }
+
+    /// Whom the socket is connected to.
+    #[inline]
+    pub(crate) fn peer(&self) -> Option<SocketAddr> {
+        self.given.peer
     }
 
     /// The traffic class of messages that do not say theirs.
     #[inline]
     pub(crate) fn class(&self) -> u8 {
-        self.class
+        self.given.class
     }
 
     /// Gives messages that do not say theirs another traffic class; of no effect where the kernel
@@ -87,7 +108,7 @@ impl SendBatch {
     pub(crate) fn set_class(&mut self, fd: BorrowedFd<'_>, class: u8, is_ipv6: bool) {
         let option = if is_ipv6 { TOS_V6 } else { TOS_V4 };
         if set_int_option(fd, option, i32::from(class)).is_ok() {
-            self.class = class;
+            self.given.class = class;
         }
     }
 
@@ -115,7 +136,7 @@ impl SendBatch {
                 (self.slots.as_mut_ptr().add(index), self.headers.as_mut_ptr().add(index))
             };
             // SAFETY: both point into the vectors.
-            unsafe { Slot::fill(slot, header, (message, payload), self.class) };
+            unsafe { Slot::fill(slot, header, (message, payload), self.given) };
         }
         let flags = libc::MSG_DONTWAIT;
         if messages.len() == 1 {
@@ -154,7 +175,7 @@ impl SendBatch {
         }
         let (slot, header) = (self.slots.as_mut_ptr(), self.headers.as_mut_ptr());
         // SAFETY: a batch has at least one of each, and both point into the vectors.
-        unsafe { Slot::fill(slot, header, (message, parts.headers), self.class) };
+        unsafe { Slot::fill(slot, header, (message, parts.headers), self.given) };
         let header = &mut self.headers[0].msg_hdr;
         header.msg_iov = self.parts.as_mut_ptr();
         header.msg_iovlen = self.parts.len() as _;
@@ -179,6 +200,14 @@ impl std::fmt::Debug for SendBatch {
     }
 }
 
+/// Sends one datagram without control messages to whom the socket is connected to.
+#[inline]
+pub(crate) fn send_connected(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<()> {
+    let (data, len) = (bytes.as_ptr().cast(), bytes.len());
+    // SAFETY: bytes outlive the call, with the length given; the kernel only reads them.
+    check(unsafe { libc::send(fd.as_raw_fd(), data, len, libc::MSG_DONTWAIT) }).map(|_| ())
+}
+
 /// Sends one datagram without control messages: the shortest way into the kernel.
 #[inline]
 pub(crate) fn send_one(fd: BorrowedFd<'_>, bytes: &[u8], to: &SocketAddr) -> io::Result<()> {
@@ -200,11 +229,12 @@ impl Slot {
         slot: *mut Self,
         header: *mut libc::mmsghdr,
         (message, payload): (&Outgoing, &[u8]),
-        class: u8,
+        given: Given,
     ) {
         // SAFETY: the caller vouches for both, and the references end with this function.
         let (slot, header) = unsafe { (&mut *slot, &mut (*header).msg_hdr) };
-        if let Some(to) = &message.to {
+        let name = message.to.filter(|_| message.to != given.peer);
+        if let Some(to) = &name {
             slot.name = SockAddr::new(to);
         }
         slot.part =
@@ -213,7 +243,7 @@ impl Slot {
         if message.is_train() {
             used = slot.control.push(used, SEGMENT, &(message.segment_len as u16).to_ne_bytes());
         }
-        if message.traffic_class != class {
+        if message.traffic_class != given.class {
             let kind = if message.to.is_some_and(|to| to.is_ipv6()) { TOS_V6 } else { TOS_V4 };
             used = slot.control.push(used, kind, &i32::from(message.traffic_class).to_ne_bytes());
         }
@@ -234,12 +264,12 @@ impl Slot {
         if message.stamp_flags != 0 {
             used = slot.control.push(used, TIMESTAMPING, &message.stamp_flags.to_ne_bytes());
         }
-        header.msg_name = if message.to.is_some() {
+        header.msg_name = if name.is_some() {
             slot.name.as_ptr().cast_mut().cast()
         } else {
             std::ptr::null_mut()
         };
-        header.msg_namelen = if message.to.is_some() { slot.name.len() } else { 0 };
+        header.msg_namelen = if name.is_some() { slot.name.len() } else { 0 };
         header.msg_iov = &raw mut slot.part;
         header.msg_iovlen = 1;
         header.msg_control =

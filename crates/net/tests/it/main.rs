@@ -2,6 +2,7 @@
 
 mod addressed;
 mod allocations;
+mod connected;
 mod credit;
 mod datagrams;
 mod driver;
