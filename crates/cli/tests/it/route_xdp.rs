@@ -12,6 +12,7 @@ use std::time::Duration;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::Value;
 use tailcut::ClientBuilder;
+use tailcut_net::clock::Clock;
 use tailcut_net::ebpf::{Attached, Mode, Object, PASS, interface_index};
 
 use crate::harness::{Service, counts, finish, succeed};
@@ -320,7 +321,8 @@ fn what_the_network_loses_is_not_missed() {
     let _router = network.router("jbsq:8", &control);
     settle(&control);
     // What is sent again to a server that has just started may have been sent before that: it would be uncertain.
-    std::thread::sleep(Duration::from_millis(100));
+    let settled_at = Clock.now();
+    wait(&control, |_| Clock.now() - settled_at > 100_000_000);
     within(&network.name("c"), || {
         let builder = ClientBuilder::new().timeout(Duration::from_secs(30));
         let client = builder.connect(ROUTER).expect("a client");
