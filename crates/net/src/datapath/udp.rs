@@ -61,8 +61,8 @@ impl UdpPort {
         Self::from_socket(socket, config)
     }
 
-    /// Hears one peer alone from now on, and sends there without the kernel's looking up the route each time, which is
-    /// a tenth of a system call. For a node that waits for nobody else: what others send is answered by ICMP. Where this
+    /// Hears one peer alone from now on, and sends there without the kernel looking the route up
+    /// each time. For a node that waits for nobody else: what others send is answered by ICMP. Where this
     /// host's address goes that it sends from, it hears all again, at another port.
     ///
     /// # Errors
