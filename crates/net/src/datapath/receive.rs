@@ -38,8 +38,8 @@ impl Account {
 
 /// The receiving half of a port.
 ///
-/// A lone message is cheapest by recvmsg (recvmmsg costs 13 % of a ping-pong more), a crowd by
-/// recvmmsg. Which it will be is guessed from the last calls: [`DENSE_AFTER`] calls in a row that
+/// A lone message is cheapest by recvfrom, without control messages, and next by recvmsg (recvmmsg
+/// costs 13 % of a ping-pong more), a crowd by recvmmsg. Which it will be is guessed from the last calls: [`DENSE_AFTER`] calls in a row that
 /// each found a message mean a crowd, a recvmmsg that found one message or none means it is over.
 #[derive(Debug)]
 pub(super) struct Receiver {
@@ -51,6 +51,20 @@ pub(super) struct Receiver {
     is_dense: bool,
     /// Messages of a burst: fewer where they are long.
     burst_len: usize,
+    /// What is received beside bytes and sender.
+    beside: Beside,
+}
+
+/// What a socket tells beside a datagram's bytes and its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// Nothing: GSO batches arrive cut.
+    Nothing,
+    /// Nothing yet; where the datagrams of a GSO batch end, so that it arrives whole, once one seems
+    /// to have been cut.
+    Batches,
+    /// What it has been asked for.
+    All,
 }
 
 impl Receiver {
@@ -60,6 +74,7 @@ impl Receiver {
             streak: 0,
             is_dense: false,
             burst_len: burst_max,
+            beside: Beside::All,
         }
     }
 
@@ -73,8 +88,10 @@ impl Receiver {
     ) -> io::Result<usize> {
         let received = if self.is_dense {
             self.batch.receive_up_to(fd, self.burst_len)
-        } else {
+        } else if self.beside == Beside::All {
             self.batch.receive_one(fd).map(|()| 1)
+        } else {
+            self.batch.receive_bare(fd).map(|()| 1)
         };
         let messages = match received {
             Ok(messages) => messages,
@@ -83,7 +100,7 @@ impl Receiver {
                 return failed(fd, account, error);
             }
         };
-        self.adapt(messages);
+        self.adapt(fd, messages);
         let bytes_before = account.metrics.bytes_in;
         let datagrams =
             (0..messages).map(|index| hand_out(self.batch.message(index), account, &mut f)).sum();
@@ -93,11 +110,32 @@ impl Receiver {
         Ok(datagrams)
     }
 
+    /// Whether most messages of a burst came from whom the one before came from, as those of a GSO batch
+    /// that the kernel has cut.
+    fn is_cut(&mut self, messages: usize) -> bool {
+        let mut before = None;
+        let follows = |index: &usize| {
+            let peer = self.batch.message(*index).peer;
+            std::mem::replace(&mut before, peer) == peer
+        };
+        messages > 1 && 2 * (0..messages).filter(follows).count() >= messages
+    }
+
+    /// What the socket tells from now on.
+    pub(super) fn set_beside(&mut self, beside: Beside) {
+        self.beside = beside;
+    }
+
     #[inline]
-    fn adapt(&mut self, messages: usize) {
+    fn adapt(&mut self, fd: BorrowedFd<'_>, messages: usize) {
         if self.is_dense {
             self.is_dense = messages > 1;
             self.streak = 0;
+            if self.beside == Beside::Batches && self.is_cut(messages) {
+                // A kernel that does not know the option goes on as before.
+                let is_whole = sys::set_gro(fd, true).is_ok();
+                self.beside = if is_whole { Beside::All } else { Beside::Nothing };
+            }
         } else {
             self.streak += 1;
             self.is_dense = self.streak >= DENSE_AFTER;

@@ -8,7 +8,7 @@ use socket2::Socket;
 use tailcut_proto::node::{Path, Transmit};
 
 use super::config::{SegmentedSend, UdpConfig, UdpMetrics};
-use super::receive::{Account, Receiver, take_errors};
+use super::receive::{Account, Beside, Receiver, take_errors};
 use super::send::{Queue, Sender, is_writable_within};
 use super::{Datapath, Frame};
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
@@ -98,8 +98,9 @@ impl<F: Framing> SocketPort<F> {
         Ok(port)
     }
 
-    /// Lets GSO batches travel as one message, or not. A kernel without GRO or GSO is not an error:
-    /// datagrams then travel alone.
+    /// Lets GSO batches travel as one message, or not. They arrive so from when the first crowd has come from one
+    /// peer: before, nothing is told beside a datagram, where nothing else has to be. A kernel without GRO or GSO
+    /// is not an error: datagrams then travel alone.
     ///
     /// # Errors
     ///
@@ -107,7 +108,15 @@ impl<F: Framing> SocketPort<F> {
     pub fn set_segmented_send(&mut self, segmented_send: SegmentedSend) -> io::Result<()> {
         self.segmented_send = segmented_send;
         self.sender.set_segmented_send(segmented_send);
-        match sys::set_gro(self.as_fd(), segmented_send == SegmentedSend::On) {
+        let is_bare = !self.tells_local && self.ledger.is_none();
+        let (beside, is_whole) = match (segmented_send, is_bare) {
+            (SegmentedSend::On, true) => (Beside::Batches, false),
+            (SegmentedSend::Off, true) => (Beside::Nothing, false),
+            (SegmentedSend::On, false) => (Beside::All, true),
+            (SegmentedSend::Off, false) => (Beside::All, false),
+        };
+        self.receiver.set_beside(beside);
+        match sys::set_gro(self.as_fd(), is_whole) {
             Err(error) if error.raw_os_error() != Some(libc::ENOPROTOOPT) => Err(error),
             _ => Ok(()),
         }
@@ -283,6 +292,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
             ledger.enable(self.socket.as_fd(), Transport::Datagrams)?;
             self.queue.set_stamp_flags(ledger.send_flags());
             self.ledger = Some(ledger);
+            self.set_segmented_send(self.segmented_send)?;
         }
         Ok(())
     }

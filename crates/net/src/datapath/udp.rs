@@ -3,13 +3,14 @@
 //! A datagram costs the kernel 2.7 us and a system call 0.13 us of it, so that batching calls gains
 //! little and only fewer, larger messages gain much: a GSO batch of equal datagrams to one peer
 //! travels the kernel as one message (GSO on the way out, GRO on the way in). A lone datagram takes
-//! the shortest calls there are, sendto without control messages and one recvmsg, because in a
-//! ping-pong nothing else counts. Its priority is the socket's where several in a row have the
+//! the shortest calls there are, sendto and recvfrom without control messages, because in a
+//! ping-pong nothing else counts: a socket says where the datagrams of a GSO batch end only once one
+//! seems to have come. Its priority is the socket's where several in a row have the
 //! same, and a control message where it changes.
 //!
 //! | traffic | receive | send |
 //! |---|---|---|
-//! | sparse | one recvmsg, then back | one sendto |
+//! | sparse | one recvfrom, then back; one recvmsg where the socket says more, such as the address that was sent to | one sendto |
 //! | dense: several messages in a row without an empty call | recvmmsg of up to 64 messages | sendmmsg of up to 64 |
 //! | GSO batches | the same, split by the kernel's segment size | sendmsg with UDP_SEGMENT |
 //!
@@ -108,6 +109,7 @@ mod tests {
     use tailcut_proto::node::Transmit;
 
     use super::super::Datapath;
+    use super::super::receive::Beside;
     use super::*;
     use crate::sys;
 
@@ -208,6 +210,7 @@ mod tests {
             (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS)
         };
         sys::set_int_option(receiver.as_fd(), ask, 1).expect("the option");
+        receiver.receiver.set_beside(Beside::All);
         let mut sender = UdpPort::bind(address, UdpConfig::default()).expect("a port");
         for &(priority, count) in sends {
             let single = Transmit::single(receiver.local_address(), 100 * count);

@@ -60,6 +60,8 @@ fn without_coalescing_no_train_travels() {
 #[test]
 fn a_train_to_a_receiver_without_coalescing_is_split_by_the_kernel() {
     let (mut sender, mut receiver) = pair(UdpConfig::default());
+    send_many(&mut sender, receiver.local_address(), 10);
+    collect(&mut receiver, 10);
     receiver.set_segmented_send(SegmentedSend::Off).expect("the option");
     sender.send(&batch(&receiver, 250, 100), &[0; 250]);
     let lens: Vec<usize> = collect(&mut receiver, 3).iter().map(Vec::len).collect();
@@ -180,9 +182,45 @@ fn check_echo(address: &str) {
     assert_eq!(receive_one(&mut client), (server.local_address(), bytes));
 }
 
-/// The datagrams' lengths, and the GSO batches that were sent and received.
+#[test]
+fn batches_arrive_whole_from_when_several_datagrams_in_a_row_came_from_one_peer() {
+    for address in [V4, V6] {
+        let [mut receiver, mut sender, mut other] =
+            [(); 3].map(|()| port(address, UdpConfig::default()));
+        let to = receiver.local_address();
+        let train = batch(&receiver, 2_950, 100);
+        sender.send(&train, &[1; 2_950]);
+        let cut = collect(&mut receiver, 30);
+        assert_eq!((cut.len(), receiver.metrics().gso_batches_in), (30, 0), "it was not asked");
+        sender.send(&train, &[2; 2_950]);
+        other.send(&Transmit::single(to, 70), &[3; 70]);
+        let lens: Vec<usize> = collect(&mut receiver, 31).iter().map(Vec::len).collect();
+        assert_eq!(lens, [&[100; 29][..], &[50, 70]].concat());
+        assert_eq!(receiver.metrics().gso_batches_in, 1);
+    }
+}
+
+/// No GSO batch would come of it, and each receive would cost more.
+#[test]
+fn a_crowd_of_many_peers_is_no_batch() {
+    let mut receiver = port(V4, UdpConfig::default());
+    let mut senders: Vec<UdpPort> = (0..10).map(|_| port(V4, UdpConfig::default())).collect();
+    for _ in 0..10 {
+        for sender in &mut senders {
+            sender.send(&Transmit::single(receiver.local_address(), 100), &[1; 100]);
+        }
+    }
+    collect(&mut receiver, 100);
+    senders[0].send(&batch(&receiver, 250, 100), &[2; 250]);
+    let lens: Vec<usize> = collect(&mut receiver, 3).iter().map(Vec::len).collect();
+    assert_eq!((lens, receiver.metrics().gso_batches_in), (vec![100, 100, 50], 0));
+}
+
+/// The datagrams' lengths, and the GSO batches that were sent and received, where a crowd has come before.
 fn batch_lens(config: UdpConfig, len: usize, segment_len: usize) -> (Vec<usize>, (u64, u64)) {
     let (mut sender, mut receiver) = pair(config);
+    send_many(&mut sender, receiver.local_address(), 10);
+    collect(&mut receiver, 10);
     sender.send(&batch(&receiver, len, segment_len), &vec![0; len]);
     let lens = collect(&mut receiver, len.div_ceil(segment_len)).iter().map(Vec::len).collect();
     (lens, (sender.metrics().gso_batches_out, receiver.metrics().gso_batches_in))
