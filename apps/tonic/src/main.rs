@@ -3,7 +3,7 @@
 //!
 //! `cargo run --release --manifest-path apps/tonic/Cargo.toml`
 //!
-//! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, ring); the bytes are the same, 32 there and
+//! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, aws-lc); the bytes are the same, 32 there and
 //! back; clients are on one core, servers and the agent on another. Slices take turns; what is printed is the median of
 //! the slices' medians, and of the pairs' ratios, with quartiles.
 

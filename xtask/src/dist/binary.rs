@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Arch, run_command};
 use crate::wasm::StandardLibrary;
 
-/// What builds for both processors: cargo-zigbuild, by which Zig compiles the C of ring and links.
+/// What builds for both processors: cargo-zigbuild, by which Zig compiles the C of aws-lc and links.
 pub(super) struct Tools {
     /// A directory of programs that comes first, where they are ours.
     programs: Option<PathBuf>,

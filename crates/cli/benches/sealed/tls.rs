@@ -166,7 +166,7 @@ impl Files {
         let key = |name: &str| PrivateKeyDer::from_pem_file(directory.join(name)).expect("PEM");
         let mut roots = RootCertStore::empty();
         roots.add(cert("ca.pem")).expect("an authority");
-        let mut provider = rustls::crypto::ring::default_provider();
+        let mut provider = rustls::crypto::aws_lc_rs::default_provider();
         provider
             .cipher_suites
             .retain(|suite| suite.suite() == rustls::CipherSuite::TLS13_AES_128_GCM_SHA256);

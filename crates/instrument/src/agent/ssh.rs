@@ -27,7 +27,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use ring::digest;
+use aws_lc_rs::digest;
 
 use super::handshake::{Before, Refusal, Session, begin};
 use super::message::printable;

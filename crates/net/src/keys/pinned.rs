@@ -7,8 +7,8 @@
 use std::io;
 use std::path::Path;
 
+use aws_lc_rs::hmac;
 use rcgen::{CertificateParams, KeyPair};
-use ring::hmac;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use zeroize::Zeroizing;
 

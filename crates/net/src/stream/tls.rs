@@ -281,7 +281,7 @@ impl ServerCertVerifier for Unverified {
 }
 
 fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::ring::default_provider())
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 fn roots(pem: &[u8]) -> io::Result<RootCertStore> {

@@ -130,7 +130,7 @@ impl ReceiveBatch {
         Ok(())
     }
 
-    /// As [`ReceiveBatch::receive_one`], without control messages, which cost a ping-pong 2 %: for a
+    /// As [`ReceiveBatch::receive_one`], without control messages, which cost a ping-pong 4 %: for a
     /// socket that has been asked for none.
     #[inline]
     pub fn receive_bare(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {

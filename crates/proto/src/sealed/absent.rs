@@ -1,4 +1,4 @@
-//! Sealed R2P2 on a machine that ring does not know: there is no seal, and no way to make one.
+//! Sealed R2P2 on a machine that aws-lc does not know: there is no seal, and no way to make one.
 
 mod limits;
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! All of an epoch is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
-//! they are dropped, except those that ring has expanded, which it does not wipe.
+//! they are dropped; what is expanded of them aws-lc wipes.
 
 use std::fmt;
 use std::hash::Hasher;

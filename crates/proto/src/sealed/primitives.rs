@@ -1,10 +1,10 @@
-//! The primitives, all of them ring's: HKDF-SHA-256 and two AEADs. SipHash is that of the address
+//! The primitives, all of them aws-lc's: HKDF-SHA-256 and two AEADs. SipHash is that of the address
 //! tokens.
 
 use std::fmt;
 
-use ring::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
-use ring::hkdf::{HKDF_SHA256, KeyType, Prk as RingPrk};
+use aws_lc_rs::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk as LcPrk};
 use zeroize::Zeroizing;
 
 /// The AEAD of a group.
@@ -19,7 +19,7 @@ pub enum Cipher {
 
 /// A key from which keys are derived: HKDF's Expand (RFC 5869) of 32 random bytes.
 #[derive(Clone)]
-pub(super) struct Prk(RingPrk);
+pub(super) struct Prk(LcPrk);
 
 /// A key of the group's AEAD.
 pub(super) struct AeadKey(LessSafeKey);
@@ -46,7 +46,7 @@ impl KeyType for Len {
 
 impl Prk {
     pub(super) fn new(secret: &[u8; 32]) -> Self {
-        Self(RingPrk::new_less_safe(HKDF_SHA256, secret))
+        Self(LcPrk::new_less_safe(HKDF_SHA256, secret))
     }
 
     /// `N` bytes for a purpose, which `parts` name: at most 255 hashes of them.

@@ -32,7 +32,7 @@ pub(super) struct Http {
 impl Http {
     /// Reads the files, which may be others than before.
     pub(super) fn new(files: &TlsFiles, token: Option<&Path>) -> Result<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = TlsConfig::builder().unversioned_rustls_crypto_provider(provider);
         let roots = match &files.ca {
             Some(path) => certificates(path)?,
