@@ -33,7 +33,7 @@ impl Api {
         let ca = path(&format!("{name}.pem"));
         fs::write(&ca, made.cert.pem()).expect("a file");
         let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .expect("versions")
