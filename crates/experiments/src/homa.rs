@@ -257,6 +257,8 @@ impl Setup {
             workload: self.workload.clone(),
             load: self.load,
             hosts: self.hosts,
+            incast: None,
+            pods: None,
             pattern: self.pattern,
             duration_ns,
             warmup_ns: duration_ns / 3,

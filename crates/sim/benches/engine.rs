@@ -97,6 +97,8 @@ fn messages_per_us(workload: &Workload, hosts: u32, duration_ns: u64) -> f64 {
         workload: workload.clone(),
         load: 0.8,
         hosts,
+        incast: None,
+        pods: None,
         pattern: Pattern::OneWay,
         duration_ns,
         warmup_ns: 0,
@@ -206,7 +208,10 @@ fn single() -> Topology {
 /// For 9 racks.
 fn leaf_spine() -> Topology {
     let (link, spreading) = (Link::new(40.0, 200), Spreading::Spray);
-    Topology { racks: Some(Racks { hosts: 16, spines: 4, link, spreading }), ..single() }
+    Topology {
+        racks: Some(Racks { hosts: 16, spines: 4, link, spreading, pods: None }),
+        ..single()
+    }
 }
 
 fn median(values: &mut [f64]) -> f64 {

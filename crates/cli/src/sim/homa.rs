@@ -8,9 +8,11 @@ use tailcut_instrument::text_file;
 use tailcut_measure::quantity::parse_duration_ns;
 use tailcut_measure::workload::Workload;
 use tailcut_sim::WARMUP_SHARE;
+use tailcut_sim::homa::paper::PodShape;
 use tailcut_sim::homa::slowdown::{Bucket, equal_shares};
 use tailcut_sim::homa::{
-    Experiment, Findings, Pattern, Policy, Said, Settings, Timers, Transport, run as simulate,
+    Experiment, Findings, Incast, Pattern, Policy, Said, Settings, Timers, Transport,
+    run as simulate,
 };
 
 use super::Outcome;
@@ -34,6 +36,22 @@ pub(crate) struct Args {
     /// Hosts: up to 16 at one switch, or whole racks of 16
     #[arg(long, value_name = "N", default_value_t = 144)]
     hosts: u32,
+    /// Racks of a pod, under four spines of its own, above each of which are cores; all racks are under the same four
+    /// spines if not given
+    #[arg(long, value_name = "RACKS")]
+    pod_racks: Option<u32>,
+    /// How many times as much the links of a pod's racks carry as those to cores
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "pod_racks")]
+    oversubscription: u32,
+    /// So many hosts send 10 kB to another at the same time, again and again, besides the load; drawn each time
+    #[arg(long, value_name = "SENDERS", conflicts_with = "echo")]
+    incast: Option<u32>,
+    /// Bytes of each of these messages
+    #[arg(long, value_name = "BYTES", default_value_t = 10_000, requires = "incast")]
+    incast_len: u64,
+    /// Time from one to the next
+    #[arg(long, value_name = "TIME", default_value = "500us", value_parser = parse_positive_ns, requires = "incast")]
+    incast_every: u64,
     /// How long messages come
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_positive_ns)]
     duration: u64,
@@ -147,6 +165,8 @@ impl Args {
             workload: self.workload.clone(),
             load: self.load,
             hosts: self.hosts,
+            pods: self.pods(),
+            incast: self.incast(),
             pattern: if self.echo { Pattern::Echo } else { Pattern::OneWay },
             duration_ns: self.duration,
             warmup_ns: self.warmup_ns(),
@@ -157,6 +177,16 @@ impl Args {
                 .map_or_else(|| equal_shares(&self.workload), |buckets| buckets.0),
             seed: self.seed,
         }
+    }
+
+    fn pods(&self) -> Option<PodShape> {
+        let oversubscription = self.oversubscription;
+        self.pod_racks.map(|racks| PodShape { racks, oversubscription })
+    }
+
+    fn incast(&self) -> Option<Incast> {
+        let (len, every_ns) = (self.incast_len, self.incast_every);
+        self.incast.map(|senders| Incast { senders, len, every_ns })
     }
 
     fn warmup_ns(&self) -> u64 {
@@ -181,6 +211,12 @@ impl Args {
             "workload": self.workload.name(),
             "load": self.load,
             "hosts": self.hosts,
+            "pods": self.pods().map(|pods| {
+                json!({ "racks": pods.racks, "oversubscription": pods.oversubscription })
+            }),
+            "incast": self.incast().map(|incast| {
+                json!({ "senders": incast.senders, "len": incast.len, "every_ns": incast.every_ns })
+            }),
             "duration_ns": self.duration,
             "warmup_ns": self.warmup_ns(),
             "transport": name_of(self.transport),
@@ -229,6 +265,9 @@ fn found_json(found: &Findings) -> Value {
     json!({
         "buckets": found.buckets.iter().map(bucket).collect::<Vec<_>>(),
         "all": { "mean": found.all.mean, "p50": found.all.p50, "p99": found.all.p99 },
+        "incasts": found.incasts.as_ref().map(|it| {
+            json!({ "count": it.count, "mean": it.mean, "p50": it.p50, "p99": it.p99 })
+        }),
         "counts": {
             "sent": counts.sent,
             "received": counts.received,
@@ -277,6 +316,11 @@ fn text(carrier: Carrier, found: &Findings) -> String {
         "messages: {sent} sent, {received} received, {} refused, {unfinished} unfinished\n",
         counts.refused
     );
+    if let Some(Bucket { count, mean, p50, p99, .. }) = found.incasts {
+        text += &format!(
+            "incasts: {count}, which took {mean:.2} of the time that the receiver's link needs on average, {p50:.2} at the median, {p99:.2} at p99\n"
+        );
+    }
     if let Some(links) = found.links {
         let [up, down, data] =
             [links.uplink_share, links.downlink_share, links.data_share].map(|share| 100.0 * share);
@@ -326,4 +370,5 @@ Examples:
   tailcut sim homa --workload w3 --load 0.8 --hosts 144 --duration 60ms --priorities 8 --overcommit 4 --policy sigcomm
   tailcut sim homa --workload w4 --beside plain,streams,oracle
   tailcut sim homa --workload w3 --hosts 16 --echo
+  tailcut sim homa --workload w3 --load 0.4 --hosts 1024 --pod-racks 8 --oversubscription 2 --incast 100 --duration 2ms
   tailcut sim homa --workload sizes.txt --buckets upper-sizes.txt --json -";

@@ -299,6 +299,7 @@ impl FabricArgs {
             spines: self.spines,
             link: Link::new(self.spine_link, self.link_delay),
             spreading: if self.ecmp { Spreading::Flow } else { Spreading::Spray },
+            pods: None,
         };
         Topology {
             link: Link::new(self.link, self.link_delay),

@@ -16,8 +16,10 @@ pub enum Element {
     Host(u32),
     /// A switch with hosts behind it; the only one of a single switch.
     Leaf(u32),
-    /// A switch with only leaves behind it.
+    /// A switch with only leaves behind it, and cores where there are pods.
     Spine(u32),
+    /// A switch with only spines behind it.
+    Core(u32),
 }
 
 /// A link in one direction.

@@ -1,7 +1,7 @@
 //! Times, orders and counts that can be computed by hand.
 
 use super::port::{Link, SwitchBuffer};
-use super::topology::{Racks, Spreading, Switch};
+use super::topology::{Pods, Racks, Spreading, Switch};
 use super::*;
 
 /// 10 Gbit/s and 5 ns a hop, 250 ns in the switch: 1,000 bytes take 2 x (800 + 5) + 250 ns.
@@ -83,6 +83,53 @@ fn another_rack_is_two_hops_further() {
     assert_eq!(bench.run(), [(2_770_000, 0)]);
 }
 
+/// Of 3 pods of 2 racks of 2 hosts under 2 spines, with 2 cores above each: links of a rack, a pod and the core. Each host
+/// reaches each other, by as many hops as it is away.
+#[test]
+fn pods_are_joined_by_cores() {
+    for spreading in [Spreading::Spray, Spreading::Flow] {
+        for from in 0..12 {
+            for to in (0..12).filter(|to| *to != from) {
+                let mut bench = Bench::new(&pods(spreading));
+                assert_eq!(bench.fabric.ports.len(), 12 + 12 + 6 * 2 + 6 * 2 + 6 * 2 + 4 * 3);
+                bench.send(0, packet(from, to, 1000, 0));
+                // Two links of 10 Gbit/s; between racks two of 40 Gbit/s, between pods two of 20 Gbit/s more.
+                let expected = match (from / 2 == to / 2, from / 4 == to / 4) {
+                    (true, _) => 1_860_000,
+                    (false, true) => 2_770_000,
+                    (false, false) => 2_770_000 + 2 * (400_000 + 5_000 + 250_000),
+                };
+                assert_eq!(bench.run(), [(expected, 0)], "{spreading:?}: {from} to {to}");
+            }
+        }
+    }
+}
+
+#[test]
+fn spraying_uses_every_core_and_a_flow_uses_one() {
+    for (spreading, expected) in [(Spreading::Spray, 4), (Spreading::Flow, 1)] {
+        let mut bench = Bench::new(&pods(spreading));
+        for _ in 0..100 {
+            bench.send(0, packet(0, 11, 1000, 0));
+        }
+        assert_eq!(bench.run().len(), 100);
+        let count = |ports: std::ops::Range<usize>| {
+            bench.fabric.ports[ports].iter().filter(|port| port.counters.sent > 0).count()
+        };
+        // The last three groups: towards leaves, cores, and from cores.
+        assert_eq!((count(48..60), count(60..72)), (expected, expected), "{spreading:?}");
+        assert_eq!(count(36..48), expected.min(2), "the two spines of the last pod");
+    }
+    // Flows that share a spine do not share a core.
+    let mut bench = Bench::new(&pods(Spreading::Flow));
+    for (from, to) in (0..4).flat_map(|from| (4..12).map(move |to| (from, to))) {
+        bench.send(0, packet(from, to, 1000, 0));
+    }
+    assert_eq!(bench.run().len(), 32);
+    let up = &bench.fabric.ports[48..52];
+    assert!(up.iter().all(|port| port.counters.sent > 2), "each core of each of its spines");
+}
+
 #[test]
 fn a_watched_nic_tells_when_it_is_free() {
     let mut bench = Bench::new(&single(2, SwitchBuffer::default()));
@@ -153,8 +200,15 @@ fn single(hosts: u32, buffer: SwitchBuffer) -> (Topology, u32) {
     (Topology { link: Link::new(10.0, 5), switch, racks: None }, hosts)
 }
 
+fn pods(spreading: Spreading) -> (Topology, u32) {
+    let (topology, hosts) = single(12, SwitchBuffer::default());
+    let pods = Some(Pods { racks: 2, cores: 2, link: Link::new(20.0, 5) });
+    let racks = Racks { hosts: 2, spines: 2, link: Link::new(40.0, 5), spreading, pods };
+    (Topology { racks: Some(racks), ..topology }, hosts)
+}
+
 fn leaf_spine(spreading: Spreading) -> (Topology, u32) {
     let (topology, hosts) = single(8, SwitchBuffer::default());
-    let racks = Racks { hosts: 4, spines: 4, link: Link::new(40.0, 5), spreading };
+    let racks = Racks { hosts: 4, spines: 4, link: Link::new(40.0, 5), spreading, pods: None };
     (Topology { racks: Some(racks), ..topology }, hosts)
 }

@@ -2,7 +2,8 @@
 //!
 //! Ports are numbered so that no table is needed to find them: first the NICs of the hosts, then
 //! the ports of leaves towards hosts, then those of leaves towards spines, then those of spines
-//! towards leaves.
+//! towards leaves, and where there are pods those of spines towards cores and of cores towards
+//! spines.
 
 use tailcut_proto::policy::Draws;
 
@@ -18,10 +19,10 @@ pub struct Switch {
     pub buffer: SwitchBuffer,
 }
 
-/// How a leaf chooses a spine.
+/// How a leaf chooses a spine, and a spine a core.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spreading {
-    /// Each packet takes a spine at random.
+    /// Each packet takes one at random.
     #[default]
     Spray,
     /// All packets of a pair of hosts take the same one (ECMP).
@@ -35,7 +36,7 @@ pub struct Topology {
     pub link: Link,
     /// Every switch.
     pub switch: Switch,
-    /// Racks under a leaf each, all leaves joined by every spine; `None` for one switch.
+    /// Racks under a leaf each, all leaves of a pod joined by each of its spines; `None` for one switch.
     pub racks: Option<Racks>,
 }
 
@@ -44,50 +45,97 @@ pub struct Topology {
 pub struct Racks {
     /// Hosts at each leaf, at least 1. Hosts fill the racks in order.
     pub hosts: u32,
-    /// Spines, at least 1.
+    /// Spines, of each pod where there are pods, at least 1.
     pub spines: u32,
     /// Each link between leaf and spine, both ways.
     pub link: Link,
-    /// How a leaf chooses a spine.
+    /// How a leaf chooses a spine, and a spine a core.
     pub spreading: Spreading,
+    /// Groups of racks, joined by cores; `None` where all racks are under the same spines.
+    pub pods: Option<Pods>,
+}
+
+/// Pods of racks, and what joins them (a fat tree): each spine of a pod, and those at its place in the
+/// others, are joined by cores of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pods {
+    /// Racks of each pod, at least 1. Racks fill the pods in order.
+    pub racks: u32,
+    /// Cores above each spine, at least 1.
+    pub cores: u32,
+    /// Each link between spine and core, both ways. Where those of a pod carry less than those of its
+    /// racks, the core is oversubscribed.
+    pub link: Link,
 }
 
 impl Topology {
-    /// Leaves, hosts at each and spines of a topology for `hosts` hosts. One switch is a leaf
-    /// without spines.
-    fn shape(&self, hosts: u32) -> (u32, u32, u32) {
-        let hosts_per_rack = self.racks.map_or(hosts, |racks| racks.hosts).max(1);
-        let spines = self.racks.map_or(0, |racks| racks.spines.max(1));
-        (hosts.div_ceil(hosts_per_rack), hosts_per_rack, spines)
-    }
-
-    /// The ports for whole racks of at least `hosts` hosts, in the order that [`Map`] computes
-    /// with.
+    /// The ports for whole racks and pods of at least `hosts` hosts, in the order that [`Map`] computes
+    /// with. One switch is a leaf without spines.
     pub(super) fn build(&self, hosts: u32) -> (Map, Vec<Port>) {
-        let (racks, hosts_per_rack, spines) = self.shape(hosts);
-        let hosts = racks * hosts_per_rack;
         let Self { link, switch: Switch { delay_ps, buffer }, .. } = *self;
-        let Racks { link: spine_link, spreading, .. } =
-            self.racks.unwrap_or(Racks { hosts, spines, link, spreading: Spreading::Spray });
-        let nics = (0..hosts).map(|host| {
-            Port::new(link, Element::Leaf(host / hosts_per_rack), delay_ps, SwitchBuffer::default())
+        let racks = self.racks.unwrap_or(Racks {
+            hosts,
+            spines: 0,
+            link,
+            spreading: Spreading::Spray,
+            pods: None,
         });
-        let down = (0..hosts).map(|host| Port::new(link, Element::Host(host), 0, buffer));
-        let between = |to: Element| Port::new(spine_link, to, delay_ps, buffer);
-        let up = (0..racks * spines).map(|index| between(Element::Spine(index % spines)));
-        let across = (0..spines * racks).map(|index| between(Element::Leaf(index % racks)));
-        let ports = nics.chain(down).chain(up).chain(across).collect();
-        (Map { hosts, hosts_per_rack, racks, spines, spreading }, ports)
+        let hosts_per_rack = racks.hosts.max(1);
+        let spines = if self.racks.is_some() { racks.spines.max(1) } else { 0 };
+        let count = hosts.div_ceil(hosts_per_rack);
+        let one = Pods { racks: count, cores: 0, link: racks.link };
+        let pods = racks.pods.map_or(one, |pods| Pods { cores: pods.cores.max(1), ..pods });
+        let racks_per_pod = pods.racks.max(1);
+        let pod_count = count.div_ceil(racks_per_pod);
+        let map = Map {
+            hosts: pod_count * racks_per_pod * hosts_per_rack,
+            hosts_per_rack,
+            racks_per_pod,
+            pods: pod_count,
+            spines,
+            cores: pods.cores,
+            spreading: racks.spreading,
+        };
+        let to_leaf = |host: u32| Element::Leaf(host / hosts_per_rack);
+        let nics = (0..map.hosts)
+            .map(|host| Port::new(link, to_leaf(host), delay_ps, SwitchBuffer::default()));
+        let to_hosts = (0..map.hosts).map(|host| Port::new(link, Element::Host(host), 0, buffer));
+        let between = |link: Link, to: Element| Port::new(link, to, delay_ps, buffer);
+        let to_spines = (0..map.racks() * spines)
+            .map(|at| between(racks.link, map.spine_at(at / spines / racks_per_pod, at % spines)));
+        let to_leaves = (0..map.spines() * racks_per_pod).map(|at| {
+            let (spine, rack) = (at / racks_per_pod, at % racks_per_pod);
+            between(racks.link, Element::Leaf(spine / spines * racks_per_pod + rack))
+        });
+        let to_cores = (0..map.spines() * map.cores).map(|at| {
+            let (spine, core) = (at / map.cores, at % map.cores);
+            between(pods.link, Element::Core(spine % spines * map.cores + core))
+        });
+        let from_cores = (0..spines * map.cores * map.pods).map(|at| {
+            let (core, pod) = (at / map.pods, at % map.pods);
+            between(pods.link, map.spine_at(pod, core / map.cores))
+        });
+        let ports = nics.chain(to_hosts).chain(to_spines).chain(to_leaves);
+        (map, ports.chain(to_cores).chain(from_cores).collect())
     }
 }
 
 /// Where ports are, by arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {
+    /// Hosts, of whole pods.
     hosts: u32,
+    /// Hosts at each leaf.
     hosts_per_rack: u32,
-    racks: u32,
+    /// Racks of each pod.
+    racks_per_pod: u32,
+    /// Pods; one where there are no cores.
+    pods: u32,
+    /// Spines of each pod.
     spines: u32,
+    /// Cores above each spine; 0 where there is one pod.
+    cores: u32,
+    /// How one of several ways is chosen.
     spreading: Spreading,
 }
 
@@ -96,31 +144,78 @@ impl Map {
         self.hosts as usize
     }
 
+    fn racks(&self) -> u32 {
+        self.pods * self.racks_per_pod
+    }
+
+    /// Spines of all pods.
+    fn spines(&self) -> u32 {
+        self.pods * self.spines
+    }
+
+    /// A spine of a pod.
+    fn spine_at(&self, pod: u32, place: u32) -> Element {
+        Element::Spine(pod * self.spines + place)
+    }
+
     /// The port of a leaf that leads to a host.
     pub(super) fn last_hop(&self, host: u32) -> u32 {
         self.hosts + host
     }
 
     /// The port by which a packet leaves a switch.
+    #[inline]
     pub(super) fn egress(&self, switch: Element, packet: &Packet, draws: &mut Draws) -> u32 {
         let rack = packet.to / self.hosts_per_rack;
         match switch {
             Element::Leaf(leaf) if leaf == rack => self.last_hop(packet.to),
-            Element::Leaf(leaf) => 2 * self.hosts + leaf * self.spines + self.spine(packet, draws),
+            Element::Leaf(leaf) => {
+                2 * self.hosts + leaf * self.spines + self.way(Tier::Spines, packet, draws)
+            }
             Element::Spine(spine) => {
-                2 * self.hosts + self.racks * self.spines + spine * self.racks + rack
+                let to_leaves = 2 * self.hosts + self.racks() * self.spines;
+                // There are no pods to tell apart, which would be two divisions a packet.
+                if self.cores == 0 {
+                    return to_leaves + spine * self.racks_per_pod + rack;
+                }
+                let (pod, place) = (rack / self.racks_per_pod, rack % self.racks_per_pod);
+                if spine / self.spines == pod {
+                    return to_leaves + spine * self.racks_per_pod + place;
+                }
+                let to_cores = to_leaves + self.spines() * self.racks_per_pod;
+                to_cores + spine * self.cores + self.way(Tier::Cores, packet, draws)
+            }
+            Element::Core(core) => {
+                let to_cores = 2 * self.hosts + 2 * self.racks() * self.spines;
+                let from_cores = to_cores + self.spines() * self.cores;
+                from_cores + core * self.pods + rack / self.racks_per_pod
             }
             Element::Host(host) => unreachable!("host {host} is no switch"),
         }
     }
 
-    fn spine(&self, packet: &Packet, draws: &mut Draws) -> u32 {
+    /// One of the ways up to a tier, all of which lead to the same end.
+    fn way(&self, to: Tier, packet: &Packet, draws: &mut Draws) -> u32 {
+        // Were both drawn from one number, flows that share a spine would share a core too.
+        let (count, salt) = match to {
+            Tier::Spines => (self.spines, 0),
+            Tier::Cores => (self.cores, 1 << 63),
+        };
         match self.spreading {
-            Spreading::Spray => draws.below(self.spines),
+            Spreading::Spray => draws.below(count),
             Spreading::Flow => {
                 let flow = u64::from(packet.from) << 32 | u64::from(packet.to);
-                Draws::new(flow).below(self.spines)
+                Draws::new(flow | salt).below(count)
             }
         }
     }
+}
+
+/// Switches with only switches below.
+#[derive(Clone, Copy, Debug)]
+enum Tier {
+    /// Above leaves.
+    Spines,
+    /// Above spines.
+    Cores,
 }

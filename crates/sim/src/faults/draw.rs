@@ -143,6 +143,7 @@ fn topology(dice: &mut Dice, hosts: u32) -> Option<Topology> {
             spines: dice.between(1, 4) as u32,
             link: Link::new(dice.one_of(&[10.0, 40.0, 100.0]), dice.between(1, 500)),
             spreading: dice.one_of(&[Spreading::Spray, Spreading::Flow]),
+            pods: None,
         }),
     };
     Some(Topology { link, switch, racks })

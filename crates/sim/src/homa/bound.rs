@@ -62,14 +62,12 @@ impl Bound {
 
     /// The least slowdown that a share of `exceeded` of all messages of `len` bytes has to exceed.
     pub fn slowdown(&self, len: u64, exceeded: f64) -> f64 {
-        let parts = [(false, 1.0 - self.same_rack_share), (true, self.same_rack_share)];
+        let parts = [(2, 1.0 - self.same_rack_share), (0, self.same_rack_share)];
         let share_above = |slowdown: f64| -> f64 {
-            let of = |&(is_same_rack, share): &(bool, f64)| {
-                let waits = if is_same_rack { &self.within } else { &self.across };
-                let most_ps = slowdown * paper::ideal_ps(len, is_same_rack) as f64;
-                share
-                    * waits
-                        .share_above(most_ps - paper::alone_ps(len, is_same_rack, self.cut) as f64)
+            let of = |&(links, share): &(u64, f64)| {
+                let waits = if links == 0 { &self.within } else { &self.across };
+                let most_ps = slowdown * paper::ideal_ps(len, links) as f64;
+                share * waits.share_above(most_ps - paper::alone_ps(len, links, self.cut) as f64)
             };
             parts.iter().map(of).sum()
         };
@@ -198,8 +196,7 @@ mod tests {
     fn nobody_waits_for_idle_links() {
         let found = Bound::new(&workload("100\n100 1\n"), Cut::Full, 0.0, 144, Ports::All)
             .slowdown(100, 0.01);
-        let alone =
-            paper::alone_ps(100, true, Cut::Full) as f64 / paper::ideal_ps(100, true) as f64;
+        let alone = paper::alone_ps(100, 0, Cut::Full) as f64 / paper::ideal_ps(100, 0) as f64;
         assert!((found - alone).abs() < 1e-6, "{found} {alone}");
     }
 

@@ -353,6 +353,8 @@ mod tests {
             workload,
             load,
             hosts: 16,
+            incast: None,
+            pods: None,
             pattern,
             duration_ns: 50_000_000,
             warmup_ns: 1_000_000,
@@ -388,7 +390,7 @@ mod tests {
     #[test]
     fn short_packets_are_sooner_through_a_switch_and_need_a_seventh_of_the_grants() {
         let p50 = run(1500, Pattern::OneWay, Policy::ShortPackets).buckets[0].p50;
-        let [short, ideal] = [paper::alone_ps(1500, true, Cut::Short), paper::ideal_ps(1500, true)];
+        let [short, ideal] = [paper::alone_ps(1500, 0, Cut::Short), paper::ideal_ps(1500, 0)];
         assert!((p50 / (short as f64 / ideal as f64) - 1.0).abs() < 0.001, "{p50}");
         let grants = |policy| {
             let found = run(1_000_000, Pattern::OneWay, policy);

@@ -8,6 +8,8 @@ use tailcut_measure::generator::{Generator, generator};
 use tailcut_measure::workload::Workload;
 use tailcut_proto::node::Time;
 
+use super::Incast;
+
 /// The messages of one host: exponential gaps, sizes of a workload, each to any of the receivers
 /// with the same probability.
 #[derive(Clone, Debug)]
@@ -18,8 +20,21 @@ pub(super) struct Source {
     host: u32,
     first: u32,
     count: u32,
-    /// When the next message is due, from the start of the load, ns.
+    /// When the next message is due that is of no incast, from the start of the load, ns.
     next_ns: Time,
+    /// Incasts that it has a part in, besides.
+    incasts: Option<Part>,
+}
+
+/// What a host sends in incasts.
+#[derive(Clone, Debug)]
+struct Part {
+    incast: Incast,
+    seed: u64,
+    /// Hosts of the network.
+    hosts: u32,
+    /// The next one in which it sends, and to whom.
+    next: (u32, u32),
 }
 
 /// A message to send.
@@ -31,6 +46,34 @@ pub(super) struct Message {
     pub(super) to: u32,
     /// Bytes.
     pub(super) len: u64,
+    /// The incast that it is of.
+    pub(super) incast: Option<u32>,
+}
+
+impl Part {
+    /// The first incast from `number` on in which `host` sends.
+    fn seek(&mut self, host: u32, mut number: u32) {
+        loop {
+            let drawn = self.hosts_of(number);
+            if drawn[1..].contains(&host) {
+                self.next = (number, drawn[0]);
+                return;
+            }
+            number += 1;
+        }
+    }
+
+    /// The receiver of an incast, and then its senders.
+    fn hosts_of(&self, number: u32) -> Vec<u32> {
+        let mut draws = generator(self.seed, INCASTS + u64::from(number));
+        let count = self.incast.senders as usize + 1;
+        let drawn = rand::seq::index::sample(&mut draws, self.hosts as usize, count);
+        drawn.into_iter().map(|host| host as u32).collect()
+    }
+
+    fn next_ns(&self) -> Time {
+        (u64::from(self.next.0) + 1) * self.incast.every_ns
+    }
 }
 
 impl Source {
@@ -53,19 +96,34 @@ impl Source {
             first: receivers.start,
             count: receivers.end - receivers.start,
             next_ns,
+            incasts: None,
         })
+    }
+
+    /// The same host, which sends its part of incasts too, in a network of so many hosts.
+    pub(super) fn with_incasts(mut self, seed: u64, incast: Incast, hosts: u32) -> Self {
+        let mut part = Part { incast, seed, hosts, next: (0, 0) };
+        part.seek(self.host, 0);
+        self.incasts = Some(part);
+        self
     }
 
     /// When the next message is due, from the start of the load.
     pub(super) fn next_ns(&self) -> Time {
-        self.next_ns
+        self.incasts.as_ref().map_or(self.next_ns, |part| part.next_ns().min(self.next_ns))
     }
 
     /// Takes the next message.
     pub(super) fn take(&mut self, workload: &Workload) -> Message {
+        if let Some(part) = self.incasts.as_mut().filter(|part| part.next_ns() <= self.next_ns) {
+            let (at_ns, (number, to)) = (part.next_ns(), part.next);
+            part.seek(self.host, number + 1);
+            let (from, len) = (self.host, part.incast.len);
+            return Message { at_ns, from, to, len, incast: Some(number) };
+        }
         let at_ns = std::mem::replace(&mut self.next_ns, self.arrivals.next_ns());
         let len = workload.sample(&mut self.draws);
-        Message { at_ns, from: self.host, to: self.receiver(), len }
+        Message { at_ns, from: self.host, to: self.receiver(), len, incast: None }
     }
 
     fn receiver(&mut self) -> u32 {
@@ -83,6 +141,7 @@ impl Source {
 /// Streams of the generator.
 const ARRIVALS: u64 = 1 << 32;
 const SIZES: u64 = 2 << 32;
+const INCASTS: u64 = 3 << 32;
 
 #[cfg(test)]
 mod tests {
@@ -100,6 +159,30 @@ mod tests {
             seen.iter().enumerate().all(|(host, &count)| host == 3 || (850..1150).contains(&count)),
             "{seen:?}"
         );
+    }
+
+    #[test]
+    fn the_hosts_of_an_incast_agree_on_it() {
+        let workload = Workload::named("w1").expect("it is kept");
+        let incast = Incast { senders: 5, len: 10_000, every_ns: 1_000 };
+        let mut bursts = vec![Vec::new(); 20];
+        for host in 0..12 {
+            let source = Source::new(7, host, 0..12, 1e3).expect("a rate");
+            let mut source = source.with_incasts(7, incast, 12);
+            let mut before = 0;
+            while source.next_ns() <= 20_000 {
+                let message = source.take(&workload);
+                assert!(message.at_ns >= before && message.to != host);
+                before = message.at_ns;
+                let Some(number) = message.incast else { continue };
+                assert_eq!((message.len, message.at_ns), (10_000, u64::from(number + 1) * 1_000));
+                bursts[number as usize].push(message.to);
+            }
+        }
+        for burst in &bursts {
+            assert!(burst.len() == 5 && burst.iter().all(|to| to == &burst[0]), "{bursts:?}");
+        }
+        assert!(bursts.iter().any(|burst| burst[0] != bursts[0][0]), "not always the same");
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | `oracle` | the bound: shortest remaining message first, without packets |
 //! | [`bound`] | the bound: what a message waits behind packets that links are carrying |
 //! | `packets` | a run of a transport over links and switches |
+//! | `record` | when what was counted arrived |
 //!
 //! A message goes one way, and is done when the last of it is there. Messages come for
 //! [`Experiment::duration_ns`], and those of the warm-up are not counted. Then the run goes on for
@@ -32,6 +33,7 @@ mod load;
 mod messenger;
 mod oracle;
 mod packets;
+mod record;
 
 use tailcut_measure::arrivals::ArrivalsError;
 use tailcut_measure::workload::Workload;
@@ -40,7 +42,9 @@ use self::endpoint::{Answers, HomaHost};
 pub use self::endpoint::{Policy, Settings, Timers};
 use self::lanes::{Lanes, Sharing};
 use self::load::{Message, Source};
-use self::slowdown::{Bucket, Slowdowns};
+use self::paper::PodShape;
+use self::record::Record;
+use self::slowdown::Bucket;
 use crate::fabric::topology::Spreading;
 use crate::network::{Framing, Statistics};
 
@@ -55,8 +59,12 @@ pub struct Experiment {
     pub load: f64,
     /// Hosts: 2 to 16 at one switch, or whole racks of 16.
     pub hosts: u32,
+    /// Racks are in pods, which hosts fill; `None` where all are under the same spines, as published.
+    pub pods: Option<PodShape>,
     /// The pattern of senders and receivers.
     pub pattern: Pattern,
+    /// Incasts besides; none if `None`.
+    pub incast: Option<Incast>,
     /// How long messages come, ns.
     pub duration_ns: u64,
     /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes
@@ -68,6 +76,18 @@ pub struct Experiment {
     pub buckets: Vec<u64>,
     /// Everything random.
     pub seed: u64,
+}
+
+/// Many hosts that send to one at the same time, again and again, besides the load: which ones is drawn each time. Their
+/// messages are in no bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incast {
+    /// Hosts that send, at least 2.
+    pub senders: u32,
+    /// Bytes of each message, at least 1.
+    pub len: u64,
+    /// From one to the next, ns, at least 1 us; the first comes after as long.
+    pub every_ns: u64,
 }
 
 /// The pattern of senders and receivers.
@@ -102,6 +122,9 @@ pub struct Findings {
     pub buckets: Vec<Bucket>,
     /// The same of all sizes.
     pub all: Bucket,
+    /// Counted incasts of which everything has arrived: how much longer they took than the receiver's link does for
+    /// all of it on an idle network. `None` where there are none.
+    pub incasts: Option<Bucket>,
     /// Counts of the counted messages by their fate.
     pub counts: Counts,
     /// Where links and switches were; `None` of the oracle, who has none.
@@ -175,6 +198,16 @@ pub enum ExperimentError {
     /// Nothing is counted.
     #[error("the warm-up must be shorter than the time for which messages come")]
     Warmup,
+    /// Pods that there are not.
+    #[error(
+        "pods have whole racks, a multiple of the oversubscription, and hosts fill at least two of them: {0} hosts do not"
+    )]
+    Pods(u32),
+    /// Incasts that cannot be.
+    #[error(
+        "an incast has from 2 senders to all hosts but one, messages of a byte and more, at least 1 us between two, and no echoes"
+    )]
+    Incast,
     /// Echoes over racks, or by a transport that sends none.
     #[error("messages are echoed by Homa between hosts at one switch, 2 to 16 of them")]
     Echo,
@@ -202,6 +235,18 @@ impl Experiment {
         if !is_rack && !is_racks {
             return Err(ExperimentError::Hosts(self.hosts));
         }
+        let is_possible = |pods: PodShape| {
+            let PodShape { racks, oversubscription } = pods;
+            let pod_hosts = racks.saturating_mul(paper::RACK_HOSTS);
+            oversubscription > 0
+                && racks >= oversubscription
+                && racks.is_multiple_of(oversubscription)
+                && self.hosts > pod_hosts
+                && self.hosts.is_multiple_of(pod_hosts)
+        };
+        if !self.pods.is_none_or(is_possible) {
+            return Err(ExperimentError::Pods(self.hosts));
+        }
         if !(self.load > 0.0 && self.load <= LOAD_MAX) {
             return Err(ExperimentError::Load(self.load));
         }
@@ -221,6 +266,15 @@ impl Experiment {
         if self.pattern == Pattern::Echo && (!is_rack || settings.is_none()) {
             return Err(ExperimentError::Echo);
         }
+        let is_possible = |incast: Incast| {
+            (2..self.hosts).contains(&incast.senders)
+                && (1..=INCAST_LEN_MAX).contains(&incast.len)
+                && incast.every_ns >= 1000
+                && self.pattern == Pattern::OneWay
+        };
+        if !self.incast.is_none_or(is_possible) {
+            return Err(ExperimentError::Incast);
+        }
         let is_ascending = self.buckets.is_sorted_by(|before, after| before < after);
         if !is_ascending || self.buckets.first().is_some_and(|&first| first == 0) {
             return Err(ExperimentError::Buckets);
@@ -237,19 +291,34 @@ impl Experiment {
             Pattern::Echo => (self.hosts / 2, self.hosts / 2..self.hosts, ECHO_GBIT),
         };
         let rate_per_s = self.load * full_gbit * 1e9 / 8.0 / self.workload.mean_bytes();
-        let source = |host| Source::new(self.seed, host, receivers.clone(), rate_per_s);
-        Ok((0..senders).map(source).collect::<Result<_, _>>()?)
+        let source = |host| {
+            let source = Source::new(self.seed, host, receivers.clone(), rate_per_s)?;
+            Ok(match self.incast {
+                Some(incast) => source.with_incasts(self.seed, incast, self.hosts),
+                None => source,
+            })
+        };
+        let sources: Result<_, ArrivalsError> = (0..senders).map(source).collect();
+        Ok(sources?)
     }
 
     /// The time that a message's slowdown is a multiple of.
     fn ideal_ps(&self, message: &Message) -> u64 {
         match self.pattern {
             Pattern::OneWay => {
-                let is_same_rack =
-                    message.from / paper::RACK_HOSTS == message.to / paper::RACK_HOSTS;
-                paper::ideal_ps(message.len, is_same_rack)
+                paper::ideal_ps(message.len, self.links_between(message.from, message.to))
             }
             Pattern::Echo => 2 * paper::single_switch_ps(message.len),
+        }
+    }
+
+    /// Links between the switches from a host to another.
+    fn links_between(&self, from: u32, to: u32) -> u64 {
+        let [from, to] = [from, to].map(|host| host / paper::RACK_HOSTS);
+        match self.pods {
+            _ if from == to => 0,
+            Some(pods) if from / pods.racks != to / pods.racks => 4,
+            _ => 2,
         }
     }
 }
@@ -309,7 +378,7 @@ fn run_homa(experiment: &Experiment, sources: Vec<Source>, settings: Settings) -
 }
 
 fn run_oracle(experiment: &Experiment, mut sources: Vec<Source>) -> Findings {
-    let mut slowdowns = Slowdowns::new(&experiment.buckets);
+    let mut record = Record::new(experiment);
     let mut elapsed_ns = 0;
     let workload = &experiment.workload;
     oracle::run(
@@ -322,15 +391,15 @@ fn run_oracle(experiment: &Experiment, mut sources: Vec<Source>) -> Findings {
             let took_ps = ideal_ps + waited_ps;
             elapsed_ns = elapsed_ns.max(message.at_ns + took_ps / crate::PS_PER_NS);
             if message.at_ns >= experiment.warmup_ns {
-                slowdowns.record(message.len, took_ps, ideal_ps);
+                record.note(message, took_ps);
             }
         },
     );
-    let all = slowdowns.all();
     Findings {
-        buckets: slowdowns.buckets(),
-        all,
-        counts: Counts { sent: all.count, received: all.count, ..Counts::default() },
+        buckets: record.slowdowns.buckets(),
+        all: record.slowdowns.all(),
+        incasts: record.incasts(),
+        counts: Counts { sent: record.count, received: record.count, ..Counts::default() },
         links: None,
         homa: None,
         network: Statistics::default(),
@@ -344,6 +413,8 @@ const ECHO_GBIT: f64 = 9.5;
 const ECHO_OUTSTANDING_MAX: u32 = 50;
 /// Hosts of one experiment.
 const HOSTS_MAX: u32 = 4096;
+/// Of a message of an incast: 1 GB.
+const INCAST_LEN_MAX: u64 = 1_000_000_000;
 /// More than all links can carry, for what saturates.
 const LOAD_MAX: f64 = 2.0;
 const DURATION_MAX_NS: u64 = 100_000_000_000;

@@ -136,7 +136,7 @@ mod tests {
             queue.run_until(at_ns * PS_PER_NS, |message, end_ps| {
                 note(&messages, &mut waited_ns, message, end_ps)
             });
-            queue.push(Message { at_ns, from, to, len }, len * PS_PER_NS);
+            queue.push(Message { at_ns, from, to, len, incast: None }, len * PS_PER_NS);
         }
         queue.run_until(u64::MAX, |message, end_ps| {
             note(&messages, &mut waited_ns, message, end_ps)
@@ -150,7 +150,7 @@ mod tests {
         message: &Message,
         end_ps: u64,
     ) {
-        let Message { at_ns, from, to, len } = *message;
+        let Message { at_ns, from, to, len, .. } = *message;
         let place = messages.iter().position(|&it| it == (at_ns, from, to, len));
         waited_ns[place.expect("it is one of them")] = end_ps / PS_PER_NS - at_ns - len;
     }

@@ -10,7 +10,7 @@ use tailcut_proto::node::Time;
 
 use super::load::{Message, Source};
 use super::messenger::Messenger;
-use super::slowdown::Slowdowns;
+use super::record::Record;
 use super::{Counts, Experiment, Findings, Links, Said, paper};
 use crate::PS_PER_NS;
 use crate::fabric::topology::Spreading;
@@ -36,7 +36,7 @@ struct Hosts<'a> {
     /// Messages under way, by their words; free places hold what was there.
     under_way: Vec<Message>,
     free: Vec<u32>,
-    slowdowns: Slowdowns,
+    record: Record<'a>,
     counts: Counts,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn run<N: Messenger>(
     carrier: Carrier,
     node: impl Fn(u32) -> N,
 ) -> Findings {
-    let topology = paper::topology(experiment.hosts, carrier.spreading);
+    let topology = paper::topology(experiment.hosts, experiment.pods, carrier.spreading);
     let mut network = Network::over(&topology, experiment.hosts, experiment.seed);
     network.set_framing(carrier.framing);
     network.keep_heads(carrier.head_len);
@@ -71,8 +71,9 @@ pub(super) fn run<N: Messenger>(
         ..hosts.counts
     };
     Findings {
-        buckets: hosts.slowdowns.buckets(),
-        all: hosts.slowdowns.all(),
+        buckets: hosts.record.slowdowns.buckets(),
+        all: hosts.record.slowdowns.all(),
+        incasts: hosts.record.incasts(),
         counts,
         links: Some(links),
         homa: said(&network),
@@ -91,7 +92,7 @@ impl<'a> Hosts<'a> {
             outstanding: vec![0; hosts],
             under_way: Vec::new(),
             free: Vec::new(),
-            slowdowns: Slowdowns::new(&experiment.buckets),
+            record: Record::new(experiment),
             counts: Counts::default(),
         }
     }
@@ -173,8 +174,7 @@ impl<'a> Hosts<'a> {
         self.outstanding[message.from as usize] -= 1;
         if self.is_counted(&message) {
             self.counts.received += 1;
-            let ideal_ps = self.experiment.ideal_ps(&message);
-            self.slowdowns.record(message.len, (at_ns - message.at_ns) * PS_PER_NS, ideal_ps);
+            self.record.note(&message, (at_ns - message.at_ns) * PS_PER_NS);
         }
     }
 
@@ -243,7 +243,7 @@ mod tests {
 
     /// One message between two hosts of an idle network, ns.
     fn one_way_ns(to: u32, len: u64) -> Time {
-        let mut network = Network::over(&paper::topology(144, Spreading::Spray), 144, 1);
+        let mut network = Network::over(&paper::topology(144, None, Spreading::Spray), 144, 1);
         network.set_framing(lanes::framing);
         for host in 0..144 {
             let place = network.add(address(host), Lanes::new(Sharing::Plain), Impairment::NONE, 0);
@@ -271,10 +271,91 @@ mod tests {
     /// 30, in all links.
     #[test]
     fn a_message_alone_takes_little_more_than_the_ideal_time() {
-        for (to, is_same_rack) in [(16, false), (1, true)] {
-            let ideal_ps = paper::ideal_ps(2884, is_same_rack);
+        for (to, links) in [(16, 2), (1, 0)] {
+            let ideal_ps = paper::ideal_ps(2884, links);
             let ratio = one_way_ns(to, 2884) as f64 * 1e3 / ideal_ps as f64;
             assert!((1.0..1.06).contains(&ratio), "{ratio}");
+        }
+    }
+
+    /// 64 hosts in two pods of two racks: half of the messages cross a core that has room for half of what hosts send.
+    #[test]
+    fn messages_between_pods_arrive_over_cores() {
+        let workload = Workload::named("w2").expect("it is kept");
+        let pods = Some(paper::PodShape { racks: 2, oversubscription: 2 });
+        let experiment = Experiment {
+            buckets: slowdown::equal_shares(&workload),
+            workload,
+            load: 0.5,
+            hosts: 64,
+            pods,
+            duration_ns: 2_000_000,
+            warmup_ns: 200_000,
+            pattern: Pattern::OneWay,
+            incast: None,
+            transport: Transport::Homa(Default::default()),
+            seed: 1,
+        };
+        let run = |experiment: &Experiment| super::super::run(experiment).expect("it can be run");
+        let findings = run(&experiment);
+        let Counts { sent, received, refused, unfinished } = findings.counts;
+        assert_eq!((refused, unfinished, received), (0, 0, sent));
+        assert!(sent > 50_000 && findings.all.p50 >= 1.0, "{findings:?}");
+        // At 0.8 three quarters of what the hosts of four such pods send is more than their cores carry.
+        let hosts = 128;
+        let wide = Some(paper::PodShape { racks: 2, oversubscription: 1 });
+        let [narrow, wide] = [pods, wide]
+            .map(|pods| run(&Experiment { pods, hosts, load: 0.8, ..experiment.clone() }));
+        assert!(wide.all.p99 < 4.0 && narrow.all.p99 > 2.0 * wide.all.p99, "{narrow:?} {wide:?}");
+        for (racks, oversubscription) in [(0, 1), (2, 0), (3, 1), (2, 3), (4, 1), (1, 2)] {
+            let pods = Some(paper::PodShape { racks, oversubscription });
+            assert!(Experiment { pods, ..experiment.clone() }.check().is_err(), "{pods:?}");
+        }
+    }
+
+    /// 20 messages of 10 kB, 168 us on the receiver's link: every 200 us one such burst, which all hosts take part in. What
+    /// Homa sends without a grant waits in the last switch, and what others send to the same host behind it.
+    #[test]
+    fn incasts_arrive_and_are_counted_apart() {
+        let workload = Workload::named("w1").expect("it is kept");
+        let incast = super::super::Incast { senders: 20, len: 10_000, every_ns: 200_000 };
+        let experiment = Experiment {
+            buckets: slowdown::equal_shares(&workload),
+            workload,
+            load: 0.1,
+            hosts: 32,
+            pods: None,
+            duration_ns: 2_100_000,
+            warmup_ns: 300_000,
+            pattern: Pattern::OneWay,
+            incast: Some(incast),
+            transport: Transport::Plain,
+            seed: 1,
+        };
+        let run = |experiment: &Experiment| super::super::run(experiment);
+        for transport in [Transport::Plain, Transport::Homa(Default::default()), Transport::Oracle]
+        {
+            let experiment = Experiment { transport, ..experiment.clone() };
+            let findings = run(&experiment).expect("it can be run");
+            let Counts { sent, received, refused, unfinished } = findings.counts;
+            assert_eq!((refused, unfinished, received), (0, 0, sent), "{transport:?}");
+            // From 0.4 to 2.0 ms.
+            let bursts = findings.incasts.expect("there are some");
+            assert_eq!(bursts.count, 9, "{transport:?}");
+            assert!((0.95..1.5).contains(&bursts.mean), "{transport:?}: {bursts:?}");
+            let counted: u64 = findings.buckets.iter().map(|bucket| bucket.count).sum();
+            assert_eq!(counted + 9 * 20, sent, "in no bucket");
+            let alone = run(&Experiment { incast: None, ..experiment }).expect("it can be run");
+            assert!(alone.incasts.is_none() && alone.counts.sent == counted, "{alone:?}");
+        }
+        for incast in [
+            super::super::Incast { senders: 32, ..incast },
+            super::super::Incast { senders: 1, ..incast },
+            super::super::Incast { len: 0, ..incast },
+            super::super::Incast { every_ns: 999, ..incast },
+        ] {
+            let experiment = Experiment { incast: Some(incast), ..experiment.clone() };
+            assert!(experiment.check().is_err(), "{incast:?}");
         }
     }
 
@@ -286,9 +367,11 @@ mod tests {
             workload,
             load: 0.5,
             hosts: 16,
+            pods: None,
             duration_ns: 20_000_000,
             warmup_ns: 2_000_000,
             pattern: Pattern::OneWay,
+            incast: None,
             transport: Transport::Plain,
             seed: 1,
         };

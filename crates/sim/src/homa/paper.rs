@@ -16,7 +16,7 @@
 use tailcut_measure::workload::Workload;
 
 use crate::fabric::port::Link;
-use crate::fabric::topology::{Racks, Spreading, Switch, Topology};
+use crate::fabric::topology::{Pods, Racks, Spreading, Switch, Topology};
 use crate::network::HostDelays;
 
 /// Hosts of a rack.
@@ -67,11 +67,27 @@ impl Cut {
     }
 }
 
-/// Racks of 16 hosts under four spines; a single switch for 16 hosts or fewer.
-pub fn topology(hosts: u32, spreading: Spreading) -> Topology {
+/// Pods of racks, in place of racks that are all under the same four spines: those of a pod are under four spines of
+/// its own, above each of which are cores, by links of 40 Gbit/s. It is no network of the paper's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodShape {
+    /// Racks of a pod; a multiple of `oversubscription`.
+    pub racks: u32,
+    /// How many times as much the links of a pod's racks carry as those of its spines to cores: 1 where the core has
+    /// room for everything.
+    pub oversubscription: u32,
+}
+
+/// Racks of 16 hosts under four spines, or in pods; a single switch for 16 hosts or fewer.
+pub fn topology(hosts: u32, pods: Option<PodShape>, spreading: Spreading) -> Topology {
     let switch = Switch { delay_ps: SWITCH_PS, ..Switch::default() };
     let link = Link::new(SPINE_GBIT, 0);
-    let racks = Racks { hosts: RACK_HOSTS, spines: SPINES, link, spreading };
+    let pods = pods.map(|PodShape { racks, oversubscription }| Pods {
+        racks,
+        cores: racks / oversubscription,
+        link,
+    });
+    let racks = Racks { hosts: RACK_HOSTS, spines: SPINES, link, spreading, pods };
     Topology { link: Link::new(HOST_GBIT, 0), switch, racks: (hosts > RACK_HOSTS).then_some(racks) }
 }
 
@@ -92,16 +108,17 @@ pub fn data_share(workload: &Workload) -> f64 {
 }
 
 /// The time that a slowdown is the multiple of: that of a message of `len` bytes on an idle network
-/// without a transport's headers.
+/// without a transport's headers. Between its switches are `links`: none within a rack, two between
+/// racks, and four between pods.
 ///
 /// Where sender and receiver share a rack the paper's code leaves the switch's delay out, and so
 /// does this, because its curves have it so; a short message in a rack has a slowdown of at least
 /// 1.15 for that reason.
-pub fn ideal_ps(len: u64, is_same_rack: bool) -> u64 {
+pub fn ideal_ps(len: u64, links: u64) -> u64 {
     let first_frame = ideal_frame(len.min(IDEAL_DATA_LEN));
-    let across_ps = 3 * SWITCH_PS + 2 * first_frame * SPINE_PS_PER_BYTE;
+    let across_ps = (links + 1) * SWITCH_PS + links * first_frame * SPINE_PS_PER_BYTE;
     let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
-    let switches_ps = first_frame * HOST_PS_PER_BYTE + if is_same_rack { 0 } else { across_ps };
+    let switches_ps = first_frame * HOST_PS_PER_BYTE + if links == 0 { 0 } else { across_ps };
     ideal_link_ps(len) + hosts_ps + switches_ps
 }
 
@@ -123,18 +140,17 @@ fn ideal_frame(data_len: u64) -> u64 {
 /// The shortest time of a message of `len` bytes over one switch with a transport's own headers, if
 /// grants are never late.
 pub fn single_switch_ps(len: u64) -> u64 {
-    alone_ps(len, true, Cut::Full)
+    alone_ps(len, 0, Cut::Full)
 }
 
-/// The shortest time of a message of `len` bytes on an idle network with its packets' headers, if grants
-/// are never late.
-pub fn alone_ps(len: u64, is_same_rack: bool, cut: Cut) -> u64 {
+/// The shortest time of a message of `len` bytes on an idle network with its packets' headers and so many
+/// links between switches, if grants are never late.
+pub fn alone_ps(len: u64, links: u64, cut: Cut) -> u64 {
     let first_bytes = u64::from(unscheduled_wire_bytes(len.min(cut.packet_len(len)) as u32));
     let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
     let mut bytes = first_bytes;
     data_packets(len, cut, |count, wire_bytes| bytes += count * u64::from(wire_bytes));
-    let spines_ps =
-        if is_same_rack { 0 } else { 2 * (SWITCH_PS + first_bytes * SPINE_PS_PER_BYTE) };
+    let spines_ps = links * (SWITCH_PS + first_bytes * SPINE_PS_PER_BYTE);
     bytes * HOST_PS_PER_BYTE + SWITCH_PS + hosts_ps + spines_ps
 }
 
@@ -223,22 +239,26 @@ mod tests {
     #[test]
     fn ideal_times_can_be_computed_by_hand() {
         // 84 bytes: 67.2 + 67.2 + 2 x 16.8 ns on links, 3 x 250 in switches, 1500 in hosts.
-        assert_eq!(ideal_ps(1, false), 2_418_000);
-        assert_eq!(ideal_ps(1, true), 1_634_400);
+        assert_eq!(ideal_ps(1, 2), 2_418_000);
+        assert_eq!(ideal_ps(1, 0), 1_634_400);
+        // Two links and two switches more.
+        assert_eq!(ideal_ps(1, 4), 2_418_000 + 2 * 16_800 + 500_000);
         // 1538 bytes: 1230.4 twice, 307.6 twice.
-        assert_eq!(ideal_ps(1472, false), 5_326_000);
+        assert_eq!(ideal_ps(1472, 2), 5_326_000);
         // One byte more is a second frame of 84 bytes.
-        assert_eq!(ideal_ps(1473, false), 5_393_200);
+        assert_eq!(ideal_ps(1473, 2), 5_393_200);
     }
 
     /// Three packets of 1,538, 1,538 and 112 bytes: one after the other on a host's link, and the first of
     /// them on three more. Of short ones there are as many, with 967 bytes of data and 1,063 in all, the last a byte less.
     #[test]
     fn a_message_alone_takes_its_packets_and_the_way_of_the_first() {
-        let [full, short] = [Cut::Full, Cut::Short].map(|cut| alone_ps(2900, true, cut));
+        let [full, short] = [Cut::Full, Cut::Short].map(|cut| alone_ps(2900, 0, cut));
         assert_eq!(full, (3188 + 1538) * 800 + 250_000 + 1_500_000);
         assert_eq!(short, full - (1538 - 1063) * 800);
-        assert_eq!(alone_ps(2900, false, Cut::Full), full + 2 * (250_000 + 1538 * 200));
+        for links in [2, 4] {
+            assert_eq!(alone_ps(2900, links, Cut::Full), full + links * (250_000 + 1538 * 200));
+        }
     }
 
     /// After 10 packets of what needs no grant, the last with 328 bytes.

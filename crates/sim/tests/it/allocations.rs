@@ -25,7 +25,7 @@ fn links_and_switches_allocate_nothing_when_warm() {
     let topology = Topology {
         link: Link::new(10.0, 200),
         switch: Switch { delay_ps: 250_000, ..Switch::default() },
-        racks: Some(Racks { hosts: 8, spines: 2, link, spreading }),
+        racks: Some(Racks { hosts: 8, spines: 2, link, spreading, pods: None }),
     };
     let (mut fabric, mut agenda, mut draws) =
         (Fabric::new(&topology, 32, 1), Agenda::<Event>::new(), Draws::new(2));

@@ -114,6 +114,8 @@ impl Reference {
             workload,
             load: 0.8,
             hosts: 144,
+            incast: None,
+            pods: None,
             pattern: Pattern::OneWay,
             duration_ns,
             warmup_ns: 30 * MS,

@@ -217,7 +217,7 @@ fn racks_are_joined_by_spines() {
     let topology = Topology {
         link: Link::new(25.0, 100),
         switch: Switch { delay_ps: 250_000, ..Switch::default() },
-        racks: Some(Racks { hosts: 4, spines: 2, link, spreading }),
+        racks: Some(Racks { hosts: 4, spines: 2, link, spreading, pods: None }),
     };
     let findings = run_to_end(&Experiment { calls: 20_000, topology, ..plan() });
     assert_eq!(findings.counts.replied, findings.counts.sent);
