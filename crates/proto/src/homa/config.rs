@@ -229,6 +229,10 @@ pub struct Recovery {
     /// packets of one message pass through queues of several priorities, and the module lost
     /// throughput with 100.
     pub gap_ns_min: u64,
+    /// Bytes that this endpoint asks for again and that have not come, over all messages; what else is missing waits. Default
+    /// 100 000, a bandwidth-delay product: many messages that lose packets together lose them together again where
+    /// all is asked for at once.
+    pub asked_bytes_max: u32,
     /// Silence of a client after the last byte of a reply after which the server asks whether it
     /// may forget it; longer where acknowledgements of this client take longer, up to `silence_max_ns`. Doubles. Default 2 ms: most acknowledgements come with other packets.
     pub need_ack_ns: u64,
@@ -417,6 +421,7 @@ impl Default for Recovery {
             silence_max_ns: 32_000_000,
             crowding_ns_max: 3_000_000,
             gap_ns_min: 150_000,
+            asked_bytes_max: 100_000,
             need_ack_ns: 2_000_000,
             need_acks_max: 10,
             partial_silence_ns_max: 100_000_000,

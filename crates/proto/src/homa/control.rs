@@ -3,8 +3,8 @@
 //! | packet | at who sends the message | at who receives it | where the RPC is unknown |
 //! |---|---|---|---|
 //! | GRANT | more may go | nothing | nothing |
-//! | RESEND | the range goes again, as far as it was sent; BUSY for the rest | BUSY | RPC_UNKNOWN |
-//! | RPC_UNKNOWN | client that has asked: all goes again | who has asked: the RPC ends | nothing |
+//! | RESEND | the range goes again, as far as it was sent; BUSY for the rest. Of all: the first packet, and the rest as it is granted | BUSY | RPC_UNKNOWN |
+//! | RPC_UNKNOWN | client that has asked: the same | who has asked: the RPC ends | nothing |
 //! | the same, of a server without a key of its epoch | client: it begins again under another key, or ends | nothing | nothing |
 //! | NEED_ACK | | client: asks for what is missing; BUSY when it has just come or been asked for | ACK |
 //! | ACK | server: the RPC ends | server: the RPC ends | nothing |
@@ -89,8 +89,11 @@ impl Endpoint {
         let is_waiting = is_end
             && (self.egress.device.may_hold(now, slot.timing.sent_at)
                 || now.saturating_sub(slot.timing.sent_at) < guard_ns);
-        let resent = if is_waiting { 0 } else { slot.out.resend(from, to, priority) };
-        self.metrics.resent_bytes += u64::from(resent);
+        let resent = match (is_waiting, is_all) {
+            (true, _) => 0,
+            (false, true) => self.fall_back(index, priority),
+            (false, false) => slot.out.resend(from, to, priority),
+        };
         if resent == 0 {
             self.say_busy(index);
         }
@@ -121,8 +124,7 @@ impl Endpoint {
         match slot.phase {
             Phase::Calling(_) => {
                 let priority = self.peers[slot.peer].state.cutoffs.level(slot.out.len());
-                let resent = slot.out.resend(0, slot.out.sent_len(), priority);
-                self.metrics.resent_bytes += u64::from(resent);
+                self.fall_back(index, priority);
                 self.rank_out(index);
             }
             Phase::Hearing(_) => {
@@ -193,6 +195,18 @@ impl Endpoint {
         let named = (ClientId(origin.common.sender_id.get()), origin.common.dport.get());
         self.acknowledge(now, origin, named);
         self.acknowledge_all(now, origin, acks);
+    }
+
+    /// Has all that went of a message sent again, of which nothing has come: its first packet, and then what the receiver
+    /// grants. Tells how many bytes will.
+    fn fall_back(&mut self, index: SlotId, priority: u8) -> u32 {
+        let slot = &mut self.slots[index];
+        let state = &self.peers[slot.peer].state;
+        let (first_len, _) = self.config.framing.lens(&slot.out, state.takes_long);
+        if state.is_stripped || slot.out.sent_len() <= first_len {
+            return slot.out.resend(0, slot.out.sent_len(), priority);
+        }
+        slot.out.fall_back(first_len)
     }
 
     /// Tells the peer of an RPC our cutoffs.

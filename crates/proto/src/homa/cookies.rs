@@ -123,8 +123,7 @@ impl Endpoint {
         }
         if slot.out.has_repeated {
             let priority = peer.state.cutoffs.level(slot.out.len());
-            let resent = slot.out.resend(0, slot.out.sent_len(), priority);
-            self.metrics.resent_bytes += u64::from(resent);
+            slot.out.resend(0, slot.out.sent_len(), priority);
         } else {
             // That was all that has gone of it: it has run nowhere, and is as young as what goes now.
             slot.out.restart();

@@ -13,6 +13,7 @@
 //! | as many or more | the best have levels of their own, the rest share the lowest |
 
 use super::config::{GrantPolicy, Grants, Pull};
+use super::pace::Meter;
 use super::slot::rank;
 use super::transmit::Control;
 use super::{Endpoint, Phase};
@@ -21,6 +22,7 @@ use crate::node::Time;
 use crate::order::heap::Places;
 use crate::peer::holdings::Spare;
 use crate::peer::table::PeerId;
+use crate::rtt::Rtt;
 use crate::work;
 
 /// Peers that want grants.
@@ -40,7 +42,11 @@ pub(super) struct Book {
     pub(super) is_due: bool,
     /// When a peer may be given its next grant.
     pub(super) wake_at: Option<Time>,
-    /// When data of each priority came last; 0 before.
+    /// From grants to their first bytes, over all peers: what waits before this host is in it.
+    pub(super) rtt: Rtt,
+    /// How fast bytes of messages come, from all peers.
+    pub(super) pace: Meter,
+    /// When data of each priority came last that were not sent again, and so tell nothing of who waits; 0 before.
     pub(super) data_at: [Time; 8],
     /// When this host last came so late to a timer that much may have arrived unread; 0 before.
     pub(super) late_at: Time,
@@ -363,6 +369,7 @@ impl Endpoint {
         let framing = self.config.framing;
         let slot = &mut self.slots[index];
         let was_idle = slot.inc.message.expected() == 0;
+        slot.inc.probe = slot.inc.probe.or(Some((slot.inc.message.granted(), now)));
         let more = slot.inc.grant(more, &framing);
         slot.inc.priority = priority;
         slot.inc.levels |= 1 << priority;

@@ -14,6 +14,7 @@
 //! RPC, of that peer and these ports, within its range.
 
 mod acks;
+mod asked;
 mod client;
 mod config;
 mod control;
@@ -97,6 +98,8 @@ pub struct Endpoint {
     advice: Advice,
     /// Messages that want grants.
     book: Book,
+    /// What is asked for again.
+    asked: asked::Asked,
     /// Packets to be sent.
     egress: Egress,
     /// When something is due for an RPC, by its slot.
@@ -186,6 +189,7 @@ impl Endpoint {
             sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
+            asked: asked::Asked::default(),
             egress: Egress::new(config.link, rpcs_max, config.serving.room(config.control_len_max)),
             wheel: Wheel::new(TICK_BITS).of_at_most(rpcs_max),
             births: 0,
@@ -382,9 +386,12 @@ impl Endpoint {
         }
         let message = &self.slots[index].inc.message;
         let (expected, missing) = (message.expected(), message.len() - message.received());
+        let is_begun = message.len() > 0;
         self.book.is_due |= missing > 0;
         self.expect_less(peer, expected);
-        self.peers[peer].state.pace.owed -= u64::from(missing);
+        let pace = &mut self.peers[peer].state.pace;
+        pace.owed -= u64::from(missing);
+        pace.messages -= u64::from(is_begun);
         let slot = &mut self.slots[index];
         let (is_client, id) = (slot.is_client(), slot.id);
         let request = slot.out.end();
@@ -439,14 +446,14 @@ impl Endpoint {
     fn write_next(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         self.grant_due(now);
         if !self.egress.control.is_empty()
-            && let Some(transmit) = self.write_control(now, buffer)
+            && let Some(transmit) = self.write_control(buffer)
         {
             return Some(transmit);
         }
         if self.egress.first().is_some() {
             let data = self.write_data(now, buffer);
             // What data could not be sent for may have to be said.
-            if let Some(transmit) = data.or_else(|| self.write_control(now, buffer)) {
+            if let Some(transmit) = data.or_else(|| self.write_control(buffer)) {
                 return Some(transmit);
             }
         }
@@ -668,12 +675,12 @@ mod tests {
         server.handle_datagram(1_000_000, client.into(), &mut bytes);
         let peer = server.peers.find(client).expect("it is known");
         let pace = &server.peers[peer].state.pace;
-        assert_eq!((pace.owed, pace.expected), (19_000, 19_000));
+        assert_eq!((pace.owed, pace.expected, pace.messages), (19_000, 19_000, 1));
         while let Some(at) = server.poll_timeout() {
             server.handle_timeout(at);
             while server.poll_transmit(at, &mut [0; 65_536]).is_some() {}
         }
         let pace = &server.peers[peer].state.pace;
-        assert_eq!((pace.owed, pace.expected), (0, 0));
+        assert_eq!((pace.owed, pace.expected, pace.messages), (0, 0, 0));
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Outgoing {
     pub(super) birth: u32,
     /// Something of it has been sent twice, or will be.
     pub(super) has_repeated: bool,
+    /// Bytes below this went before it began again, and go again.
+    old: u32,
 }
 
 /// The next packet of a message.
@@ -41,7 +43,7 @@ pub(super) struct Piece {
     pub(super) len: u32,
     /// How its priority is found.
     pub(super) level: Level,
-    /// It was sent before and was asked for.
+    /// It was sent before.
     pub(super) is_again: bool,
 }
 
@@ -63,6 +65,7 @@ impl Outgoing {
         self.again.clear();
         self.apart.clear();
         self.has_repeated = false;
+        self.old = 0;
         self.pad(0, unscheduled);
     }
 
@@ -147,7 +150,7 @@ impl Outgoing {
         } else {
             Level::Granted(self.granted_level())
         };
-        Some(Piece { offset: self.next, len, level, is_again: false })
+        Some(Piece { offset: self.next, len, level, is_again: self.next < self.old })
     }
 
     /// The piece that goes next and those like it that follow, at most `count_max` and together as
@@ -155,7 +158,8 @@ impl Outgoing {
     /// different priorities.
     pub(super) fn run(&self, lens: (u32, u32), count_max: usize) -> Option<(Piece, u32)> {
         let is_stored = self.payload.len() as u32 == self.len;
-        if !self.again.is_empty() || !self.apart.is_empty() || !is_stored {
+        let is_again = !self.again.is_empty() || self.next < self.old;
+        if is_again || !self.apart.is_empty() || !is_stored {
             return None;
         }
         let piece = self.peek(lens)?;
@@ -170,16 +174,16 @@ impl Outgoing {
     /// Takes note that the piece that [`Outgoing::peek`] gave is sent.
     pub(super) fn sent(&mut self, piece: Piece) {
         let end = piece.offset + piece.len;
-        if !piece.is_again {
-            self.next = end;
-            while self.apart.front().is_some_and(|grant| grant.0 <= end) {
-                self.priority = self.apart.pop_front().map_or(0, |grant| grant.1);
-            }
-        } else if let Some(first) = self.again.first_mut() {
+        if let Some(first) = self.again.first_mut() {
             first.0 = end;
             if first.0 >= first.1 {
                 self.again.remove(0);
             }
+            return;
+        }
+        self.next = end;
+        while self.apart.front().is_some_and(|grant| grant.0 <= end) {
+            self.priority = self.apart.pop_front().map_or(0, |grant| grant.1);
         }
     }
 
@@ -204,6 +208,15 @@ impl Outgoing {
         self.again.push((from, to, priority));
         self.has_repeated = true;
         to - from
+    }
+
+    /// Nothing of it has come, of which the first `unscheduled` bytes and more went: these go again, and the rest as its
+    /// receiver grants it, who may be losing as much of many others. Tells how much goes again.
+    pub(super) fn fall_back(&mut self, unscheduled: u32) -> u32 {
+        let sent = self.next.max(self.old);
+        self.begin_again(unscheduled);
+        self.old = sent;
+        sent
     }
 
     /// Has all of it sent to who has granted nothing yet and takes `unscheduled` bytes without.

@@ -13,8 +13,10 @@ use crate::node::Time;
 pub(super) struct Pace {
     /// Bytes that it may send and that have not arrived.
     pub(super) expected: u64,
-    /// Bytes of its messages that have not arrived, granted or not: it may send any of them first.
+    /// Bytes of its messages that have not arrived, granted or not.
     pub(super) owed: u64,
+    /// Messages that they are of.
+    pub(super) messages: u64,
     /// When something new came last.
     pub(super) progress_at: Time,
     /// Of bytes of messages.
@@ -27,7 +29,7 @@ pub(super) struct Pace {
 
 /// Mean time between units.
 #[derive(Debug, Default)]
-struct Meter {
+pub(super) struct Meter {
     /// Units since the measure began.
     count: u64,
     /// When it began; `None` while nothing is awaited.
@@ -41,7 +43,7 @@ impl Pace {
     #[inline]
     pub(super) fn note_bytes(&mut self, now: Time, bytes: u32) {
         self.progress_at = now;
-        self.bytes.note(now, (u64::from(bytes), BYTES_MEASURED), self.expected > 0);
+        self.bytes.note_bytes(now, bytes, self.expected > 0);
     }
 
     /// Takes note of the first packet of a reply, after which `calls` more are awaited.
@@ -51,9 +53,11 @@ impl Pace {
         self.replies.note(now, (1, REPLIES_MEASURED), calls > 0);
     }
 
-    /// Time that all bytes that it owes take, with a margin; 0 where nothing is known.
-    pub(super) fn bytes_ns(&self) -> u64 {
-        MARGIN * self.bytes.span_ns(self.owed)
+    /// Time that takes what may come before a message of `len` bytes, with a margin; 0 where nothing is known. That is what may
+    /// be under way, and of each other message as much as this one has: the peer sends what is shortest first.
+    pub(super) fn bytes_ns(&self, len: u32) -> u64 {
+        let shorter = self.messages.saturating_mul(u64::from(len));
+        MARGIN * self.bytes.span_ns(self.owed.min(self.expected.max(shorter)))
     }
 
     /// Time that the replies to `calls` take, with a margin; `None` where nothing is known.
@@ -75,6 +79,12 @@ impl Pace {
 }
 
 impl Meter {
+    /// Takes note of bytes that have come.
+    #[inline]
+    pub(super) fn note_bytes(&mut self, now: Time, bytes: u32, is_more_awaited: bool) {
+        self.note(now, (u64::from(bytes), BYTES_MEASURED), is_more_awaited);
+    }
+
     #[inline]
     fn note(&mut self, now: Time, (units, measured): (u64, u64), is_more_awaited: bool) {
         match self.since {
@@ -96,7 +106,8 @@ impl Meter {
         }
     }
 
-    fn span_ns(&self, units: u64) -> u64 {
+    /// Time that so many take; 0 where nothing is known.
+    pub(super) fn span_ns(&self, units: u64) -> u64 {
         self.kilo_ns.saturating_mul(units) / 1024
     }
 }
@@ -120,16 +131,19 @@ mod tests {
     #[test]
     fn a_pace_is_the_time_of_what_came_while_more_was_awaited() {
         let mut pace = Pace { expected: 1 << 30, ..Pace::default() };
-        assert_eq!((pace.bytes_ns(), pace.replies_ns(10)), (0, None));
+        assert_eq!((pace.bytes_ns(u32::MAX), pace.replies_ns(10)), (0, None));
         (0..100).for_each(|step| pace.note_bytes(step * 10_000, 10_000));
-        pace.owed = 100_000;
-        assert_eq!(pace.bytes_ns(), 2 * 100_000);
+        (pace.owed, pace.messages) = (100_000, 1);
+        assert_eq!(pace.bytes_ns(u32::MAX), 2 * 100_000);
         // What follows a pause in which nothing was awaited is no slower.
         pace.expected = 0;
         pace.note_bytes(1_010_000, 10_000);
         pace.expected = 1 << 30;
         (0..100).for_each(|step| pace.note_bytes(900_000_000 + step * 10_000, 10_000));
-        assert_eq!(pace.bytes_ns(), 2 * 100_000);
+        assert_eq!(pace.bytes_ns(u32::MAX), 2 * 100_000);
+        // Eleven messages, none of which goes before it with more than it has; and what may be under way.
+        (pace.expected, pace.messages) = (5_000, 11);
+        assert_eq!((pace.bytes_ns(1_000), pace.bytes_ns(100)), (2 * 11_000, 2 * 5_000));
     }
 
     #[test]
@@ -159,10 +173,10 @@ mod tests {
         let mut pace = Pace { expected: 1 << 30, owed: 1_000_000, ..Pace::default() };
         pace.note_bytes(0, 1_000);
         pace.note_bytes(1_000_000, 1_000);
-        assert_eq!(pace.bytes_ns(), 0, "few say nothing");
+        assert_eq!(pace.bytes_ns(u32::MAX), 0, "few say nothing");
         let mut pace = Pace { expected: 1 << 30, owed: 1_000_000, ..Pace::default() };
         (0..3).for_each(|_| pace.note_bytes(5, 100_000));
-        assert_eq!(pace.bytes_ns(), 0, "nor do many at one time");
+        assert_eq!(pace.bytes_ns(u32::MAX), 0, "nor do many at one time");
     }
 
     #[test]

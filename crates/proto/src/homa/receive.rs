@@ -24,7 +24,9 @@ impl Endpoint {
         slot.inc.levels = 1 << self.advice.cutoffs.level(len);
         let (peer, expected) = (slot.peer, slot.inc.message.expected());
         self.expect_more(peer, expected);
-        self.peers[peer].state.pace.owed += u64::from(len);
+        let pace = &mut self.peers[peer].state.pace;
+        pace.owed += u64::from(len);
+        pace.messages += 1;
     }
 
     /// True of a packet that is all of a message: it is taken as it is, without reassembly. Not of a part of a
@@ -53,11 +55,14 @@ impl Endpoint {
         let slot = &mut self.slots[index];
         slot.timing.progress_at = now;
         slot.timing.attempts = 0;
-        let level = self.advice.cutoffs.level(len);
-        self.book.data_at[usize::from(level & 7)] = now;
+        if header.retransmit == 0 {
+            let level = self.advice.cutoffs.level(len);
+            self.book.data_at[usize::from(level & 7)] = now;
+        }
         let state = &mut self.peers[slot.peer].state;
         state.is_stripped = false;
         state.pace.note_bytes(now, len);
+        self.book.pace.note_bytes(now, len, self.book.expected_bytes > 0);
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
@@ -104,14 +109,17 @@ impl Endpoint {
             Arrival::Duplicate => self.metrics.duplicates += 1,
             Arrival::New | Arrival::Complete => {
                 slot.timing.progress_at = now;
-                let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
-                self.book.data_at[usize::from(level & 7)] = now;
+                if header.retransmit == 0 {
+                    let level = slot.inc.level_of(header.offset(), &self.advice.cutoffs);
+                    self.book.data_at[usize::from(level & 7)] = now;
+                }
                 let has_asked = std::mem::take(&mut slot.timing.attempts) > 0;
                 let peer = slot.peer;
                 self.expect_less(peer, new);
                 let pace = &mut self.peers[peer].state.pace;
                 pace.owed -= u64::from(new);
                 pace.note_bytes(now, new);
+                self.book.pace.note_bytes(now, new, self.book.expected_bytes > 0);
                 self.sample_round_trip(now, index);
                 if arrival == Arrival::New {
                     if has_asked {
@@ -126,6 +134,9 @@ impl Endpoint {
                 }
             }
         }
+        if header.retransmit != 0 {
+            self.note_sent_again(now, payload.len());
+        }
         arrival == Arrival::Complete
     }
 
@@ -136,6 +147,7 @@ impl Endpoint {
         let (peer, expected, len) =
             (slot.peer, slot.inc.message.expected(), slot.inc.message.len());
         self.expect_less(peer, expected);
+        self.peers[peer].state.pace.messages -= 1;
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
@@ -169,6 +181,7 @@ impl Endpoint {
         {
             slot.inc.probe = None;
             self.peers[slot.peer].state.rtt.sample(now - at);
+            self.book.rtt.sample(now - at);
         }
     }
 

@@ -15,7 +15,7 @@
 //! is asked a few things, not everything. Silences double with every question until something new
 //! comes. One timer for each RPC; it may be early, and looks again.
 
-use tailcut_wire::homa::{PacketType, RESEND_ALL};
+use tailcut_wire::homa::PacketType;
 use tailcut_wire::r2p2::DropReason;
 
 use super::slot::{Naming, Slot};
@@ -25,7 +25,6 @@ use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
 use crate::rtt::Bounds;
-use crate::work;
 
 impl Endpoint {
     /// Has the timer of an RPC look at it by the time that something is due.
@@ -114,47 +113,6 @@ impl Endpoint {
             }
         }
         self.arm(now, index);
-    }
-
-    /// Asks for what is missing of the message that an RPC receives.
-    pub(super) fn ask(&mut self, now: Time, index: SlotId) {
-        let rpc = self.slots.key(index);
-        let slot = &mut self.slots[index];
-        let mut ranges = [(0, 0); ASKED_MAX];
-        let mut count = 0;
-        if matches!(slot.phase, Phase::Calling(_)) {
-            ranges[0] = (0, RESEND_ALL);
-            count = 1;
-        } else if slot.is_receiving() {
-            self.metrics.gaps += u64::from(!slot.inc.message.ranges().is_empty());
-            let is_silent = now.saturating_sub(slot.timing.progress_at.max(slot.timing.asked_at))
-                >= self.config.recovery.gap_ns_min;
-            let tail = slot.inc.message.tail().filter(|_| is_silent);
-            // What is late and not lost goes twice: of that it shall be little, and of what is
-            // lost, all in a few rounds.
-            let tail_len_max =
-                (TAIL_PACKETS << slot.inc.tails_asked.min(10)) * self.config.framing.scheduled_len;
-            let tail = tail.map(|(from, len)| (from, len.min(tail_len_max)));
-            slot.inc.tails_asked += u32::from(tail.is_some());
-            for (place, range) in ranges.iter_mut().zip(slot.inc.message.gaps().chain(tail)) {
-                work::step(1);
-                *place = range;
-                count += 1;
-            }
-        }
-        slot.timing.asked_at = now;
-        slot.timing.attempts = slot.timing.attempts.saturating_add(u32::from(count > 0));
-        if count > 0 {
-            let (questions, since) = slot.timing.in_vain;
-            slot.timing.in_vain =
-                (questions.saturating_add(1), if questions == 0 { now } else { since });
-        }
-        if slot.inc.gap_since != 0 {
-            slot.inc.gap_since = now.max(1);
-        }
-        for &(offset, length) in &ranges[..count] {
-            self.push_control(Control::Resend { rpc, offset, length });
-        }
     }
 
     /// The sender of a message says that it is alive, and has something else to do first.
@@ -259,26 +217,44 @@ impl Endpoint {
     /// come that are ahead in the network's queues, what is awaited waits and is not lost; but no
     /// longer than all of it takes at the peer's pace, or than a crowd may last.
     fn past_others(&self, slot: &Slot, since: Time) -> Time {
-        let (peer, crowding_ns) = (&self.peers[slot.peer], self.config.recovery.crowding_ns_max);
+        let (peer, recovery) = (&self.peers[slot.peer], &self.config.recovery);
         let pace = &peer.state.pace;
-        let (others_at, limit_ns) = match slot.phase {
-            Phase::Calling(_) => (
-                // Grants for other requests are a sign that the peer goes on, too.
+        // A server may have to send much before a reply, or be about to.
+        let is_busy = pace.messages > 0 || !peer.state.reply_rtt.is_known();
+        let replies_ns = if is_busy { recovery.crowding_ns_max } else { self.crowding_ns() };
+        let within = |at: Time, limit_ns| at.min(since.saturating_add(limit_ns));
+        let others_at = match slot.phase {
+            // Grants for other requests are a sign that the peer goes on, too.
+            Phase::Calling(_) if peer.calls > 1 => within(
                 peer.used_at.max(pace.progress_at),
-                pace.replies_ns(peer.calls).unwrap_or(crowding_ns),
+                pace.replies_ns(peer.calls).unwrap_or(replies_ns),
             ),
             Phase::Hearing(_) | Phase::Receiving if slot.inc.message.expected() > 0 => {
                 let level = slot.inc.level_of(slot.inc.message.highest(), &self.advice.cutoffs);
                 let better_at =
                     self.book.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
-                (better_at.max(pace.progress_at), crowding_ns.max(pace.bytes_ns()))
+                let crowding_ns = self.crowding_ns();
+                let pace_ns = pace.bytes_ns(slot.inc.message.len());
+                let peers_at = within(pace.progress_at, crowding_ns.max(pace_ns));
+                within(better_at, crowding_ns).max(peers_at)
             }
             _ => return since,
         };
         // A host that was away has not read what came meanwhile; one that always is has to ask.
-        let away_ns_max = self.config.recovery.silence_max_ns;
+        let away_ns_max = recovery.silence_max_ns;
         let read_at = self.book.late_at.min(since.saturating_add(away_ns_max));
-        others_at.min(since.saturating_add(limit_ns)).max(read_at).max(since)
+        others_at.max(read_at).max(since)
+    }
+
+    /// How long what comes may wait in the network behind other data: as what was granted has of late, or as all takes that
+    /// may come now.
+    fn crowding_ns(&self) -> u64 {
+        let Recovery { crowding_ns_max, silence_min_ns, .. } = self.config.recovery;
+        let bounds =
+            Bounds { initial_ns: crowding_ns_max, min_ns: silence_min_ns, max_ns: crowding_ns_max };
+        // Twice as long would find out losses too late, and once not leave out what waits.
+        let all_ns = 3 * self.book.pace.span_ns(self.book.expected_bytes) / 2;
+        self.book.rtt.timeout_ns(bounds, 0).max(all_ns).min(crowding_ns_max)
     }
 
     /// When the oldest hole of the message that an RPC receives is so old that it is asked for.
@@ -305,9 +281,8 @@ impl Endpoint {
         }
         let lowest = slot.inc.levels.trailing_zeros() as usize;
         let better_at = self.book.data_at[lowest..].iter().copied().max().unwrap_or(0);
-        let pace_ns = self.peers[slot.peer].state.pace.bytes_ns();
-        let limit_ns = self.config.recovery.crowding_ns_max.max(pace_ns);
-        better_at.min(since.saturating_add(limit_ns)).max(since)
+        let pace_ns = self.peers[slot.peer].state.pace.bytes_ns(slot.inc.message.len());
+        better_at.min(since.saturating_add(self.crowding_ns().max(pace_ns))).max(since)
     }
 
     /// True if this side has something to send that nothing but the link holds back.
@@ -354,11 +329,5 @@ impl Recovery {
     }
 }
 
-/// Packets of the end of a message that are asked for first; twice as many each time that follows.
-const TAIL_PACKETS: u32 = 16;
-
 /// Questions that each may have been lost say nothing if they are fewer.
 const QUESTIONS_MIN: u8 = 4;
-
-/// Ranges asked for at once.
-const ASKED_MAX: usize = 8;

@@ -58,6 +58,8 @@ pub(super) struct Slot {
     pub(super) partial: Partial,
     /// A GRANT for it waits to be sent.
     pub(super) is_grant_queued: bool,
+    /// It waits until it may ask for what is missing.
+    pub(super) is_asking: bool,
     /// It carries a part of a long reply to who fetches it, at the server.
     pub(super) is_fetch: bool,
     /// Where packets are sealed, at who has the servers' keys: the client, in its epoch.
@@ -275,6 +277,7 @@ impl Slot {
         self.tagged_by = 0;
         self.partial = Partial::No;
         self.is_grant_queued = false;
+        self.is_asking = false;
         self.is_fetch = false;
         (self.sender, self.name, self.naming) = (0, 0, Naming::Settled);
     }

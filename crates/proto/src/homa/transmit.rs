@@ -81,7 +81,7 @@ pub(super) enum Control {
 impl Endpoint {
     /// Writes control packets that wait: a GSO batch of those to one peer that follow each other and
     /// are as long.
-    pub(super) fn write_control(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
+    pub(super) fn write_control(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let mut batch = GsoBatch::with_trailer(buffer, self.trailer_len());
         let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
         while batch.count() < count_max
@@ -96,7 +96,7 @@ impl Endpoint {
                 break;
             };
             self.egress.control.pop_front();
-            self.write_one(now, control, room);
+            self.write_one(control, room);
             disguise(self.config.carrier, to, room);
         }
         self.metrics.datagrams_out += batch.count() as u64;
@@ -293,6 +293,7 @@ impl Endpoint {
         self.egress.nic.add(now, piece.len + framing.unscheduled_overhead);
         self.egress.device.send(now, piece.len);
         self.metrics.data_bytes_out += u64::from(piece.len);
+        self.metrics.resent_bytes += if piece.is_again { u64::from(piece.len) } else { 0 };
     }
 
     /// Ranks the message that an RPC sends after some of it went.
@@ -312,7 +313,11 @@ impl Endpoint {
         self.egress.unrank(index);
         self.arm(now, index);
         self.advise(now, index);
-        if self.slots[index].request_flags & DataFlags::KNOWN == 0 {
+        if self.slots[index].request_flags & DataFlags::KNOWN != 0 {
+            // Who has not heard of the version before, or only with a call that had ended, takes note of the first; the second
+            // is the demand for a packet that says it.
+            self.advise(now, index);
+        } else {
             // The kernel's module does not send its request again because of CUTOFFS.
             let rpc = self.slots.key(index);
             self.push_control(Control::Plain { rpc, packet_type: PacketType::RpcUnknown });
@@ -381,9 +386,9 @@ impl Endpoint {
     }
 
     /// Writes a control packet to `room`, which is as long as it.
-    fn write_one(&mut self, now: Time, control: Control, room: &mut [u8]) {
+    fn write_one(&mut self, control: Control, room: &mut [u8]) {
         match control {
-            Control::Grant { rpc } => self.write_grant(now, rpc, room),
+            Control::Grant { rpc } => self.write_grant(rpc, room),
             Control::Resend { rpc, offset, length } => {
                 self.metrics.resends += 1;
                 let priority = CONTROL_PRIORITY.min(self.advice.scheduled_levels);
@@ -452,16 +457,13 @@ impl Endpoint {
         CutoffsPacket { common, cutoffs, version: echo.version.into() }
     }
 
-    fn write_grant(&mut self, now: Time, rpc: SlotKey, room: &mut [u8]) {
+    fn write_grant(&mut self, rpc: SlotKey, room: &mut [u8]) {
         self.metrics.grants += 1;
         let Some((index, common)) = self.speak(rpc, PacketType::Grant, room.len()) else {
             return;
         };
         let slot = &mut self.slots[index];
         slot.is_grant_queued = false;
-        if slot.inc.probe.is_none() {
-            slot.inc.probe = Some((slot.inc.message.highest(), now));
-        }
         let offset = slot.inc.message.granted().into();
         put(room, &GrantPacket { common, offset, priority: slot.inc.priority });
     }

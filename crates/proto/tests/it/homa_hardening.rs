@@ -2,6 +2,7 @@
 //! strangers, peers of other implementations.
 
 mod acks;
+mod asked;
 mod attached;
 mod calls;
 mod control;

@@ -137,13 +137,49 @@ fn what_has_just_gone_is_not_sent_again() {
         assert_eq!(sent as u64, resent);
         resent
     };
-    for (offset, length, bytes) in [(0, RESEND_ALL, 10_000), (8_604, 1_396, 1_396)] {
+    // Of all the first packet.
+    for (offset, length, bytes) in [(0, RESEND_ALL, 1_250), (8_604, 1_396, 1_396)] {
         assert_eq!(asked(0, offset, length), 0);
         assert_eq!(asked(CROSSING_NS - 1, offset, length), 0);
         assert_eq!(asked(CROSSING_NS, offset, length), bytes);
         assert_eq!(asked(10 * CROSSING_NS, offset, length), bytes);
     }
     assert_eq!(asked(0, 0, 1_396), 1_396);
+}
+
+/// As for the replies of an incast that a switch has dropped: its receiver says how fast they come again.
+#[test]
+fn a_message_of_which_nothing_has_come_goes_again_as_it_is_granted() {
+    let mut server = replied(10_000);
+    server.now += MS;
+    server.give(CLIENT, &resend(TO_SERVER, 2, 0, RESEND_ALL));
+    let (mut client, id) = (Lone::new(), 0);
+    client.call(10_000).unwrap();
+    let id = id + id_of(&client.take());
+    client.pass(2 * MS);
+    client.take();
+    client.give(SERVER, &plain(PacketType::RpcUnknown, TO_CLIENT, id ^ 1));
+    for (mut node, peer, ports, id) in
+        [(server, CLIENT, TO_SERVER, 2), (client, SERVER, TO_CLIENT, id ^ 1)]
+    {
+        let data = |sent: &[Sent]| -> Vec<(u32, u32, bool)> {
+            let of = |sent: &Sent| match sent.packet().body {
+                Body::Data { header, payload } => Some((
+                    header.incoming.get(),
+                    header.offset() + payload.len() as u32,
+                    header.retransmit != 0,
+                )),
+                _ => None,
+            };
+            sent.iter().filter_map(of).collect()
+        };
+        assert_eq!(data(&node.take()), [(1250, 1250, true)], "{peer}");
+        node.give(peer, &grant(ports, id, 10_000, 3));
+        let rest = data(&node.take());
+        assert!(rest.iter().all(|packet| packet.0 == 10_000 && packet.2), "{rest:?}");
+        assert_eq!(rest.last().map(|packet| packet.1), Some(10_000));
+        assert_eq!(node.node.metrics().resent_bytes, 10_000);
+    }
 }
 
 #[test]
@@ -178,7 +214,7 @@ fn a_stranger_that_misses_its_reply_is_told_again_what_to_echo() {
     server.give(STRANGER, &marked(2, b"ping", |_| {}));
     server.take();
     server.give(STRANGER, &resend(TO_SERVER, 2, 0, RESEND_ALL));
-    assert_eq!(server.take_types(), [PacketType::Cutoffs]);
+    assert_eq!(server.take_types(), [PacketType::Cutoffs; 2], "the second is the demand");
     assert_eq!(server.node.metrics().amplification_limited, 3);
 }
 

@@ -1,5 +1,6 @@
 //! Timers: what is asked for, when, and how much of it.
 
+use super::asked::asked;
 use super::*;
 
 /// A client that has sent a request of 10 bytes, whose answer it awaits for a minute.
@@ -11,15 +12,6 @@ fn calling(change: impl FnOnce(&mut Config)) -> (Lone, u64) {
     client.drain();
     let id = id_of(&client.take());
     (client, id)
-}
-
-/// What RESENDs among what was sent ask for.
-fn asked(sent: &[Sent]) -> Vec<(u32, u32)> {
-    let of = |sent: &Sent| match sent.packet().body {
-        Body::Resend(resend) => Some((resend.offset, resend.length)),
-        _ => None,
-    };
-    sent.iter().filter_map(of).collect()
 }
 
 #[test]
