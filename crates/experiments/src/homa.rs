@@ -254,17 +254,12 @@ impl Setup {
         buckets.sort_unstable();
         buckets.dedup();
         let experiment = Experiment {
-            workload: self.workload.clone(),
-            load: self.load,
-            hosts: self.hosts,
-            incast: None,
-            pods: None,
             pattern: self.pattern,
             duration_ns,
             warmup_ns: duration_ns / 3,
-            transport: self.transport,
             buckets,
             seed: effort.seed,
+            ..Experiment::new(self.workload.clone(), self.load, self.hosts, self.transport)
         };
         simulate(&experiment).map_err(|error| anyhow!("{error}"))
     }

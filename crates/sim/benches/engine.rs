@@ -17,8 +17,7 @@ use tailcut_sim::agenda::Agenda;
 use tailcut_sim::fabric::port::Link;
 use tailcut_sim::fabric::topology::{Racks, Spreading, Switch, Topology};
 use tailcut_sim::fabric::{Event, Fabric, Happening, Packet};
-use tailcut_sim::homa::slowdown::equal_shares;
-use tailcut_sim::homa::{self, Pattern, Settings, Transport};
+use tailcut_sim::homa::{self, Settings, Transport};
 use tailcut_sim::impair::Impairment;
 use tailcut_sim::network::HostDelays;
 use tailcut_sim::r2p2::{self, Experiment};
@@ -92,18 +91,11 @@ fn bench_homa(turns: usize, events: u64) {
 
 /// Packets delivered for each microsecond of real time.
 fn messages_per_us(workload: &Workload, hosts: u32, duration_ns: u64) -> f64 {
+    let homa = Transport::Homa(Settings::default());
     let experiment = homa::Experiment {
-        buckets: equal_shares(workload),
-        workload: workload.clone(),
-        load: 0.8,
-        hosts,
-        incast: None,
-        pods: None,
-        pattern: Pattern::OneWay,
         duration_ns,
         warmup_ns: 0,
-        transport: Transport::Homa(Settings::default()),
-        seed: 1,
+        ..homa::Experiment::new(workload.clone(), 0.8, hosts, homa)
     };
     let started = Instant::now();
     let findings = homa::run(&experiment).expect("it can be run");

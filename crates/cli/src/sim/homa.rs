@@ -52,6 +52,13 @@ pub(crate) struct Args {
     /// Time from one to the next
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = parse_positive_ns, requires = "incast")]
     incast_every: u64,
+    /// The receiver of an incast asks for it, as for the replies of so many calls, and counts from then
+    #[arg(long, requires = "incast")]
+    incast_asked: bool,
+    /// Bytes that wait at most at each port of a switch, which drops what comes then; without end if not given. Homa with
+    /// `--timers network` sends it again
+    #[arg(long, value_name = "BYTES")]
+    buffer: Option<u64>,
     /// How long messages come
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = parse_positive_ns)]
     duration: u64,
@@ -70,7 +77,14 @@ pub(crate) struct Args {
     /// Homa: how grants are given
     #[arg(long, value_enum, default_value_t = PolicyKind::Sigcomm)]
     policy: PolicyKind,
-    /// Homa: when endpoints ask for what has not come; nothing is lost here
+    /// Homa: bytes of a message that go without a grant; those of the policy if not given
+    #[arg(long, value_name = "BYTES")]
+    unscheduled: Option<u32>,
+    /// Homa: calls outstanding above which a host marks its requests, to which replies come with 400 bytes without a grant;
+    /// never if not given
+    #[arg(long, value_name = "CALLS")]
+    marks_above: Option<u32>,
+    /// Homa: when endpoints ask for what has not come; nothing is lost where buffers have no end
     #[arg(long, value_enum, default_value_t = TimersKind::Quiet)]
     timers: TimersKind,
     /// Homa only: the first half of up to 16 hosts sends, and the other half sends each message
@@ -167,6 +181,7 @@ impl Args {
             hosts: self.hosts,
             pods: self.pods(),
             incast: self.incast(),
+            buffer_bytes: self.buffer,
             pattern: if self.echo { Pattern::Echo } else { Pattern::OneWay },
             duration_ns: self.duration,
             warmup_ns: self.warmup_ns(),
@@ -186,7 +201,8 @@ impl Args {
 
     fn incast(&self) -> Option<Incast> {
         let (len, every_ns) = (self.incast_len, self.incast_every);
-        self.incast.map(|senders| Incast { senders, len, every_ns })
+        let is_asked = self.incast_asked;
+        self.incast.map(|senders| Incast { senders, len, every_ns, is_asked })
     }
 
     fn warmup_ns(&self) -> u64 {
@@ -203,7 +219,14 @@ impl Args {
             TimersKind::Quiet => Timers::Quiet,
             TimersKind::Network => Timers::Network,
         };
-        Settings { policy, priorities: self.priorities, overcommit: self.overcommit, timers }
+        Settings {
+            policy,
+            priorities: self.priorities,
+            overcommit: self.overcommit,
+            timers,
+            unscheduled_len: self.unscheduled,
+            marks_above: self.marks_above,
+        }
     }
 
     fn config_json(&self) -> Value {
@@ -215,8 +238,14 @@ impl Args {
                 json!({ "racks": pods.racks, "oversubscription": pods.oversubscription })
             }),
             "incast": self.incast().map(|incast| {
-                json!({ "senders": incast.senders, "len": incast.len, "every_ns": incast.every_ns })
+                json!({
+                    "senders": incast.senders,
+                    "len": incast.len,
+                    "every_ns": incast.every_ns,
+                    "asked": incast.is_asked,
+                })
             }),
+            "buffer_bytes": self.buffer,
             "duration_ns": self.duration,
             "warmup_ns": self.warmup_ns(),
             "transport": name_of(self.transport),
@@ -225,6 +254,8 @@ impl Args {
             "overcommit": self.settings().overcommit(&self.workload),
             "policy": name_of(self.policy),
             "timers": name_of(self.timers),
+            "unscheduled_bytes": self.unscheduled,
+            "marks_above": self.marks_above,
             "echo": self.echo,
             "seed": self.seed,
         })
@@ -260,6 +291,7 @@ fn found_json(found: &Findings) -> Value {
             "data_share": links.data_share,
             "last_hop_queue_bytes": { "mean": links.last_hop_queue_mean_bytes, "max": links.last_hop_queue_max_bytes },
             "queue_bytes_max": links.queue_max_bytes,
+            "dropped": links.dropped,
         })
     });
     json!({
@@ -333,6 +365,10 @@ fn text(carrier: Carrier, found: &Findings) -> String {
         text += &format!(
             "queues towards hosts: {mean:.2} kB on average, {max:.1} kB at most; at any port {all:.1} kB\n"
         );
+        if links.dropped > 0 {
+            let resent = found.homa.map_or(0, |homa| homa.resent_bytes);
+            text += &format!("dropped: {} packets; {resent} bytes sent again\n", links.dropped);
+        }
     }
     text
 }
@@ -371,4 +407,5 @@ Examples:
   tailcut sim homa --workload w4 --beside plain,streams,oracle
   tailcut sim homa --workload w3 --hosts 16 --echo
   tailcut sim homa --workload w3 --load 0.4 --hosts 1024 --pod-racks 8 --oversubscription 2 --incast 100 --duration 2ms
+  tailcut sim homa --load 0.4 --incast 100 --incast-asked --marks-above 32 --buffer 256000 --timers network
   tailcut sim homa --workload sizes.txt --buckets upper-sizes.txt --json -";

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | data of a request | its data with a header of 30 bytes, or of 16 where it needed a grant |
 //! | GRANT, RESEND, BUSY, RPC_UNKNOWN | the shortest frame |
-//! | data of a reply | as that of a request between clients and servers; beside the links where messages go one way |
+//! | data of a reply | as that of a request; beside the links where messages go one way and it is but a receipt |
 //! | ACK, NEED_ACK, CUTOFFS, FREEZE | beside the links |
 //!
 //! Invariant: what is sent, and when and with which priority, is decided by the endpoint alone.
@@ -23,7 +23,7 @@ use tailcut_proto::node::{Node, Path, Time, Transmit};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_wire::homa::{Body, Packet};
 
-use super::messenger::{Arrival, Messenger};
+use super::messenger::{ASK_LEN, Arrival, Messenger};
 use super::paper::Cut;
 use super::{Said, levels, paper};
 use crate::PS_PER_NS;
@@ -41,9 +41,15 @@ pub struct Settings {
     pub overcommit: Option<u8>,
     /// When endpoints ask for what has not come.
     pub timers: Timers,
+    /// Bytes of a message that go without a grant, 1 to 100,000; `None` for those of the policy. A packet behind them is
+    /// charged as one that needs no grant up to those of the published simulation, whose headers are longer.
+    pub unscheduled_len: Option<u32>,
+    /// Calls of a host outstanding above which it marks its requests, to which replies come with 400 bytes without a grant;
+    /// never if `None`.
+    pub marks_above: Option<u32>,
 }
 
-/// When endpoints ask for what has not come. Nothing is lost here, so that they ask in vain.
+/// When endpoints ask for what has not come. Where buffers have no end nothing is lost, so that they ask in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timers {
     /// Never, as in the published simulation.
@@ -99,11 +105,30 @@ impl HomaHost {
         let level_max = config.priorities.levels - 1;
         Self { endpoint: Endpoint::new(0, config), answers, level_max, data_received_bytes: 0 }
     }
+
+    /// Calls `to` with the first bytes of a request of some length.
+    fn call(&mut self, now: Time, to: SocketAddr, request: (&[u8], u32), word: u64) -> bool {
+        let (content, len) = request;
+        let mut payload = self.endpoint.buffer();
+        payload.extend_from_slice(content);
+        let options = CallOptions::default();
+        let call = Call { target: to, payload, deadline: now + TIMEOUT_NS, context: word, options };
+        self.endpoint.call_padded(now, call, len).is_ok()
+    }
+
+    /// Bytes of a message in a datagram: of requests where they are echoed.
+    fn message_data_len(&self, bytes: &[u8]) -> u64 {
+        let Ok(packet) = Packet::parse(bytes) else { return 0 };
+        let Body::Data { header, payload } = packet.body else { return 0 };
+        let is_asked =
+            self.answers == Answers::Receipt && header.message_length.get() > ASK_LEN as u32;
+        if packet.is_from_client() || is_asked { payload.len() as u64 } else { 0 }
+    }
 }
 
 impl Node for HomaHost {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
-        self.data_received_bytes += request_data_len(bytes);
+        self.data_received_bytes += self.message_data_len(bytes);
         self.endpoint.handle_datagram(now, path, bytes);
     }
 
@@ -123,11 +148,15 @@ impl Node for HomaHost {
 
 impl Messenger for HomaHost {
     fn send(&mut self, now: Time, to: SocketAddr, len: u64, word: u64) -> bool {
-        let mut payload = self.endpoint.buffer();
-        payload.extend_from_slice(&len.to_be_bytes()[..CONTENT_LEN.min(len as usize)]);
-        let options = CallOptions::default();
-        let call = Call { target: to, payload, deadline: now + TIMEOUT_NS, context: word, options };
-        u32::try_from(len).is_ok_and(|len| self.endpoint.call_padded(now, call, len).is_ok())
+        u32::try_from(len).is_ok_and(|long| {
+            let content = &len.to_be_bytes()[..CONTENT_LEN.min(len as usize)];
+            self.call(now, to, (content, long), word)
+        })
+    }
+
+    fn ask(&mut self, now: Time, of: SocketAddr, len: u64, word: u64) -> bool {
+        let content = (len | ASKS).to_be_bytes();
+        self.call(now, of, (&content, ASK_LEN as u32), word | ASKS)
     }
 
     fn poll_arrival(&mut self, now: Time) -> Option<Arrival> {
@@ -136,6 +165,7 @@ impl Messenger for HomaHost {
                 Event::Request { id, mut payload, .. } => {
                     let len = match self.answers {
                         Answers::Echo => message_len(&payload),
+                        Answers::Receipt if is_asked_for(&payload) => message_len(&payload),
                         Answers::Receipt => {
                             payload.clear();
                             payload.extend_from_slice(&now.to_be_bytes());
@@ -146,12 +176,13 @@ impl Messenger for HomaHost {
                     let _ = self.endpoint.reply_padded(now, id, payload, len);
                 }
                 Event::Replied { context, payload, .. } => {
-                    let at = match (self.answers, payload.first_chunk()) {
-                        (Answers::Receipt, Some(bytes)) => Time::from_be_bytes(*bytes),
+                    let is_receipt = self.answers == Answers::Receipt && context & ASKS == 0;
+                    let at = match payload.first_chunk() {
+                        Some(bytes) if is_receipt => Time::from_be_bytes(*bytes),
                         _ => now,
                     };
                     self.endpoint.recycle(payload);
-                    return Some(Arrival { word: context, at });
+                    return Some(Arrival { word: context & !ASKS, at });
                 }
                 Event::Failed { .. } | Event::Cancelled { .. } => {}
             }
@@ -177,13 +208,20 @@ impl Messenger for HomaHost {
 
 impl Settings {
     /// As in the published simulation.
-    pub const PUBLISHED: Self =
-        Self { policy: Policy::Sigcomm, priorities: 8, overcommit: None, timers: Timers::Quiet };
+    pub const PUBLISHED: Self = Self {
+        policy: Policy::Sigcomm,
+        priorities: 8,
+        overcommit: None,
+        timers: Timers::Quiet,
+        unscheduled_len: None,
+        marks_above: None,
+    };
 
     /// True where there is an endpoint of this kind.
     pub(super) fn are_possible(&self) -> bool {
         (1..=8).contains(&self.priorities)
             && self.overcommit.is_none_or(|overcommit| (1..=16).contains(&overcommit))
+            && self.unscheduled_len.is_none_or(|len| (1..=UNSCHEDULED_LEN_MAX).contains(&len))
     }
 
     /// Messages that a receiver of `workload` grants at once.
@@ -210,6 +248,12 @@ impl Settings {
         config.assumed = cutoffs;
         config.gso_batch_len_max = 1;
         unlimit(&mut config);
+        if let Some(len) = self.unscheduled_len {
+            config.unscheduled_len = len;
+        }
+        if let Some(calls) = self.marks_above {
+            config.incast.calls_max = calls as usize;
+        }
         if self.timers == Timers::Quiet {
             config.recovery.silence_initial_ns = QUIET_NS;
             config.recovery.silence_min_ns = QUIET_NS;
@@ -277,15 +321,9 @@ fn message_len(content: &[u8]) -> u32 {
     content.first_chunk().map_or(content.len() as u32, |bytes| u64::from_be_bytes(*bytes) as u32)
 }
 
-/// Bytes of a request in a datagram.
-fn request_data_len(bytes: &[u8]) -> u64 {
-    match Packet::parse(bytes) {
-        Ok(packet) if packet.is_from_client() => match packet.body {
-            Body::Data { payload, .. } => payload.len() as u64,
-            _ => 0,
-        },
-        _ => 0,
-    }
+/// True of a request that asks for a message, where messages go one way: none is as long as its first bit says.
+fn is_asked_for(content: &[u8]) -> bool {
+    content.first_chunk().is_some_and(|bytes| u64::from_be_bytes(*bytes) & ASKS != 0)
 }
 
 /// The framing of datagrams where messages go one way.
@@ -302,7 +340,8 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
     let Ok(packet) = Packet::parse(bytes) else { return Carriage::Aside };
     match packet.body {
         Body::Data { header, payload } => {
-            if !packet.is_from_client() && answers == Answers::Receipt {
+            let is_receipt = header.message_length.get() <= ASK_LEN as u32;
+            if !packet.is_from_client() && answers == Answers::Receipt && is_receipt {
                 return Carriage::Aside;
             }
             let data_len = payload.len() as u32;
@@ -323,9 +362,11 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
     }
 }
 
+/// The bit of a message's length that asks for one of it, and of a word under which one was asked for.
+const ASKS: u64 = 1 << 63;
 /// Bytes of a message that say something: of a request how long it is, of a receipt when it was
 /// written.
-const CONTENT_LEN: usize = 8;
+const CONTENT_LEN: usize = ASK_LEN;
 /// Bytes of a packet that may be anything but zero: an ACK is longer than the header of data and a
 /// receipt.
 pub(super) const HEAD_LEN: usize = 80;
@@ -333,12 +374,14 @@ pub(super) const HEAD_LEN: usize = 80;
 const TIMEOUT_NS: u64 = 30_000_000_000;
 /// Longer than any experiment: nothing is lost, so nothing is asked for again.
 const QUIET_NS: u64 = 25_000_000_000;
+/// As many bytes without a grant as an endpoint takes from another.
+pub(super) const UNSCHEDULED_LEN_MAX: u32 = 100_000;
 /// The longest message of the published workloads.
 const MESSAGE_LEN_MAX: usize = 32_000_000;
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Counts, Experiment, Findings, Pattern, Transport, slowdown};
+    use super::super::{Counts, Experiment, Findings, Pattern, Transport};
     use super::*;
 
     /// Messages of `len` bytes alone at a load of 1 %, where few meet.
@@ -349,17 +392,10 @@ mod tests {
 
     fn run_under(load: f64, workload: Workload, pattern: Pattern, settings: Settings) -> Findings {
         let experiment = Experiment {
-            buckets: slowdown::equal_shares(&workload),
-            workload,
-            load,
-            hosts: 16,
-            incast: None,
-            pods: None,
             pattern,
             duration_ns: 50_000_000,
             warmup_ns: 1_000_000,
-            transport: Transport::Homa(settings),
-            seed: 1,
+            ..Experiment::new(workload, load, 16, Transport::Homa(settings))
         };
         let findings = super::super::run(&experiment).expect("it can be run");
         let Counts { sent, received, .. } = findings.counts;

@@ -33,8 +33,8 @@ struct Part {
     seed: u64,
     /// Hosts of the network.
     hosts: u32,
-    /// The next one in which it sends, and to whom.
-    next: (u32, u32),
+    /// The next one that it begins messages of: its number, to whom it sends or whom it asks, and which of its messages is next.
+    next: (u32, u32, u32),
 }
 
 /// A message to send.
@@ -48,18 +48,32 @@ pub(super) struct Message {
     pub(super) len: u64,
     /// The incast that it is of.
     pub(super) incast: Option<u32>,
+    /// The receiver asks for it.
+    pub(super) is_asked: bool,
+}
+
+impl Message {
+    /// The host that begins, and the other.
+    pub(super) fn caller_and_called(&self) -> (u32, u32) {
+        if self.is_asked { (self.to, self.from) } else { (self.from, self.to) }
+    }
 }
 
 impl Part {
-    /// The first incast from `number` on in which `host` sends.
-    fn seek(&mut self, host: u32, mut number: u32) {
+    /// The first message that `host` begins of the incasts from `number` on, of which it has begun so many.
+    fn seek(&mut self, host: u32, mut number: u32, mut begun: u32) {
         loop {
             let drawn = self.hosts_of(number);
-            if drawn[1..].contains(&host) {
-                self.next = (number, drawn[0]);
+            let other = if self.incast.is_asked {
+                drawn.get(1 + begun as usize).filter(|_| drawn[0] == host)
+            } else {
+                drawn.first().filter(|_| begun == 0 && drawn[1..].contains(&host))
+            };
+            if let Some(&other) = other {
+                self.next = (number, other, begun);
                 return;
             }
-            number += 1;
+            (number, begun) = (number + 1, 0);
         }
     }
 
@@ -102,8 +116,8 @@ impl Source {
 
     /// The same host, which sends its part of incasts too, in a network of so many hosts.
     pub(super) fn with_incasts(mut self, seed: u64, incast: Incast, hosts: u32) -> Self {
-        let mut part = Part { incast, seed, hosts, next: (0, 0) };
-        part.seek(self.host, 0);
+        let mut part = Part { incast, seed, hosts, next: (0, 0, 0) };
+        part.seek(self.host, 0, 0);
         self.incasts = Some(part);
         self
     }
@@ -116,14 +130,16 @@ impl Source {
     /// Takes the next message.
     pub(super) fn take(&mut self, workload: &Workload) -> Message {
         if let Some(part) = self.incasts.as_mut().filter(|part| part.next_ns() <= self.next_ns) {
-            let (at_ns, (number, to)) = (part.next_ns(), part.next);
-            part.seek(self.host, number + 1);
-            let (from, len) = (self.host, part.incast.len);
-            return Message { at_ns, from, to, len, incast: Some(number) };
+            let (at_ns, (number, other, begun)) = (part.next_ns(), part.next);
+            part.seek(self.host, number, begun + 1);
+            let Incast { len, is_asked, .. } = part.incast;
+            let (from, to) = if is_asked { (other, self.host) } else { (self.host, other) };
+            return Message { at_ns, from, to, len, incast: Some(number), is_asked };
         }
         let at_ns = std::mem::replace(&mut self.next_ns, self.arrivals.next_ns());
         let len = workload.sample(&mut self.draws);
-        Message { at_ns, from: self.host, to: self.receiver(), len, incast: None }
+        let to = self.receiver();
+        Message { at_ns, from: self.host, to, len, incast: None, is_asked: false }
     }
 
     fn receiver(&mut self) -> u32 {
@@ -163,26 +179,38 @@ mod tests {
 
     #[test]
     fn the_hosts_of_an_incast_agree_on_it() {
+        let incast = Incast { senders: 5, len: 10_000, every_ns: 1_000, is_asked: false };
+        let (sent, asked) = (bursts(incast), bursts(Incast { is_asked: true, ..incast }));
+        assert_eq!(sent, asked, "whoever begins");
+    }
+
+    /// The hosts that send in each of 20 incasts of 12 hosts.
+    fn bursts(incast: Incast) -> Vec<Vec<u32>> {
         let workload = Workload::named("w1").expect("it is kept");
-        let incast = Incast { senders: 5, len: 10_000, every_ns: 1_000 };
         let mut bursts = vec![Vec::new(); 20];
+        let mut receivers = [None; 20];
         for host in 0..12 {
             let source = Source::new(7, host, 0..12, 1e3).expect("a rate");
             let mut source = source.with_incasts(7, incast, 12);
             let mut before = 0;
             while source.next_ns() <= 20_000 {
                 let message = source.take(&workload);
-                assert!(message.at_ns >= before && message.to != host);
+                assert!(message.at_ns >= before && message.to != message.from);
+                assert_eq!(message.caller_and_called().0, host);
                 before = message.at_ns;
                 let Some(number) = message.incast else { continue };
                 assert_eq!((message.len, message.at_ns), (10_000, u64::from(number + 1) * 1_000));
-                bursts[number as usize].push(message.to);
+                bursts[number as usize].push(message.from);
+                let receiver = receivers[number as usize].get_or_insert(message.to);
+                assert_eq!(*receiver, message.to);
             }
         }
-        for burst in &bursts {
-            assert!(burst.len() == 5 && burst.iter().all(|to| to == &burst[0]), "{bursts:?}");
+        for burst in &mut bursts {
+            burst.sort_unstable();
+            assert!(burst.len() == 5 && burst.is_sorted_by(|a, b| a < b), "{burst:?}");
         }
-        assert!(bursts.iter().any(|burst| burst[0] != bursts[0][0]), "not always the same");
+        assert!(receivers.iter().any(|host| *host != receivers[0]), "not always the same");
+        bursts
     }
 
     #[test]

@@ -12,6 +12,13 @@ pub(super) trait Messenger: Node {
     /// Sends a message of `len` bytes that is known by `word`; tells whether it was taken.
     fn send(&mut self, now: Time, to: SocketAddr, len: u64, word: u64) -> bool;
 
+    /// Asks another host for a message of `len` bytes, at least [`ASKED_LEN_MIN`], as for the reply of a call; tells
+    /// whether it was taken. What has no calls takes none.
+    fn ask(&mut self, now: Time, of: SocketAddr, len: u64, word: u64) -> bool {
+        let _ = (now, of, len, word);
+        false
+    }
+
     /// A message that has arrived, at whichever end knows its word.
     fn poll_arrival(&mut self, now: Time) -> Option<Arrival>;
 
@@ -24,10 +31,15 @@ pub(super) trait Messenger: Node {
     }
 }
 
+/// Bytes of a message that asks for another.
+pub(super) const ASK_LEN: usize = 8;
+/// Bytes of the shortest message that a host is asked for: longer than one that asks, or a receipt.
+pub(super) const ASKED_LEN_MIN: u64 = ASK_LEN as u64 + 1;
+
 /// A message that has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival {
-    /// As it was given to [`Messenger::send`].
+    /// As it was given to [`Messenger::send`] or [`Messenger::ask`].
     pub(super) word: u64,
     /// When the last of it came.
     pub(super) at: Time,

@@ -38,10 +38,11 @@ mod record;
 use tailcut_measure::arrivals::ArrivalsError;
 use tailcut_measure::workload::Workload;
 
-use self::endpoint::{Answers, HomaHost};
+use self::endpoint::{Answers, HomaHost, UNSCHEDULED_LEN_MAX};
 pub use self::endpoint::{Policy, Settings, Timers};
 use self::lanes::{Lanes, Sharing};
 use self::load::{Message, Source};
+use self::messenger::{ASK_LEN, ASKED_LEN_MIN};
 use self::paper::PodShape;
 use self::record::Record;
 use self::slowdown::Bucket;
@@ -65,6 +66,9 @@ pub struct Experiment {
     pub pattern: Pattern,
     /// Incasts besides; none if `None`.
     pub incast: Option<Incast>,
+    /// Bytes that wait at most at each port of a switch, and at least 10,000; without end, as published, if `None`.
+    /// What is dropped is sent again by Homa with [`Timers::Network`] alone.
+    pub buffer_bytes: Option<u64>,
     /// How long messages come, ns.
     pub duration_ns: u64,
     /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes
@@ -84,10 +88,13 @@ pub struct Experiment {
 pub struct Incast {
     /// Hosts that send, at least 2.
     pub senders: u32,
-    /// Bytes of each message, at least 1.
+    /// Bytes of each message, at least 1; 9 where they are asked for.
     pub len: u64,
     /// From one to the next, ns, at least 1 us; the first comes after as long.
     pub every_ns: u64,
+    /// The receiver asks for the messages, each of which is the reply of a call, and counts from then. Else the senders
+    /// send by themselves. Only Homa has calls.
+    pub is_asked: bool,
 }
 
 /// The pattern of senders and receivers.
@@ -165,6 +172,8 @@ pub struct Links {
     pub last_hop_queue_max_bytes: u64,
     /// Most bytes that waited at any switch port.
     pub queue_max_bytes: u64,
+    /// Packets that switches dropped.
+    pub dropped: u64,
 }
 
 /// Control packets of all of Homa's endpoints.
@@ -172,7 +181,7 @@ pub struct Links {
 pub struct Said {
     /// GRANTs.
     pub grants: u64,
-    /// RESENDs. Nothing is lost, so each is in vain.
+    /// RESENDs. Where nothing is lost each is in vain.
     pub resends: u64,
     /// BUSYs.
     pub busy: u64,
@@ -205,14 +214,21 @@ pub enum ExperimentError {
     Pods(u32),
     /// Incasts that cannot be.
     #[error(
-        "an incast has from 2 senders to all hosts but one, messages of a byte and more, at least 1 us between two, and no echoes"
+        "an incast has from 2 senders to all hosts but one, messages of a byte and more, at least 1 us between two, and no echoes; Homa alone can ask for it, and then for 9 bytes and more"
     )]
     Incast,
+    /// A buffer for a transport that sends nothing again.
+    #[error(
+        "a switch's buffer holds at least {BUFFER_BYTES_MIN} bytes, and has an end only for Homa with the timers of a network: nothing else sends again what is dropped"
+    )]
+    Buffer,
     /// Echoes over racks, or by a transport that sends none.
     #[error("messages are echoed by Homa between hosts at one switch, 2 to 16 of them")]
     Echo,
-    /// Priorities or an overcommitment that no endpoint has.
-    #[error("there are 1 to 8 priorities, and 1 to 16 messages that are granted at once")]
+    /// Priorities, an overcommitment or unscheduled bytes that no endpoint has.
+    #[error(
+        "there are 1 to 8 priorities, 1 to 16 messages that are granted at once, and 1 to {UNSCHEDULED_LEN_MAX} bytes without a grant"
+    )]
     Settings,
     /// Buckets that do not ascend.
     #[error("the sizes of buckets must ascend from 1")]
@@ -223,6 +239,25 @@ pub enum ExperimentError {
 }
 
 impl Experiment {
+    /// Messages one way between hosts in racks for 20 ms, of which the first tenth is a warm-up, on the published network, and
+    /// nothing besides.
+    pub fn new(workload: Workload, load: f64, hosts: u32, transport: Transport) -> Self {
+        Self {
+            buckets: slowdown::equal_shares(&workload),
+            workload,
+            load,
+            hosts,
+            pods: None,
+            pattern: Pattern::OneWay,
+            incast: None,
+            buffer_bytes: None,
+            duration_ns: 20_000_000,
+            warmup_ns: 2_000_000,
+            transport,
+            seed: 1,
+        }
+    }
+
     /// Checks that it can be run.
     ///
     /// # Errors
@@ -271,9 +306,14 @@ impl Experiment {
                 && (1..=INCAST_LEN_MAX).contains(&incast.len)
                 && incast.every_ns >= 1000
                 && self.pattern == Pattern::OneWay
+                && (!incast.is_asked || settings.is_some() && incast.len >= ASKED_LEN_MIN)
         };
         if !self.incast.is_none_or(is_possible) {
             return Err(ExperimentError::Incast);
+        }
+        let sends_again = settings.is_some_and(|settings| settings.timers == Timers::Network);
+        if self.buffer_bytes.is_some_and(|bytes| bytes < BUFFER_BYTES_MIN || !sends_again) {
+            return Err(ExperimentError::Buffer);
         }
         let is_ascending = self.buckets.is_sorted_by(|before, after| before < after);
         if !is_ascending || self.buckets.first().is_some_and(|&first| first == 0) {
@@ -306,7 +346,10 @@ impl Experiment {
     fn ideal_ps(&self, message: &Message) -> u64 {
         match self.pattern {
             Pattern::OneWay => {
-                paper::ideal_ps(message.len, self.links_between(message.from, message.to))
+                let links = self.links_between(message.from, message.to);
+                let ask_ps =
+                    if message.is_asked { paper::ideal_ps(ASK_LEN as u64, links) } else { 0 };
+                ask_ps + paper::ideal_ps(message.len, links)
             }
             Pattern::Echo => 2 * paper::single_switch_ps(message.len),
         }
@@ -417,4 +460,6 @@ const HOSTS_MAX: u32 = 4096;
 const INCAST_LEN_MAX: u64 = 1_000_000_000;
 /// More than all links can carry, for what saturates.
 const LOAD_MAX: f64 = 2.0;
+/// A port has room for what a sender may have under way.
+const BUFFER_BYTES_MIN: u64 = paper::RTT_BYTES;
 const DURATION_MAX_NS: u64 = 100_000_000_000;

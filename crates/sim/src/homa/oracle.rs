@@ -136,7 +136,10 @@ mod tests {
             queue.run_until(at_ns * PS_PER_NS, |message, end_ps| {
                 note(&messages, &mut waited_ns, message, end_ps)
             });
-            queue.push(Message { at_ns, from, to, len, incast: None }, len * PS_PER_NS);
+            queue.push(
+                Message { at_ns, from, to, len, incast: None, is_asked: false },
+                len * PS_PER_NS,
+            );
         }
         queue.run_until(u64::MAX, |message, end_ps| {
             note(&messages, &mut waited_ns, message, end_ps)

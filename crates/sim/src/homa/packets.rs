@@ -13,6 +13,7 @@ use super::messenger::Messenger;
 use super::record::Record;
 use super::{Counts, Experiment, Findings, Links, Said, paper};
 use crate::PS_PER_NS;
+use crate::fabric::port::SwitchBuffer;
 use crate::fabric::topology::Spreading;
 use crate::impair::Impairment;
 use crate::network::{Framing, Network, Turn};
@@ -47,7 +48,11 @@ pub(super) fn run<N: Messenger>(
     carrier: Carrier,
     node: impl Fn(u32) -> N,
 ) -> Findings {
-    let topology = paper::topology(experiment.hosts, experiment.pods, carrier.spreading);
+    let buffer = SwitchBuffer {
+        capacity_bytes: experiment.buffer_bytes.unwrap_or(u64::MAX),
+        ..SwitchBuffer::default()
+    };
+    let topology = paper::topology(experiment.hosts, experiment.pods, buffer, carrier.spreading);
     let mut network = Network::over(&topology, experiment.hosts, experiment.seed);
     network.set_framing(carrier.framing);
     network.keep_heads(carrier.head_len);
@@ -127,6 +132,7 @@ impl<'a> Hosts<'a> {
             last_hop_queue_mean_bytes: queued_bytes as f64 / samples as f64,
             last_hop_queue_max_bytes: (0..self.experiment.hosts).map(last_hop).max().unwrap_or(0),
             queue_max_bytes: fabric.switch_counters().queued_bytes_max,
+            dropped: fabric.switch_counters().dropped,
         }
     }
 
@@ -162,7 +168,13 @@ impl<'a> Hosts<'a> {
             Some(place) => *place = message,
             None => self.under_way.push(message),
         }
-        if turn.node.send(turn.now, address(message.to), message.len, u64::from(word)) {
+        let (len, other) = (message.len, address(message.caller_and_called().1));
+        let is_taken = if message.is_asked {
+            turn.node.ask(turn.now, other, len, u64::from(word))
+        } else {
+            turn.node.send(turn.now, other, len, u64::from(word))
+        };
+        if is_taken {
             self.outstanding[turn.place] += 1;
         } else {
             self.free.push(word);
@@ -171,7 +183,7 @@ impl<'a> Hosts<'a> {
     }
 
     fn receive(&mut self, message: Message, at_ns: Time) {
-        self.outstanding[message.from as usize] -= 1;
+        self.outstanding[message.caller_and_called().0 as usize] -= 1;
         if self.is_counted(&message) {
             self.counts.received += 1;
             self.record.note(&message, (at_ns - message.at_ns) * PS_PER_NS);
@@ -238,12 +250,13 @@ mod tests {
     use tailcut_measure::workload::Workload;
 
     use super::super::lanes::{self, Lanes, Sharing};
-    use super::super::{Pattern, Transport, slowdown};
+    use super::super::{Incast, Settings, Timers, Transport};
     use super::*;
 
     /// One message between two hosts of an idle network, ns.
     fn one_way_ns(to: u32, len: u64) -> Time {
-        let mut network = Network::over(&paper::topology(144, None, Spreading::Spray), 144, 1);
+        let topology = paper::topology(144, None, SwitchBuffer::default(), Spreading::Spray);
+        let mut network = Network::over(&topology, 144, 1);
         network.set_framing(lanes::framing);
         for host in 0..144 {
             let place = network.add(address(host), Lanes::new(Sharing::Plain), Impairment::NONE, 0);
@@ -284,17 +297,10 @@ mod tests {
         let workload = Workload::named("w2").expect("it is kept");
         let pods = Some(paper::PodShape { racks: 2, oversubscription: 2 });
         let experiment = Experiment {
-            buckets: slowdown::equal_shares(&workload),
-            workload,
-            load: 0.5,
-            hosts: 64,
             pods,
             duration_ns: 2_000_000,
             warmup_ns: 200_000,
-            pattern: Pattern::OneWay,
-            incast: None,
-            transport: Transport::Homa(Default::default()),
-            seed: 1,
+            ..Experiment::new(workload, 0.5, 64, Transport::Homa(Default::default()))
         };
         let run = |experiment: &Experiment| super::super::run(experiment).expect("it can be run");
         let findings = run(&experiment);
@@ -318,19 +324,12 @@ mod tests {
     #[test]
     fn incasts_arrive_and_are_counted_apart() {
         let workload = Workload::named("w1").expect("it is kept");
-        let incast = super::super::Incast { senders: 20, len: 10_000, every_ns: 200_000 };
+        let incast = Incast { senders: 20, len: 10_000, every_ns: 200_000, is_asked: false };
         let experiment = Experiment {
-            buckets: slowdown::equal_shares(&workload),
-            workload,
-            load: 0.1,
-            hosts: 32,
-            pods: None,
             duration_ns: 2_100_000,
             warmup_ns: 300_000,
-            pattern: Pattern::OneWay,
             incast: Some(incast),
-            transport: Transport::Plain,
-            seed: 1,
+            ..Experiment::new(workload, 0.1, 32, Transport::Plain)
         };
         let run = |experiment: &Experiment| super::super::run(experiment);
         for transport in [Transport::Plain, Transport::Homa(Default::default()), Transport::Oracle]
@@ -348,33 +347,81 @@ mod tests {
             let alone = run(&Experiment { incast: None, ..experiment }).expect("it can be run");
             assert!(alone.incasts.is_none() && alone.counts.sent == counted, "{alone:?}");
         }
+        let asked = Incast { is_asked: true, ..incast };
+        let transport = Transport::Homa(Default::default());
+        let by_homa = Experiment { transport, ..experiment.clone() };
+        assert!(Experiment { incast: Some(asked), ..by_homa.clone() }.check().is_ok());
+        let short = Incast { len: 8, ..asked };
+        assert!(Experiment { incast: Some(short), ..by_homa }.check().is_err());
         for incast in [
-            super::super::Incast { senders: 32, ..incast },
-            super::super::Incast { senders: 1, ..incast },
-            super::super::Incast { len: 0, ..incast },
-            super::super::Incast { every_ns: 999, ..incast },
+            Incast { senders: 32, ..incast },
+            Incast { senders: 1, ..incast },
+            Incast { len: 0, ..incast },
+            Incast { every_ns: 999, ..incast },
+            Incast { is_asked: true, ..incast },
         ] {
             let experiment = Experiment { incast: Some(incast), ..experiment.clone() };
             assert!(experiment.check().is_err(), "{incast:?}");
         }
     }
 
+    /// Most of 20 messages of 10 kB, 168 us of the receiver's link, does not fit a port of 64 kB. All of it arrives after two or
+    /// three silences of 300 us, and marks leave less to drop.
+    #[test]
+    fn what_an_incast_loses_in_a_short_buffer_comes_again() {
+        let workload = Workload::named("w1").expect("it is kept");
+        let run = |is_asked, marks_above, buffer_bytes| {
+            let settings = Settings { timers: Timers::Network, marks_above, ..Settings::default() };
+            let incast = Incast { senders: 20, len: 10_000, every_ns: 400_000, is_asked };
+            let experiment = Experiment {
+                incast: Some(incast),
+                buffer_bytes,
+                ..Experiment::new(workload.clone(), 0.1, 32, Transport::Homa(settings))
+            };
+            let findings = super::super::run(&experiment).expect("it can be run");
+            let Counts { sent, received, refused, unfinished } = findings.counts;
+            assert_eq!((refused, unfinished, received), (0, 0, sent));
+            let bursts = findings.incasts.expect("there are some");
+            assert_eq!(bursts.count, 45);
+            (bursts.mean, findings.links.expect("it has links").dropped)
+        };
+        for is_asked in [false, true] {
+            let (whole, none) = run(is_asked, None, None);
+            let (mean, dropped) = run(is_asked, None, Some(64_000));
+            println!("asked: {is_asked}: {whole:.2}; {mean:.2}, {dropped} dropped");
+            assert!((0.95..1.3).contains(&whole) && none == 0, "{whole} {none}");
+            assert!(mean < 8.0 && dropped > 45 * 40, "{mean} {dropped}");
+        }
+        let (mean, dropped) = run(true, Some(4), Some(64_000));
+        println!("marked: {mean:.2}, {dropped} dropped");
+        assert!(mean < 8.0 && dropped < 45 * 40, "{mean} {dropped}");
+    }
+
+    #[test]
+    fn a_buffer_needs_who_sends_again_and_has_room_for_a_round_trip() {
+        let workload = Workload::named("w1").expect("it is kept");
+        let settings = Settings { timers: Timers::Network, ..Settings::default() };
+        let check = |transport, bytes| {
+            let buffer_bytes = Some(bytes);
+            let experiment = Experiment::new(workload.clone(), 0.1, 32, transport);
+            Experiment { buffer_bytes, ..experiment }.check()
+        };
+        assert_eq!(check(Transport::Homa(settings), 10_000), Ok(()));
+        for (transport, bytes) in [
+            (Transport::Homa(settings), 9_999),
+            (Transport::Homa(Settings::default()), 100_000),
+            (Transport::Plain, 100_000),
+        ] {
+            assert_eq!(check(transport, bytes), Err(super::super::ExperimentError::Buffer));
+        }
+        let settings = Settings { unscheduled_len: Some(0), ..settings };
+        assert!(Experiment::new(workload, 0.1, 32, Transport::Homa(settings)).check().is_err());
+    }
+
     #[test]
     fn all_messages_arrive_and_the_load_is_what_was_asked_for() {
         let workload = Workload::named("w2").expect("it is kept");
-        let experiment = Experiment {
-            buckets: slowdown::equal_shares(&workload),
-            workload,
-            load: 0.5,
-            hosts: 16,
-            pods: None,
-            duration_ns: 20_000_000,
-            warmup_ns: 2_000_000,
-            pattern: Pattern::OneWay,
-            incast: None,
-            transport: Transport::Plain,
-            seed: 1,
-        };
+        let experiment = Experiment::new(workload, 0.5, 16, Transport::Plain);
         for transport in [Transport::Plain, Transport::Streams, Transport::Oracle] {
             let findings = super::super::run(&Experiment { transport, ..experiment.clone() })
                 .expect("it can be run");

@@ -15,7 +15,7 @@
 
 use tailcut_measure::workload::Workload;
 
-use crate::fabric::port::Link;
+use crate::fabric::port::{Link, SwitchBuffer};
 use crate::fabric::topology::{Pods, Racks, Spreading, Switch, Topology};
 use crate::network::HostDelays;
 
@@ -79,8 +79,13 @@ pub struct PodShape {
 }
 
 /// Racks of 16 hosts under four spines, or in pods; a single switch for 16 hosts or fewer.
-pub fn topology(hosts: u32, pods: Option<PodShape>, spreading: Spreading) -> Topology {
-    let switch = Switch { delay_ps: SWITCH_PS, ..Switch::default() };
+pub fn topology(
+    hosts: u32,
+    pods: Option<PodShape>,
+    buffer: SwitchBuffer,
+    spreading: Spreading,
+) -> Topology {
+    let switch = Switch { delay_ps: SWITCH_PS, buffer };
     let link = Link::new(SPINE_GBIT, 0);
     let pods = pods.map(|PodShape { racks, oversubscription }| Pods {
         racks,

@@ -15,9 +15,7 @@ use std::path::PathBuf;
 use tailcut_measure::workload::Workload;
 use tailcut_sim::homa::bound::{Bound, Ports};
 use tailcut_sim::homa::paper::{self, Cut};
-use tailcut_sim::homa::{
-    Counts, Experiment, Findings, Pattern, Said, Settings, Transport, levels, run,
-};
+use tailcut_sim::homa::{Counts, Experiment, Findings, Said, Settings, Transport, levels, run};
 
 #[test]
 fn w3_up_to_22_kb_is_as_published() {
@@ -111,17 +109,10 @@ impl Reference {
         let (workload, curve) = (self.workload(name), self.curve(name, "Homa"));
         let cutoffs = levels::cutoffs(&workload, 8 - levels::overcommit(&workload), Cut::Full);
         let findings = run(&Experiment {
-            workload,
-            load: 0.8,
-            hosts: 144,
-            incast: None,
-            pods: None,
-            pattern: Pattern::OneWay,
             duration_ns,
             warmup_ns: 30 * MS,
-            transport: Transport::Homa(Settings::PUBLISHED),
             buckets: curve.keys().copied().collect(),
-            seed: 1,
+            ..Experiment::new(workload, 0.8, 144, Transport::Homa(Settings::PUBLISHED))
         })
         .unwrap_or_else(|error| panic!("{error}"));
         assert!(matches!(findings.homa, Some(Said { resends: 0, .. })), "{:?}", findings.homa);
