@@ -25,8 +25,9 @@
 use std::f64::consts::TAU;
 use std::sync::OnceLock;
 
-use rustfft::FftPlannerScalar;
+use rustfft::algorithm::Radix4;
 use rustfft::num_complex::Complex64;
+use rustfft::{Fft as _, FftDirection};
 
 use super::{QueueingError, Sojourn, check_load};
 use crate::distribution::Distribution;
@@ -212,8 +213,7 @@ fn cells(step: f64, finer: Option<&[Cell]>, tail: impl Fn(f64) -> f64) -> Vec<Ce
 /// over half a cell to either side, where the service's distribution function has the mean 1 / (1 -
 /// z) - M0 / step.
 fn waited_tail(load: f64, step: f64, cells: &[Cell]) -> Vec<f64> {
-    let mut planner = FftPlannerScalar::new();
-    let forward = planner.plan_fft_forward(POINTS);
+    let forward = Radix4::new(POINTS, FftDirection::Forward);
     let [zeroth, first, second] = [0, 1, 2].map(|power| {
         let tilted = cells
             .iter()
@@ -234,7 +234,7 @@ fn waited_tail(load: f64, step: f64, cells: &[Cell]) -> Vec<f64> {
             (1.0 - wait * (1.0 - back * zeroth[point] / step)) / back
         })
         .collect();
-    planner.plan_fft_inverse(POINTS).process(&mut waited);
+    Radix4::new(POINTS, FftDirection::Inverse).process(&mut waited);
     let tails = waited
         .iter()
         .take(CELLS)
@@ -255,6 +255,8 @@ const GRIDS: usize = 512;
 /// What folds back begins a whole transform later, and is e^-28 of itself; what rounds is lifted by
 /// e^7 at most.
 const POINTS: usize = 4 * CELLS;
+// For which a single algorithm will do, in place of all that a planner may choose from.
+const _: () = assert!(POINTS.is_power_of_two());
 const TILT: f64 = 28.0;
 /// What rounding leaves of a tail.
 const NEGLIGIBLE: f64 = 1e-12;
