@@ -8,14 +8,15 @@
 //! | the same, and what others have asked for is to come | it waits for that, in turn, or for the next silence |
 //!
 //! Invariant: what was asked for and has not come is within [`Recovery::asked_bytes_max`], but for a single
-//! question, which may be for as much; after a silence it counts as lost.
+//! question, which may be for as much; after a silence, or a crowd's time, it counts as lost, so that nobody keeps others
+//! from asking. Clients that have not shown their addresses have no part in that: they are asked as it comes.
 
 use std::collections::VecDeque;
 
 use tailcut_wire::homa::RESEND_ALL;
 
 use super::config::Recovery;
-use super::slot::Slot;
+use super::slot::{Partial, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Phase};
 use crate::call::slab::{SlotId, SlotKey};
@@ -27,6 +28,8 @@ use crate::work;
 pub(super) struct Asked {
     /// Bytes of it that have not come.
     bytes: u32,
+    /// When the first of them was asked for.
+    since: Time,
     /// When something was last asked for, or came.
     at: Time,
     /// RPCs that wait until they may ask, each once.
@@ -36,10 +39,20 @@ pub(super) struct Asked {
 impl Asked {
     /// True if `bytes` more may be asked for.
     fn has_room(&mut self, now: Time, bytes: u32, recovery: &Recovery) -> bool {
-        if now.saturating_sub(self.at) >= recovery.silence_min_ns {
+        let is_lost = now.saturating_sub(self.at) >= recovery.silence_min_ns
+            || now.saturating_sub(self.since) >= recovery.crowding_ns_max;
+        if is_lost {
             self.bytes = 0;
         }
         self.bytes == 0 || self.bytes.saturating_add(bytes) <= recovery.asked_bytes_max
+    }
+
+    fn add(&mut self, now: Time, bytes: u32) {
+        if self.bytes == 0 {
+            self.since = now;
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.at = now;
     }
 }
 
@@ -97,7 +110,11 @@ impl Endpoint {
             return self.ask_for(now, index, &[(0, RESEND_ALL)]);
         }
         let missing = self.missing_of(now, index);
-        if missing.count == 0 || self.asked.has_room(now, missing.bytes(), &self.config.recovery) {
+        let is_alone = missing.count == 0 || slot.partial == Partial::Unvalidated;
+        if is_alone
+            || self.asked.waiting.is_empty()
+                && self.asked.has_room(now, missing.bytes(), &self.config.recovery)
+        {
             return self.ask_for_missing(now, index, &missing);
         }
         let slot = &mut self.slots[index];
@@ -106,14 +123,22 @@ impl Endpoint {
             slot.is_asking = true;
             self.asked.waiting.push_back(self.slots.key(index));
         }
+        self.let_ask(now);
     }
 
-    /// Takes note that `bytes` have come that were sent again, and lets those ask who wait for that.
+    /// Takes note that `bytes` of a message have come that were sent again, and lets those ask who wait for that.
     #[cold]
-    pub(super) fn note_sent_again(&mut self, now: Time, bytes: usize) {
-        self.asked.bytes = self.asked.bytes.saturating_sub(bytes as u32);
-        self.asked.at = now;
-        // A packet makes room for a few, whatever else waits no more.
+    pub(super) fn note_sent_again(&mut self, now: Time, index: SlotId, bytes: usize) {
+        if self.slots[index].partial != Partial::Unvalidated {
+            self.asked.bytes = self.asked.bytes.saturating_sub(bytes as u32);
+            self.asked.at = now;
+            self.let_ask(now);
+        }
+    }
+
+    /// Lets those ask who wait, the first of them first, as far as there is room.
+    fn let_ask(&mut self, now: Time) {
+        // There is seldom room for more, whatever else waits no more.
         for _ in 0..TURNS_MAX {
             let Some(&rpc) = self.asked.waiting.front() else { return };
             work::step(1);
@@ -137,11 +162,10 @@ impl Endpoint {
     }
 
     fn ask_for_missing(&mut self, now: Time, index: SlotId, missing: &Missing) {
-        self.asked.bytes = self.asked.bytes.saturating_add(missing.bytes());
-        if missing.count > 0 {
-            self.asked.at = now;
-        }
         let slot = &mut self.slots[index];
+        if missing.count > 0 && slot.partial != Partial::Unvalidated {
+            self.asked.add(now, missing.bytes());
+        }
         slot.is_asking = false;
         slot.inc.tails_asked += u32::from(missing.has_tail);
         let is_receiving = slot.is_receiving();
@@ -173,7 +197,7 @@ impl Endpoint {
 /// Packets of the end of a message that are asked for first; twice as many each time that follows.
 const TAIL_PACKETS: u32 = 16;
 
-/// RPCs that wait and are looked at for each packet that comes.
+/// RPCs that wait and are looked at for each packet that comes, or each that asks.
 const TURNS_MAX: usize = 4;
 
 /// Ranges asked for at once.

@@ -135,7 +135,7 @@ impl Endpoint {
             }
         }
         if header.retransmit != 0 {
-            self.note_sent_again(now, payload.len());
+            self.note_sent_again(now, index, payload.len());
         }
         arrival == Arrival::Complete
     }

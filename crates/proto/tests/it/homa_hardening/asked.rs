@@ -18,6 +18,14 @@ fn of_many(count: u8) -> Lone {
     server
 }
 
+/// The same of thirteen, and 8,000 bytes from one more, whose turn to ask is behind theirs.
+fn last_of_fourteen() -> Lone {
+    let mut server = Lone::new();
+    server.give(&address(13), &part(2, 8000, 0, 1396));
+    (0..13).for_each(|client| server.give(&address(client), &part(2, 9000, 0, 1396)));
+    server
+}
+
 fn address(client: u8) -> String {
     format!("10.0.1.{client}:32769")
 }
@@ -79,6 +87,45 @@ fn a_message_longer_than_what_may_be_asked_for_is_asked_for_alone() {
     [0, 1].iter().for_each(|&client| server.give(&address(client), &part(2, 9000, 0, 1396)));
     server.pass(MS + MS / 10);
     assert_eq!(asked(&server.take()), [(1396, 5000)]);
+}
+
+/// One that has been asked sends a byte each time that nearly counts as lost.
+#[test]
+fn who_trickles_keeps_nobody_from_asking_for_longer_than_a_crowd() {
+    let mut server = last_of_fourteen();
+    server.pass(MS + MS / 10);
+    assert_eq!(asked(&server.take()), [(1396, 7604); 13]);
+    let is_asked = |step: u32| {
+        server.give(&address(0), &part_again(2, 9000, 1396 + step, 1));
+        server.pass(MS / 4);
+        asked(&server.take()).contains(&(1396, 6604))
+    };
+    let first = (0..40).map(is_asked).position(|is_asked| is_asked);
+    assert!(first.is_some_and(|step| (8..=14).contains(&step)), "3 ms: {first:?}");
+}
+
+/// Who waits longest is next, also where what others were asked for is lost.
+#[test]
+fn who_has_waited_asks_before_who_comes() {
+    let mut server = last_of_fourteen();
+    server.pass(MS + MS / 10);
+    server.take();
+    server.pass(MS);
+    let found = asked(&server.take());
+    assert_eq!(found.first(), Some(&(1396, 6604)), "{found:?}");
+}
+
+/// They could be anybody, and send nothing of what they are asked for.
+#[test]
+fn strangers_have_no_part_in_what_may_be_asked_for() {
+    let mut server = Lone::new();
+    (1..=30).for_each(|host| {
+        server.give(&format!("192.0.2.{host}:32769"), &part(2, 9000, 0, 1396));
+    });
+    server.give(&address(13), &part(2, 8000, 0, 1396));
+    server.pass(MS + MS / 10);
+    let found = asked(&server.take());
+    assert_eq!((found.len(), found.contains(&(1396, 6604))), (31, true));
 }
 
 /// They say that somebody has lost something, and nothing of a queue in which others wait.
