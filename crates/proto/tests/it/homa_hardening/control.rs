@@ -153,9 +153,9 @@ fn a_message_of_which_nothing_has_come_goes_again_as_it_is_granted() {
     let mut server = replied(10_000);
     server.now += MS;
     server.give(CLIENT, &resend(TO_SERVER, 2, 0, RESEND_ALL));
-    let (mut client, id) = (Lone::new(), 0);
+    let mut client = Lone::new();
     client.call(10_000).unwrap();
-    let id = id + id_of(&client.take());
+    let id = id_of(&client.take());
     client.pass(2 * MS);
     client.take();
     client.give(SERVER, &plain(PacketType::RpcUnknown, TO_CLIENT, id ^ 1));
