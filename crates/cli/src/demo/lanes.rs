@@ -1,6 +1,6 @@
 //! Measures the points of a plan, as many at once as the machine carries.
 //!
-//! A lane measures one point after the other on a core of its own, where permitted with real-time
+//! A lane measures one point after the other on a core of its own, where wanted and permitted with real-time
 //! priority; its processes inherit both. On one core a wake-up needs no signal to another: on two
 //! virtual cores, 5,600 requests/s took 0.5 of a core instead of 0.9. And other work hardly shows:
 //! beside builds, jbsq:2 had 1.05 to 1.09 of its predicted p99 in six runs, and 1.10 to 1.32 in
@@ -26,33 +26,61 @@ use super::plan::{self, Point};
 use super::predict::Figures;
 use super::progress::{self, Progress};
 
-/// Measures every point; the results are in the order of the points.
-///
-/// # Errors
-///
-/// The first point that could not be measured, and `stop`.
-pub(super) fn measure_all(
-    points: &[Point],
-    predicted: &[Figures],
-    seed: u64,
-    stop: &AtomicBool,
-) -> Result<Vec<Measurement>> {
-    let lanes = lane_count();
-    let waiting = Mutex::new(VecDeque::from(plan::order(points)));
-    let (events, received) = mpsc::channel();
-    thread::scope(|scope| {
-        // Whatever ends this closure, the lanes see it soon and take their processes along.
-        let _ending = StopOnDrop(stop);
-        for lane in 0..lanes {
-            let (events, waiting) = (events.clone(), &waiting);
-            scope.spawn(move || {
-                settle(lane);
-                run_lane(points, waiting, &events, |point| measure_undisturbed(point, seed, stop));
-            });
+/// How lanes run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lanes {
+    /// With real-time priority, where that is permitted.
+    pub(super) is_real_time: bool,
+}
+
+impl Lanes {
+    /// Measures every point; the results are in the order of the points.
+    ///
+    /// # Errors
+    ///
+    /// The first point that could not be measured, and `stop`.
+    pub(super) fn measure_all(
+        self,
+        points: &[Point],
+        predicted: &[Figures],
+        seed: u64,
+        stop: &AtomicBool,
+    ) -> Result<Vec<Measurement>> {
+        let lanes = lane_count();
+        let waiting = Mutex::new(VecDeque::from(plan::order(points)));
+        let (events, received) = mpsc::channel();
+        thread::scope(|scope| {
+            // Whatever ends this closure, the lanes see it soon and take their processes along.
+            let _ending = StopOnDrop(stop);
+            for lane in 0..lanes {
+                let (events, waiting) = (events.clone(), &waiting);
+                let measure = move |point: &_| measure_undisturbed(point, seed, stop);
+                scope.spawn(move || {
+                    self.settle(lane);
+                    run_lane(points, waiting, &events, measure);
+                });
+            }
+            drop(events);
+            collect(&received, points, predicted, Progress::new(points, lanes))
+        })
+    }
+
+    /// How a lane's processes are scheduled here, for people.
+    pub(super) fn scheduling(self) -> String {
+        let settled = thread::spawn(move || self.settle(0)).join().unwrap_or_default();
+        let core = if settled.is_pinned { "on a core of their own" } else { "on any core" };
+        let class = if settled.is_real_time { "real-time priority" } else { "normal priority" };
+        format!("{core}, {class}")
+    }
+
+    /// Takes the calling thread, and the processes that it will start, to the lane's core and before
+    /// other work.
+    fn settle(self, lane: usize) -> Settled {
+        Settled {
+            is_pinned: affinity::pin_to(lane).is_ok(),
+            is_real_time: self.is_real_time && affinity::set_fifo(LOWEST_REAL_TIME).is_ok(),
         }
-        drop(events);
-        collect(&received, points, predicted, Progress::new(points, lanes))
-    })
+    }
 }
 
 /// Points at once: one a core, and at most two, so that a larger machine's other cores take what
@@ -76,28 +104,11 @@ fn measure_undisturbed(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Me
     Ok(best)
 }
 
-/// How a lane's processes are scheduled here, for people.
-pub(super) fn scheduling() -> String {
-    let settled = thread::spawn(|| settle(0)).join().unwrap_or_default();
-    let core = if settled.is_pinned { "on a core of their own" } else { "on any core" };
-    let class = if settled.is_real_time { "real-time priority" } else { "normal priority" };
-    format!("{core}, {class}")
-}
-
 /// What the machine permitted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
     is_pinned: bool,
     is_real_time: bool,
-}
-
-/// Takes the calling thread, and the processes that it will start, to the lane's core and before
-/// other work.
-fn settle(lane: usize) -> Settled {
-    Settled {
-        is_pinned: affinity::pin_to(lane).is_ok(),
-        is_real_time: affinity::set_fifo(LOWEST_REAL_TIME).is_ok(),
-    }
 }
 
 /// What a lane tells.

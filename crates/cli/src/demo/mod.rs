@@ -25,6 +25,7 @@ use tailcut_measure::quantity::Unit;
 use tailcut_proto::policy::{self, PolicySpec};
 
 use self::cloning::Cloning;
+use self::lanes::Lanes;
 use self::measurement::Measurement;
 use self::plan::Point;
 use self::point::PointResult;
@@ -78,6 +79,9 @@ pub(crate) struct Args {
     /// Leave the panel on cloning out
     #[arg(long, conflicts_with_all = ["clone_policies", "clone_loads"])]
     no_cloning: bool,
+    /// Leave other work on this machine its share: no real-time priority
+    #[arg(long)]
+    normal_priority: bool,
     /// Fail when the p99 of random or jbsq at 70 % load is further than 15 % from its prediction
     #[arg(long)]
     check: bool,
@@ -97,10 +101,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let flag = stop.clone();
     signals::on_stop(move || flag.store(true, Ordering::Relaxed))?;
     let predicted = points.iter().map(predict::figures_at).collect::<Result<Vec<_>>>()?;
-    let measured = lanes::measure_all(&points, &predicted, args.seed, &stop)?;
+    let lanes = Lanes { is_real_time: !args.normal_priority };
+    let measured = lanes.measure_all(&points, &predicted, args.seed, &stop)?;
     let mut results = results(&points, &measured, &predicted)?;
     let jittered = results.split_off(plain_count);
-    let report = assemble(args, results, jittered)?;
+    let report = assemble(args, lanes, (results, jittered))?;
     write(args, &report)?;
     if args.check { report.check() } else { Ok(()) }
 }
@@ -120,7 +125,11 @@ fn results(
 }
 
 /// The report on the servers without jitter, and on those with it.
-fn assemble(args: &Args, results: Vec<PointResult>, jittered: Vec<PointResult>) -> Result<Report> {
+fn assemble(
+    args: &Args,
+    lanes: Lanes,
+    (results, jittered): (Vec<PointResult>, Vec<PointResult>),
+) -> Result<Report> {
     let mut loads: Vec<f64> = results.iter().map(|result| result.point.load).collect();
     let policies = policies_of(&results);
     loads.sort_by(f64::total_cmp);
@@ -142,7 +151,7 @@ fn assemble(args: &Args, results: Vec<PointResult>, jittered: Vec<PointResult>) 
             version: env!("CARGO_PKG_VERSION").to_owned(),
             seed: args.seed,
             lanes: lanes::lane_count(),
-            scheduling: lanes::scheduling(),
+            scheduling: lanes.scheduling(),
             machine: Machine::here(),
         },
         results,
@@ -201,8 +210,11 @@ fn command(args: &Args) -> String {
         .duration
         .map(|duration_ns| format!(" --duration {}", Unit::Time.format(duration_ns as f64)))
         .unwrap_or_default();
+    let priority = if args.normal_priority { " --normal-priority" } else { "" };
     let seed = args.seed;
-    format!("tailcut demo --seed {seed} --loads {loads} --policies {policies} {cloning}{duration}")
+    format!(
+        "tailcut demo --seed {seed} --loads {loads} --policies {policies} {cloning}{duration}{priority}"
+    )
 }
 
 fn default_page() -> PathBuf {

@@ -24,7 +24,7 @@ fn a_short_run_gives_a_page_a_picture_and_json() {
     assert_eq!(json["schema"], "tailcut.demo/1");
     assert_eq!(
         json["config"]["command"],
-        "tailcut demo --seed 7 --loads 0.5 --policies jbsq:2 --clone-loads 0.5 --clone-policies netclone --duration 3s"
+        "tailcut demo --seed 7 --loads 0.5 --policies jbsq:2 --clone-loads 0.5 --clone-policies netclone --duration 3s --normal-priority"
     );
     assert!(json["points"][0]["counts"]["replied"].as_u64() > Some(10_000), "{json:#}");
     let jittered = &json["cloning"]["points"][0];
@@ -85,7 +85,7 @@ fn demo(dir: &Directory, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tailcut"));
     command
         .current_dir(&dir.0)
-        .args(["demo", "--policies", "jbsq:2", "--loads", "0.5"])
+        .args(["demo", "--policies", "jbsq:2", "--loads", "0.5", "--normal-priority"])
         .args(words);
     if !words.contains(&"--duration") {
         command.args(["--duration", "3s"]);
