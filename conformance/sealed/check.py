@@ -91,7 +91,8 @@ class Keys:
         return expand(self.route(epoch), 16, b"router\0", self.group)
 
     def hop(self, epoch, client):
-        return expand(self.route(epoch), 16, b"hop\0", self.group, b"\0", number(client, 4))
+        secret = expand(self.route(epoch), 16, b"hop\0", self.group)
+        return siphash24(secret, number(client, 4), True)
 
     def client(self, epoch, client):
         return expand(self.epochs[epoch], 32, b"client\0", self.group, b"\0", number(client, 4))
@@ -297,8 +298,11 @@ def check_homa(keys, nodes, source, to, packet):
         if not named and (kind != HOMA_RESEND or back):
             return None
         nodes.clients[source] = client
-        key = keys.homa_request(epoch, client, int.from_bytes(packet[20:25], "big"), low)
-        nonce, aad = bytes(4) + last, header + rest + (nodes.names[to] if named else NOBODY)
+        session = int.from_bytes(packet[20:25], "big")
+        if last[:4] != siphash24(keys.hop(epoch, client), number(session, 8) + low, True)[:4]:
+            return None
+        key = keys.homa_request(epoch, client, session, low)
+        nonce, aad = bytes(8) + last[4:], header + rest + (nodes.names[to] if named else NOBODY)
     else:
         client = nodes.clients[to]
         nodes.names[source] = name(last)

@@ -6,42 +6,50 @@ use std::sync::Arc;
 use tailcut::sealed::Sealing;
 use tailcut_net::clock::Clock;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node};
-use tailcut_proto::r2p2::{Config, Endpoint};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
+use tailcut_proto::{homa, r2p2};
 
 use super::{GROUP, of_client};
 
-/// Nanoseconds that a server takes for a request, up to its application.
+/// Nanoseconds that a server of R2P2 takes for a request, up to its application.
 pub(super) fn valid(slice_ns: u64) -> f64 {
-    let mut ends = Ends::new();
-    let (mut packets, mut spent) = (0, 0);
-    while spent < slice_ns {
-        let mut requests = ends.requests();
-        packets += requests.len();
-        spent += ends.handle(&mut requests);
-        ends.answer();
-    }
-    spent as f64 / packets as f64
+    taken(Ends::of_r2p2(), slice_ns)
 }
 
-/// The same of requests that somebody without keys has sealed.
+/// The same over Homa.
+pub(super) fn valid_homa(slice_ns: u64) -> f64 {
+    taken(Ends::of_homa(), slice_ns)
+}
+
+/// The same of requests that somebody without keys has sealed, in the name of a client that the server knows.
 pub(super) fn of_a_stranger(slice_ns: u64) -> f64 {
-    dropped(slice_ns, |bytes| {
-        if let Some(last) = bytes.last_mut() {
-            *last ^= 1;
-        }
-    })
+    dropped(Ends::of_r2p2(), slice_ns, as_known)
+}
+
+/// The same over Homa, in a session that the server knows.
+pub(super) fn of_a_stranger_homa(slice_ns: u64) -> f64 {
+    dropped(Ends::of_homa(), slice_ns, as_known)
+}
+
+/// The same in the names of clients that the server does not know.
+pub(super) fn of_strangers(slice_ns: u64) -> f64 {
+    dropped(Ends::of_r2p2(), slice_ns, as_unknown)
+}
+
+/// The same over Homa.
+pub(super) fn of_strangers_homa(slice_ns: u64) -> f64 {
+    dropped(Ends::of_homa(), slice_ns, as_unknown)
 }
 
 /// The same of requests whose payload has been changed on the way, which the hop tag does not show.
 pub(super) fn changed(slice_ns: u64) -> f64 {
-    dropped(slice_ns, |bytes| bytes[HEADER_LEN] ^= 1)
+    dropped(Ends::of_r2p2(), slice_ns, |bytes, _| bytes[HEADER_LEN] ^= 1)
 }
 
 /// The same of requests that the server has had, and answered.
 pub(super) fn replayed(slice_ns: u64) -> f64 {
-    let mut ends = Ends::new();
-    let mut requests = ends.requests();
+    let mut ends = Ends::of_r2p2();
+    let requests = ends.requests();
     ends.handle(&mut requests.clone());
     ends.answer();
     let (mut packets, mut spent) = (0, 0);
@@ -51,52 +59,91 @@ pub(super) fn replayed(slice_ns: u64) -> f64 {
         spent += ends.handle(&mut again);
         ends.drain();
     }
-    requests.clear();
     spent as f64 / packets as f64
 }
 
-fn dropped(slice_ns: u64, forge: fn(&mut [u8])) -> f64 {
-    let mut ends = Ends::new();
+fn taken<E: Rpc>(mut ends: Ends<E>, slice_ns: u64) -> f64 {
+    let (mut packets, mut answered, mut spent) = (0, 0, 0);
+    while spent < slice_ns {
+        let mut requests = ends.requests();
+        packets += requests.len();
+        spent += ends.handle(&mut requests);
+        answered += ends.answer();
+    }
+    assert_eq!(answered, packets, "each is a request");
+    spent as f64 / packets as f64
+}
+
+/// A hop tag is under no key of the client's, and over Homa the end of a trailer the AEAD's alone.
+fn as_known(bytes: &mut [u8], _: usize) {
+    *bytes.last_mut().expect("a packet") ^= 1;
+}
+
+fn as_unknown(bytes: &mut [u8], at: usize) {
+    let number = bytes.len() - 16;
+    bytes[number..number + 3].copy_from_slice(&(1_000 + at as u32).to_be_bytes()[1..]);
+}
+
+fn dropped<E: Rpc>(mut ends: Ends<E>, slice_ns: u64, forge: fn(&mut [u8], usize)) -> f64 {
     let (mut packets, mut spent) = (0, 0);
     let mut requests = ends.requests();
-    requests.iter_mut().for_each(|bytes| forge(bytes));
+    requests.iter_mut().enumerate().for_each(|(at, bytes)| forge(bytes, at));
     while spent < slice_ns {
         // What is opened in place is not what it was.
         let mut forged = requests.clone();
         packets += forged.len();
         spent += ends.handle(&mut forged);
     }
-    assert_eq!(ends.server.metrics().seal.forged, packets as u64, "all are dropped");
+    assert_eq!((ends.forged)(&ends.server), packets as u64, "all are dropped");
     assert!(ends.server.poll_event().is_none(), "nothing of them is acted on");
     spent as f64 / packets as f64
 }
 
 /// A client and a server that know each other.
-struct Ends {
+struct Ends<E> {
     now: u64,
-    client: Endpoint,
-    server: Endpoint,
+    client: E,
+    server: E,
+    /// Packets that the server has found forged.
+    forged: fn(&E) -> u64,
     buffer: Vec<u8>,
 }
 
-impl Ends {
-    fn new() -> Self {
+impl Ends<r2p2::Endpoint> {
+    fn of_r2p2() -> Self {
+        let new = |now, secret, seal| {
+            let config = r2p2::Config { secret, seal: Some(seal), ..Default::default() };
+            r2p2::Endpoint::new(now, config)
+        };
+        Self::new(new, |server| server.metrics().seal.forged)
+    }
+}
+
+impl Ends<homa::Endpoint> {
+    fn of_homa() -> Self {
+        let new = |now, secret, seal| {
+            let config = homa::Config { secret, seal: Some(seal), ..Default::default() };
+            homa::Endpoint::new(now, config)
+        };
+        Self::new(new, |server| server.metrics().seal.forged)
+    }
+}
+
+impl<E: Rpc> Ends<E> {
+    fn new(new: impl Fn(u64, [u8; 16], Sealing) -> E, forged: fn(&E) -> u64) -> Self {
         let (now, unix_ns) = Clock.both();
         let endpoint = |secret, keys| {
-            let seal = Some(Sealing::new(Arc::new(keys), unix_ns.saturating_sub(now)));
-            Endpoint::new(now, Config { secret: [secret; 16], seal, ..Config::default() })
+            new(now, [secret; 16], Sealing::new(Arc::new(keys), unix_ns.saturating_sub(now)))
         };
         let (client, server) = (endpoint(1, of_client()), endpoint(2, GROUP.clone()));
         // A session begins later than the server.
         let now = now + 10_000_000;
-        let mut ends = Self { now, client, server, buffer: vec![0; GSO_BYTES_MAX] };
+        let mut ends = Self { now, client, server, forged, buffer: vec![0; GSO_BYTES_MAX] };
         // The first call names nobody, and is answered by a name.
         ends.call();
         for _ in 0..4 {
-            let requests = carry(now, &mut ends.client, &mut ends.buffer);
-            for mut bytes in requests {
-                ends.server.handle_datagram(now, CLIENT.into(), &mut bytes);
-            }
+            let mut requests = carry(now, &mut ends.client, &mut ends.buffer);
+            ends.handle(&mut requests);
             ends.answer();
         }
         ends
@@ -109,11 +156,15 @@ impl Ends {
         self.client.call(self.now, call).expect("there is room");
     }
 
-    /// Packets of calls that nobody has had.
+    /// Packets of calls that nobody has had, each in a datagram of its own.
     fn requests(&mut self) -> Vec<Vec<u8>> {
-        (0..BATCH).for_each(|_| self.call());
         self.now += 1_000;
-        carry(self.now, &mut self.client, &mut self.buffer)
+        let mut requests = Vec::new();
+        for _ in 0..BATCH {
+            self.call();
+            requests.extend(carry(self.now, &mut self.client, &mut self.buffer));
+        }
+        requests
     }
 
     /// Hands packets to the server; the time that it takes.
@@ -125,14 +176,17 @@ impl Ends {
         Clock.now() - began
     }
 
-    /// Answers what the server's application has been given.
-    fn answer(&mut self) {
+    /// Answers what the server's application has been given: how many requests.
+    fn answer(&mut self) -> usize {
+        let mut answered = 0;
         while let Some(event) = self.server.poll_event() {
             if let Event::Request { id, payload, .. } = event {
                 self.server.reply(self.now, id, payload).expect("it waits");
+                answered += 1;
             }
         }
         self.drain();
+        answered
     }
 
     /// Carries what the server says to the client.
@@ -145,7 +199,7 @@ impl Ends {
 }
 
 /// The datagrams that a node has to send.
-fn carry(now: u64, node: &mut Endpoint, buffer: &mut [u8]) -> Vec<Vec<u8>> {
+fn carry(now: u64, node: &mut impl Node, buffer: &mut [u8]) -> Vec<Vec<u8>> {
     let mut sent = Vec::new();
     while let Some(transmit) = node.poll_transmit(now, buffer) {
         sent.extend(buffer[..transmit.len].chunks(transmit.segment_len).map(<[u8]>::to_vec));

@@ -44,7 +44,7 @@ fn main() {
     tls::remove_files();
 }
 
-fn rows() -> [(&'static str, &'static str, Side, Side); 10] {
+fn rows() -> [(&'static str, &'static str, Side, Side); 13] {
     [
         (
             "sealed 32 B, polling: p50 over open",
@@ -67,6 +67,19 @@ fn rows() -> [(&'static str, &'static str, Side, Side); 10] {
         ("sealed 1 MB: goodput over TLS", "GB/s", tls::goodput, |ns| goodput(ns, Mode::Sealed)),
         ("sealed first call over a TLS echo", "us", tls::first_echo, tls::first_call),
         ("a stranger's packet over a valid one", "ns", forged::valid, forged::of_a_stranger),
+        ("one of a client that is not known", "ns", forged::valid, forged::of_strangers),
+        (
+            "Homa: a stranger's over a valid one",
+            "ns",
+            forged::valid_homa,
+            forged::of_a_stranger_homa,
+        ),
+        (
+            "Homa: of clients that are not known",
+            "ns",
+            forged::valid_homa,
+            forged::of_strangers_homa,
+        ),
         ("a changed payload over a valid packet", "ns", forged::valid, forged::changed),
         ("a replayed packet over a valid one", "ns", forged::valid, forged::replayed),
         (

@@ -4,7 +4,8 @@
 //! group secret (servers)          one for each epoch, 32 random bytes
 //!   |- route secret (routers)     places, reports and refusals; no payload
 //!   |    |- router key            router <-> server, router <-> router
-//!   |    '- hop key of a client   client <-> router, and client -> server
+//!   |    '- hop secret
+//!   |         '- hop key of a client    client <-> router, and client -> server
 //!   '- client secret (a client)
 //!        |- request key           of a session: client -> server
 //!        '- reply key             of a server's instance: server -> client
@@ -12,8 +13,9 @@
 //! reset secret (servers, routers) of no epoch: of it each client has its reset key
 //! ```
 //!
-//! All of an epoch is HKDF-Expand under a label; nothing is stored for a connection. Keys are wiped when
-//! they are dropped; what is expanded of them aws-lc wipes.
+//! All of an epoch is HKDF-Expand under a label, but a client's hop key: a SipHash of its number, since strangers have
+//! it derived for whatever number they like. Nothing is stored for a connection. Keys are wiped when they are dropped;
+//! what is expanded of them aws-lc wipes.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -189,6 +191,29 @@ impl HopKey {
     pub fn bytes(&self) -> &[u8; 16] {
         &self.0
     }
+
+    /// The key of a client that follows from this one, which is a group's: the first cost of what strangers send, so that
+    /// it is no HMAC.
+    pub(super) fn of_client(&self, client: u32) -> Self {
+        Self::new(self.hash(&client.to_be_bytes()))
+    }
+
+    /// The pass of a session under its client's key, which each of its packets of Homa has: for who has none nothing is
+    /// derived.
+    pub(super) fn pass(&self, session: u64, began: u32) -> u32 {
+        let mut begun = [0; 12];
+        begun[..8].copy_from_slice(&session.to_be_bytes());
+        begun[8..].copy_from_slice(&began.to_be_bytes());
+        let [a, b, c, d, ..] = self.hash(&begun);
+        u32::from_be_bytes([a, b, c, d])
+    }
+
+    /// SipHash-2-4 of 128 bits.
+    fn hash(&self, bytes: &[u8]) -> [u8; 16] {
+        let mut hasher = SipHasher24::new_with_key(self.bytes());
+        hasher.write(bytes);
+        hasher.finish128().as_bytes()
+    }
 }
 
 impl fmt::Debug for HopKey {
@@ -228,7 +253,7 @@ impl Keys {
         let epochs = self.epochs.iter().map(derive).collect();
         let reset = match role {
             Role::Server | Role::Router => self.reset.clone(),
-            Role::Client(client) => self.reset.as_ref().map(|secret| reset_key(secret, client)),
+            Role::Client(client) => self.reset.as_ref().map(|secret| secret.of_client(client)),
         };
         Some(Self { role, reset, epochs, ..self.clone() })
     }
@@ -312,8 +337,8 @@ pub(super) struct Master {
     prk: Option<Prk>,
     /// What routers are given.
     route_secret: Secret,
-    /// To derive from that.
-    route: Prk,
+    /// Of which clients have their hop keys.
+    hop_secret: HopKey,
     /// Between routers and servers.
     pub(super) router_key: HopKey,
     /// The group's name.
@@ -335,17 +360,15 @@ impl Master {
 
     pub(super) fn of_router(route_secret: &Secret, group: &str) -> Self {
         let route = Prk::new(&route_secret.0);
-        let router_key = route.expand(&[LABEL, b"router", &[0], group.as_bytes()]);
-        let router_key = HopKey::new(router_key);
+        let expand = |purpose| HopKey::new(route.expand(&[LABEL, purpose, &[0], group.as_bytes()]));
+        let (hop_secret, router_key) = (expand(b"hop"), expand(b"router"));
         let (route_secret, group) = (route_secret.clone(), group.to_owned());
-        Self { prk: None, route_secret, route, router_key, group }
+        Self { prk: None, route_secret, hop_secret, router_key, group }
     }
 
     /// The hop key of a client.
     pub(super) fn hop_key(&self, client: u32) -> HopKey {
-        let parts: &[&[u8]] =
-            &[LABEL, b"hop", &[0], self.group.as_bytes(), &[0], &client.to_be_bytes()];
-        HopKey::new(self.route.expand(parts))
+        self.hop_secret.of_client(client)
     }
 
     fn client_secret(&self, client: u32) -> Secret {
@@ -401,13 +424,6 @@ impl ClientSecret {
         };
         self.prk.aead(self.cipher, &[LABEL, purpose, &[0], &instance.to_be_bytes()])
     }
-}
-
-/// The reset key of a client: the first cost of an answer, so that it is no HMAC.
-pub(super) fn reset_key(secret: &HopKey, client: u32) -> HopKey {
-    let mut hasher = SipHasher24::new_with_key(secret.bytes());
-    hasher.write(&client.to_be_bytes());
-    HopKey::new(hasher.finish128().as_bytes())
 }
 
 /// What was made of each epoch's key, for keys that take the place of others: what both have is taken over.

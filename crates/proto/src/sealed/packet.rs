@@ -17,7 +17,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::keys::HopKey;
 use super::known::SessionKey;
 use super::names::Names;
-use super::primitives::AeadKey;
+use super::primitives::{AeadKey, are_equal};
 
 /// A sealed datagram, split.
 pub(super) struct Parts<'a> {
@@ -175,12 +175,11 @@ pub(super) fn write_hop(bytes: &mut [u8], hop_key: &HopKey, names: Names) {
     bytes[at..].copy_from_slice(&tag.to_be_bytes());
 }
 
-/// True if the hop tag of a packet is that of the key and the names. Both are compared as one word, so that
-/// how long it takes tells nothing.
+/// True if the hop tag of a packet is that of the key and the names.
 #[inline]
 pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey, names: Names) -> bool {
     let at = bytes.len() - HOP_LEN;
-    hop_tag(bytes, hop_key, names).to_be_bytes() == bytes[at..]
+    are_equal(&hop_tag(bytes, hop_key, names).to_be_bytes(), &bytes[at..])
 }
 
 /// SipHash-2-4: of what is sealed over the header, the trailer without the AEAD's tag, which stands for the

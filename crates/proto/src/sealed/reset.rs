@@ -23,10 +23,11 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::keys::{HopKey, Keys, reset_key};
+use super::keys::{HopKey, Keys};
 use super::limits::{ANSWER_LEN, NoKey};
 use super::names::Names;
 use super::packet::{CLOCK_AT, COUNT_AT, Glance, hop_trailer};
+use super::primitives::are_equal;
 use super::wall_clock::WallClock;
 use crate::node::Time;
 
@@ -91,7 +92,7 @@ impl<const LEN: usize> Answers<LEN> {
             None => DropReason::NoKey,
             Some(_) => DropReason::Uncertain,
         };
-        self.latest = Some(write(&reset_key(secret, trailer.client()), reason));
+        self.latest = Some(write(&secret.of_client(trailer.client()), reason));
         true
     }
 
@@ -211,7 +212,7 @@ pub(super) fn put_tag(answer: &mut [u8], key: &HopKey) {
 /// True if an answer, which is longer than its tag, has been written by who has this key.
 pub(super) fn is_genuine(answer: &[u8], key: &HopKey) -> bool {
     let (rest, tag) = answer.split_at(answer.len() - TAG_LEN);
-    tag_of(rest, key) == *tag
+    are_equal(&tag_of(rest, key), tag)
 }
 
 /// SipHash-2-4 of all before it.

@@ -47,8 +47,8 @@ pub struct Trailer {
     pub epoch: u8,
     /// Towards a server when the session began, else the low bits of a count.
     pub low: U32,
-    /// Towards a server, and with [`HOP_VERSION`], the hop tag, but of Homa the count of the client's
-    /// packets; from a server the instance whose reply key it is.
+    /// Towards a server, and with [`HOP_VERSION`], the hop tag, but of Homa the pass of the session and the count of the
+    /// client's packets; from a server the instance whose reply key it is.
     pub hop: U64,
 }
 

@@ -17,7 +17,9 @@ use super::super::primitives::AeadKey;
 use super::super::reset::Avoided;
 use super::super::wall_clock::WallClock;
 use super::super::window::Window;
-use super::packet::{Glance, SESSION_SHIFT, open, reply_nonce, request_nonce, seal, written};
+use super::packet::{
+    Glance, SESSION_SHIFT, numbered, open, reply_nonce, request_nonce, seal, written,
+};
 use super::reset;
 use crate::node::Time;
 
@@ -46,6 +48,8 @@ struct Session {
     began: Beginning,
     /// Of its packets.
     key: AeadKey,
+    /// By which servers know that its client has keys.
+    pass: u32,
     /// Packets sealed.
     count: u64,
     /// The first server that a packet has named; 0 before.
@@ -126,8 +130,9 @@ impl HomaClient {
             }
             let began = Beginning::new(at, keys, place);
             let key = self.secrets[place].request_key(session, began.ticks);
+            let pass = keys.epochs[place].hop.pass(session, began.ticks);
             let (count, name, to, called) = (0, 0, None, 0);
-            self.sessions.entry(session, || Session { began, key, count, name, to, called });
+            self.sessions.entry(session, || Session { began, key, pass, count, name, to, called });
         }
     }
 
@@ -238,7 +243,7 @@ impl HomaClient {
             _ => {}
         }
         let Beginning { epoch, ticks, .. } = own.began;
-        let trailer = packet::trailer(self.number, epoch, ticks, own.count);
+        let trailer = packet::trailer(self.number, epoch, ticks, numbered(own.pass, own.count));
         own.count += 1;
         seal(bytes, (&own.key, request_nonce(&trailer)), &trailer, Some(name))
     }

@@ -2,7 +2,7 @@
 //!
 //! | packet of | names | count |
 //! |---|---|---|
-//! | a client | the server, under the tag; RESEND nobody, where it is not known who is there | of its session |
+//! | a client | the server, under the tag; RESEND nobody, where it is not known who is there | of its session, whose pass stands before it |
 //! | a server | its instance, in the trailer | of the instance |
 //!
 //! | an arriving packet is | then |

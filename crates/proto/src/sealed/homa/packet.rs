@@ -52,10 +52,16 @@ impl Glance {
         SessionKey { client: self.trailer.client(), session: self.session() }
     }
 
+    /// The pass of a client's packet.
+    #[inline]
+    pub(super) fn pass(&self) -> u32 {
+        (self.trailer.hop.get() >> u32::BITS) as u32
+    }
+
     /// The count of a client's packet.
     #[inline]
     pub(in super::super) fn count(&self) -> u64 {
-        self.trailer.hop.get()
+        count_of(self.trailer.hop.get())
     }
 }
 
@@ -112,10 +118,20 @@ pub(in super::super) fn open(
     is_genuine
 }
 
+/// The end of a client's trailer: the pass of its session, and the packet's count.
+pub(super) fn numbered(pass: u32, count: u64) -> u64 {
+    u64::from(pass) << u32::BITS | count
+}
+
+/// The count in such an end.
+pub(super) fn count_of(end: u64) -> u64 {
+    end & u64::from(u32::MAX)
+}
+
 /// The nonce of a packet to a server: its count in its session, which is in the key.
 pub(in super::super) fn request_nonce(trailer: &Trailer) -> [u8; 12] {
     let mut nonce = [0; 12];
-    nonce[4..].copy_from_slice(trailer.hop.as_bytes());
+    nonce[4..].copy_from_slice(&count_of(trailer.hop.get()).to_be_bytes());
     nonce
 }
 

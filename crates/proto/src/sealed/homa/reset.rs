@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 to 27 | RPC_UNKNOWN for the RPC, with [`RESET_MARK`] and the reason |
 //! | 28 to 35 | the name of who answers |
-//! | 36 to 43 | the count of the packet in its session |
+//! | 36 to 43 | pass and count of the packet, as it has them |
 //! | 44 to 51 | client's number, epoch and beginning of the session, as the packet has them |
 //! | 52 to 59 | SipHash-2-4 of all before, under the client's reset key |
 
@@ -19,7 +19,7 @@ use super::super::limits::{HOMA_ANSWER_LEN, NoKey};
 use super::super::names::Names;
 use super::super::packet::{hop_names, hop_trailer};
 use super::super::reset::{Answers, is_genuine, put_tag};
-use super::packet::Glance;
+use super::packet::{self, Glance};
 use crate::node::Time;
 
 impl Answers<HOMA_ANSWER_LEN> {
@@ -61,7 +61,7 @@ pub(super) fn open(bytes: &mut [u8], key: &HopKey) -> Option<NoKey> {
 
 /// The count of the packet that an answer is to.
 pub(super) fn count_of(trailer: &Trailer) -> u64 {
-    hop_names(trailer).receiver
+    packet::count_of(hop_names(trailer).receiver)
 }
 
 /// The answer to a packet.
@@ -78,7 +78,7 @@ fn answer(
     answer[..COMMON_LEN]
         .copy_from_slice(CommonHeader::new(PacketType::RpcUnknown, ports, seen.id ^ 1).as_bytes());
     (answer[MARK_AT], answer[REASON_AT]) = (RESET_MARK, reason as u8);
-    let names = Names { receiver: seen.count(), sender: own };
+    let names = Names { receiver: seen.trailer.hop.get(), sender: own };
     let mut trailer = hop_trailer(names, seen.trailer.epoch, 0);
     (trailer.high, trailer.low) = (seen.trailer.high, seen.trailer.low);
     answer[HOMA_ANSWER_LEN - TRAILER_LEN..].copy_from_slice(trailer.as_bytes());

@@ -9,6 +9,7 @@ use super::super::keys::{Keys, Transport};
 use super::super::known::SessionKey;
 use super::super::limits::HOMA_ANSWER_LEN;
 use super::super::packet::addressee;
+use super::super::primitives::are_equal;
 use super::super::replay::Arrival;
 use super::super::reset::Answers;
 use super::super::window::Window;
@@ -105,6 +106,11 @@ impl HomaServer {
     ) -> Result<bool, Cause> {
         let Arrival { key, epoch, began_ms, .. } = *arrival;
         let began = seen.trailer.low.get();
+        // The pass comes first: what strangers make up costs no more than that.
+        let pass = self.clients.masters[at].hop_key(key.client).pass(key.session, began);
+        if !are_equal(&seen.pass().to_be_bytes(), &pass.to_be_bytes()) {
+            return Err(Cause::Forged);
+        }
         let (request, derived) = self.clients.derive((keys, at), key, began);
         if !open(bytes, (&request, request_nonce(&seen.trailer)), seen, Some(receiver)) {
             return Err(Cause::Forged);

@@ -201,6 +201,18 @@ fn check_calls(mut nodes: Nodes) {
     assert_eq!(nodes.seal_at(SERVER).unnamed, 1, "the first call alone asks who is there");
 }
 
+/// Nothing is derived for who has no hop key: what the AEAD would find genuine is not even opened.
+#[test]
+fn a_session_without_its_pass_is_nobodys() {
+    let mut nodes = nodes();
+    let mut keys = nodes.keys.for_role(Role::Client(17)).unwrap();
+    keys.epochs.iter_mut().for_each(|key| key.hop = HopKey::new([1; 16]));
+    let sealing = Sealing::new(Arc::new(keys), 0);
+    nodes.by_address.insert(CLIENT, endpoint_of(nodes.now, Some(sealing), 1));
+    assert!(nodes.call(b"words").is_err() && nodes.runs.is_empty());
+    assert!(nodes.seal_at(SERVER).forged > 0);
+}
+
 #[test]
 fn calls_of_every_length_are_answered_and_nothing_goes_in_the_clear() {
     check_calls(nodes());
