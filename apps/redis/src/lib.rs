@@ -341,7 +341,7 @@ fn named(counts: &Counts, metrics: &Metrics) -> impl Iterator<Item = (&'static s
 }
 
 /// What a server's seal has dropped and refused.
-fn of_seal(metrics: &SealMetrics) -> [(&'static str, u64); 10] {
+fn of_seal(metrics: &SealMetrics) -> [(&'static str, u64); 11] {
     [
         ("seal_unsealed", metrics.unsealed),
         ("seal_unknown_keys", metrics.unknown_keys),
@@ -353,6 +353,7 @@ fn of_seal(metrics: &SealMetrics) -> [(&'static str, u64); 10] {
         ("seal_ahead", metrics.ahead),
         ("seal_unsealable", metrics.unsealable),
         ("seal_denied", metrics.denied),
+        ("seal_no_key_sent", metrics.no_key_sent),
     ]
 }
 

@@ -3,22 +3,23 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
-/// A directory, gone with this.
+/// A directory, gone with who has written it.
 #[derive(Debug)]
 pub(crate) struct Files {
     directory: PathBuf,
+    is_own: bool,
 }
 
 impl Files {
     pub(crate) fn write() -> Self {
         let directory = std::env::temp_dir().join(format!("tailcut-tonic-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
-        let files = Self { directory };
+        let files = Self { directory, is_own: true };
         let mut params = CertificateParams::new(Vec::new()).expect("no name");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pair = KeyPair::generate().expect("a key");
@@ -40,6 +41,15 @@ impl Files {
         );
         files.put("clients", "tailcut-key-clients 1\ndns:client.example client 17\n");
         files
+    }
+
+    /// What another process has written.
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Self { directory, is_own: false }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The file of a client that asks an agent.
@@ -71,8 +81,10 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
-        // What is left is in the directory of temporary files.
-        let _ = fs::remove_dir_all(&self.directory);
+        if self.is_own {
+            // What is left is in the directory of temporary files.
+            let _ = fs::remove_dir_all(&self.directory);
+        }
     }
 }
 

@@ -4,13 +4,15 @@
 //! `cargo run --release --manifest-path apps/tonic/Cargo.toml`
 //!
 //! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, aws-lc); the bytes are the same, 32 there and
-//! back; clients are on one core, servers and the agent on another. Slices take turns; what is printed is the median of
-//! the slices' medians, and of the pairs' ratios, with quartiles.
+//! back; clients are on one core, servers and the agent, in a process of their own, on another. Slices take turns; what is
+//! printed is the median of the slices' medians, and of the pairs' ratios, with quartiles.
 
 mod files;
 mod peer;
 
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tailcut::{ClientBuilder, KeySource, ServerBuilder};
@@ -20,9 +22,12 @@ use tailcut_net::keys::agent::{AgentConfig, Certificate, KeyAgent};
 use crate::files::Files;
 
 fn main() {
+    if let Some(directory) = std::env::args_os().nth(1) {
+        return serve(&Files::at(directory.into()));
+    }
     let files = Files::write();
-    let (asking, sealed) = serve_sealed(&files);
-    let peer = peer::serve(&files);
+    let (mut servers, [agent, sealed, peer]) = start_servers(&files);
+    let asking = files.asking(agent);
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let runtime = peer::runtime();
     let mut ours = || {
@@ -31,8 +36,10 @@ fn main() {
         drop(client.call(&MESSAGE).expect("a reply"));
     };
     let mut theirs = || runtime.block_on(peer::call(&files, peer));
-    // What is made once is made before.
-    (ours(), theirs());
+    // What is made once is made before, and what the next client finds ready.
+    for _ in 0..10 {
+        (ours(), theirs());
+    }
     let slices = Vec::from_iter((0..PAIRS).map(|_| (slice(&mut ours), slice(&mut theirs))));
     let spread_of = |value: fn(&(f64, f64)) -> f64| spread(slices.iter().map(value).collect());
     println!("first call of a new client, us: tailcut sealed {}", spread_of(|pair| pair.0));
@@ -41,10 +48,40 @@ fn main() {
         "                                ratio          {}",
         spread_of(|pair| pair.0 / pair.1)
     );
+    // They end with their standard input.
+    drop(servers.stdin.take());
+    servers.wait().expect("it is a child");
 }
 
-/// An agent, whose client's file is returned, and a server of its group.
-fn serve_sealed(files: &Files) -> (std::path::PathBuf, SocketAddr) {
+/// This program as servers, and the addresses of the agent, its server, and the peer.
+fn start_servers(files: &Files) -> (Child, [SocketAddr; 3]) {
+    let program = std::env::current_exe().expect("this program");
+    let mut servers = Command::new(program)
+        .arg(files.directory())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it runs once more");
+    let told = BufReader::new(servers.stdout.take().expect("it is piped"));
+    let mut addresses = told.lines().map(|line| {
+        let line = line.expect("it tells");
+        line.parse().expect("an address")
+    });
+    let mut next = || addresses.next().expect("one of three addresses");
+    let addresses = [next(), next(), next()];
+    (servers, addresses)
+}
+
+/// Tells the addresses, and serves until standard input ends.
+fn serve(files: &Files) {
+    let [agent, sealed] = serve_sealed(files);
+    println!("{agent}\n{sealed}\n{}", peer::serve(files));
+    // Whatever is said there.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// The addresses of an agent and of a server of its group.
+fn serve_sealed(files: &Files) -> [SocketAddr; 2] {
     let group = files.path("servers.keys");
     let config = AgentConfig {
         group: group.clone(),
@@ -59,7 +96,7 @@ fn serve_sealed(files: &Files) -> (std::path::PathBuf, SocketAddr) {
     };
     let agent = KeyAgent::open(config).expect("its files are sound");
     let listener = TcpListener::bind(LOOPBACK).expect("a port");
-    let asking = files.asking(listener.local_addr().expect("it is bound"));
+    let asked = listener.local_addr().expect("it is bound");
     on_server_core(move || agent.serve(&listener).expect("its port holds"));
     let keys = KeySource::open(&group).expect("the group's keys");
     let mut server = ServerBuilder::new().seal(&keys).bind(LOOPBACK).expect("a server");
@@ -71,7 +108,7 @@ fn serve_sealed(files: &Files) -> (std::path::PathBuf, SocketAddr) {
         });
         run.expect("the server's calls");
     });
-    (asking, address)
+    [asked, address]
 }
 
 /// Runs for ever beside the clients.

@@ -18,12 +18,12 @@ use tailcut_proto::node::Time;
 use crate::admin::text::{Page, seconds};
 use crate::admin::{AdminFlags, Reading};
 use crate::life::{Life, LifeFlags};
-use crate::{log, network, output};
+use crate::{keys, log, network, output};
 
 /// Load servers on behalf of `tailcut measure` on another host
 ///
 /// Takes one coordinator at a time, which must have the same key. It does only what a job
-/// describes: it runs no commands and reads no files. The load ends when the coordinator goes away; SIGINT or
+/// describes: it runs no commands and reads no files that the coordinator names. The load ends when the coordinator goes away; SIGINT or
 /// SIGTERM lets the coordinator that is there finish. Over ssh,
 /// `tailcut measure --agent ssh:HOST` starts it by itself.
 #[derive(Debug, clap::Args)]
@@ -41,8 +41,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Write a new key to a new file, and end
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "stdio", "key_file"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "stdio", "key_file", "seal"])]
     make_key: Option<PathBuf>,
+    /// R2P2, Homa: a client's keys, by which the loads of coordinators that say --seal are sealed; read again when the
+    /// file changes. A coordinator sends none
+    #[arg(long, value_name = "FILE")]
+    seal: Option<PathBuf>,
     /// Requests per second that it sends at most, whatever a coordinator asks for
     #[arg(long, value_name = "R", default_value = "1M", value_parser = parse_rate_per_s)]
     rate_max: f64,
@@ -62,7 +66,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let targets = if args.i_own_these_targets { Targets::Any } else { Targets::Private };
     let limits = Limits { rate_max_per_s: args.rate_max, targets };
-    let service = Service::new(limits, log::note);
+    let mut service = Service::new(limits, log::note);
+    if let Some(path) = &args.seal {
+        service = service.sealed_by(keys::of_client(path)?.into());
+    }
     if args.stdio {
         return serve_stdio(service);
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Subcommand;
 use tailcut_instrument::agent::key::Key;
 use tailcut_net::clock::Clock;
@@ -121,6 +121,66 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
+/// Whose keys a command is to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Servers,
+    Routers,
+    Clients,
+}
+
+impl Whose {
+    /// What is wrong with keys of this role, and what would help.
+    fn check(self, path: &Path, role: Role) -> Result<()> {
+        let (needed, flag) = match (self, role) {
+            (Self::Servers, Role::Server)
+            | (Self::Routers, Role::Router | Role::Server)
+            | (Self::Clients, Role::Client(_)) => return Ok(()),
+            (Self::Servers, _) => ("the servers' file, which derives the others", None),
+            (Self::Routers, _) => ("a router's", Some("--router")),
+            (Self::Clients, _) => ("a client's", Some("--client N")),
+        };
+        let (path, article) = (path.display(), if let Role::Client(_) = role { "" } else { "a " });
+        let help =
+            flag.map(|flag| format!(": `tailcut keys derive SERVERS FILE {flag}` makes them"));
+        let help = help.unwrap_or_default();
+        bail!("{path} has the keys of {article}{role}, and this takes {needed}{help}")
+    }
+}
+
+/// The keys in a file, or from the agent that it names, if they are whose they are to be. What is odd about them is logged.
+fn source_of(path: &Path, whose: Whose) -> Result<Source> {
+    let source = Source::open(path)?;
+    let keys = source.keys().current();
+    whose.check(path, keys.role)?;
+    let file = path.display();
+    if whose == Whose::Routers && keys.role == Role::Server {
+        tracing::warn!(%file, "a router needs a router's keys alone, and by these it could read what it places");
+    }
+    if let Some(problem) = problem_of_age(&keys, now_ms()) {
+        tracing::warn!(%file, "{problem}");
+    }
+    Ok(source)
+}
+
+/// Why sessions cannot begin, or not yet, under the current key.
+fn problem_of_age(keys: &Keys, now_ms: u64) -> Option<String> {
+    let key = &keys.epochs[keys.current(now_ms)];
+    let epoch = key.epoch;
+    if key.from_ms > now_ms {
+        let seconds = (key.from_ms - now_ms).div_ceil(1_000);
+        return Some(format!(
+            "the first key, epoch {epoch}, is used in {seconds} s: no call is taken before"
+        ));
+    }
+    let days = (now_ms - key.from_ms) / DAY_MS;
+    (now_ms - key.from_ms > EPOCH_MS_MAX).then(|| {
+        format!(
+            "the last key, epoch {epoch}, is {days} days old: no session can begin under it. Rotate"
+        )
+    })
+}
+
 /// What `--seal` and `--access` name: keys, and who may call what, both read again when their files change.
 #[derive(Debug)]
 pub(crate) struct Secured {
@@ -129,14 +189,19 @@ pub(crate) struct Secured {
 }
 
 impl Secured {
-    /// Reads what the flags name.
-    pub(crate) fn open(seal: Option<&Path>, access: Option<&Path>) -> Result<Self> {
+    /// Reads what a server's flags name.
+    pub(crate) fn of_server(seal: Option<&Path>, access: Option<&Path>) -> Result<Self> {
         ensure!(
             access.is_none() || seal.is_some(),
             "--access names clients by the keys of a sealed service: give --seal too, or leave it out"
         );
-        let keys = seal.map(source).transpose()?;
+        let keys = seal.map(|path| source_of(path, Whose::Servers)).transpose()?;
         Ok(Self { keys, access: access.map(AccessSource::open).transpose()? })
+    }
+
+    /// Reads what a client's flag names.
+    pub(crate) fn of_client(seal: Option<&Path>) -> Result<Self> {
+        Ok(Self { keys: seal.map(of_client).transpose()?, access: None })
     }
 
     /// Has endpoints opened with it.
@@ -152,9 +217,14 @@ impl Secured {
     }
 }
 
-/// The keys for `--seal`, which are read again when their file changes.
-pub(crate) fn source(path: &Path) -> Result<Source> {
-    Ok(Source::open(path)?)
+/// A client's keys for `--seal`, which are read again when their file changes.
+pub(crate) fn of_client(path: &Path) -> Result<Source> {
+    source_of(path, Whose::Clients)
+}
+
+/// The same of a router.
+pub(crate) fn of_router(path: &Path) -> Result<Source> {
+    source_of(path, Whose::Routers)
 }
 
 /// Has keys read again, where there are any, for who asks for that by a signal. What comes of it is in the
@@ -163,9 +233,11 @@ pub(crate) fn reload(keys: Option<&Source>) {
     keys.map(Source::reload_soon);
 }
 
-/// The keys in a file, where it has any, for who only looks whether it is well.
+/// A router's keys in a file, where it has any, for who only looks whether it is well.
 pub(crate) fn look(path: &Path) -> Result<Option<Keys>> {
-    Ok(Source::check(path)?)
+    let keys = Source::check(path)?;
+    keys.as_ref().map_or(Ok(()), |keys| Whose::Routers.check(path, keys.role))?;
+    Ok(keys)
 }
 
 /// The keys in a file, which nobody else may read.
@@ -236,6 +308,11 @@ fn parse_cipher(text: &str) -> Result<Cipher, String> {
 /// come to them meanwhile.
 const EPOCH_MS_MIN: u64 = 60_000;
 
+/// The longest: a session says in 32 bits when it began, ms.
+const EPOCH_MS_MAX: u64 = u32::MAX as u64;
+
+const DAY_MS: u64 = 86_400_000;
+
 const EXAMPLES: &str = "\
 Examples:
   tailcut keys new servers.keys --group search
@@ -244,3 +321,40 @@ Examples:
   tailcut serve --listen 10.0.0.2:8000 --app echo --seal servers.keys
   tailcut route --listen 10.0.0.1:8000 --server 10.0.0.2:8000 --seal router.keys
   tailcut measure --target 10.0.0.1:8000 --app echo:64 --rate 10k --seal web.keys";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_somebody_else_are_told_with_the_remedy() {
+        let check = |whose: Whose, role| whose.check(Path::new("a.keys"), role);
+        let [server, router, client] = [Role::Server, Role::Router, Role::Client(17)];
+        for (whose, fit) in [
+            (Whose::Servers, &[server][..]),
+            (Whose::Routers, &[server, router]),
+            (Whose::Clients, &[client]),
+        ] {
+            for role in [server, router, client] {
+                assert_eq!(check(whose, role).is_ok(), fit.contains(&role), "{whose:?} {role}");
+            }
+        }
+        let told = check(Whose::Clients, router).expect_err("a router's").to_string();
+        assert!(told.starts_with("a.keys has the keys of a router"), "{told}");
+        assert!(told.contains("`tailcut keys derive SERVERS FILE --client N`"), "{told}");
+        assert!(!check(Whose::Servers, client).expect_err("a client's").to_string().contains('`'));
+    }
+
+    #[test]
+    fn a_key_that_begins_no_session_is_told() {
+        let from_ms = 1_000_000;
+        let epochs = vec![file::new_key(3, from_ms).expect("random numbers")];
+        let (role, group, cipher) = (Role::Server, "g".to_owned(), Cipher::Aes128Gcm);
+        let keys = Keys { role, group, cipher, reset: None, epochs };
+        let told = |now_ms| problem_of_age(&keys, now_ms);
+        assert!(told(from_ms - 1_001).is_some_and(|text| text.contains("epoch 3, is used in 2 s")));
+        assert_eq!((told(from_ms), told(from_ms + EPOCH_MS_MAX)), (None, None));
+        let old = told(from_ms + EPOCH_MS_MAX + 1).expect("it is too old");
+        assert!(old.contains("49 days old"), "{old}");
+    }
+}

@@ -96,6 +96,7 @@ impl Experiment {
             busy_poll: false,
             spin_ns: SPIN_NS,
             trace: None,
+            is_sealed: false,
             seal: None,
             granted: Granted::default(),
         };

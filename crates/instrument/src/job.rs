@@ -81,7 +81,10 @@ pub struct Job {
     /// What the first thread traces of its endpoints. Only an agent of this process does.
     #[serde(skip)]
     pub trace: Option<TraceConfig>,
-    /// A client's keys, where packets are sealed; of R2P2. Only an agent of this process has them.
+    /// Packets are sealed, by the keys that each agent has; of R2P2 and Homa.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_sealed: bool,
+    /// A client's keys: those of this process. No coordinator sends any.
     #[serde(skip)]
     pub seal: Option<LiveKeys>,
     /// What an agent on behalf of another host has granted.

@@ -149,8 +149,6 @@ pub struct DriverMetrics {
 pub struct Driver<N, D = AnyDatapath> {
     /// By number, in the order added.
     stations: Vec<Station<N, D>>,
-    /// By number, the keys of those whose packets are sealed.
-    watches: Vec<(usize, Watch)>,
     /// Read once for each burst of a turn.
     clock: Clock,
     /// As configured.
@@ -195,7 +193,6 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         let fds = vec![sleeper.entry(), poll_entry(NO_FD)];
         Ok(Self {
             stations: Vec::new(),
-            watches: Vec::new(),
             clock: Clock,
             wait,
             sleeper,
@@ -214,7 +211,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     pub fn add(&mut self, node: N, port: impl Into<D>, raw: Option<RawPort>) -> usize {
         let port = port.into();
         self.fds.push(poll_entry(port.as_fd().as_raw_fd()));
-        self.stations.push(Station { node, port, raw });
+        self.stations.push(Station { node, port, raw, watch: None });
         self.stations.len() - 1
     }
 
@@ -223,22 +220,15 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     /// as it changes; what is refused by it is logged. Panics for a number that was never given.
     pub fn watch_keys(&mut self, index: usize, keys: LiveKeys, access: Option<LiveAccess>) {
         assert!(index < self.stations.len(), "there is no node {index}");
-        self.watches.push((index, Watch::new(keys, access)));
-        self.refresh();
+        self.stations[index].watch = Some(Watch::new(keys, access));
+        self.refresh(self.clock.now());
     }
 
-    /// Gives sealed nodes what is new. Each turn begins with it; who calls a node between turns, after a
-    /// while without one, does so before.
+    /// Gives sealed nodes what is new. A node is given that before anything else in each turn; who calls one between
+    /// turns, after a while without one, does so before, with the time of the call.
     #[inline]
-    pub fn refresh(&mut self) {
-        if self.watches.is_empty() {
-            return;
-        }
-        // The time of the last turn may be long ago.
-        let now = self.clock.now();
-        for (index, watch) in &mut self.watches {
-            watch.look(now, &mut self.stations[*index].node);
-        }
+    pub fn refresh(&mut self, now: Time) {
+        self.stations.iter_mut().for_each(|station| station.look(now));
     }
 
     /// How many nodes have been added.
@@ -322,12 +312,12 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         observer: &mut O,
         mut work: impl FnMut(usize, &mut N, Time),
     ) -> io::Result<Turn> {
-        self.refresh();
         let mut reading = Reading { clock: self.clock, now: None };
         let mut received = self.receive(&mut reading, observer)?;
         let mut now = reading.now();
         let mut timeouts = 0;
         for (index, station) in self.stations.iter_mut().enumerate() {
+            station.look(now);
             while let Some(peer) = station.port.take_refused() {
                 station.node.handle_unreachable(now, peer);
             }
@@ -348,8 +338,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         }
         self.now = now;
         let sent = self.send(now, observer);
-        for (index, watch) in &mut self.watches {
-            watch.tell(now, &self.stations[*index].node);
+        for Station { node, watch, .. } in &mut self.stations {
+            watch.iter_mut().for_each(|watch| watch.tell(now, node));
         }
         let turn = Turn { now, received, timeouts, sent };
         // A timer that only looks is no traffic: nothing more is near because of it.
@@ -524,6 +514,8 @@ struct Station<N, D> {
     port: D,
     /// Sends from sources that are not the port's own.
     raw: Option<RawPort>,
+    /// What is known of the keys of a node whose packets are sealed.
+    watch: Option<Watch>,
 }
 
 impl<N: Node, D: Datapath> Station<N, D> {
@@ -534,16 +526,31 @@ impl<N: Node, D: Datapath> Station<N, D> {
         reading: &mut Reading,
         observer: &mut O,
     ) -> io::Result<usize> {
-        let node = &mut self.node;
+        let Self { node, port, watch, .. } = self;
         reading.renew();
+        let mut handle = |path, bytes: &mut [u8]| {
+            let now = reading.now();
+            if let Some(watch) = watch {
+                watch.look(now, node);
+            }
+            node.handle_datagram(now, path, bytes);
+        };
         if !O::IS_BLIND {
-            self.port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
-            return self.port.recv_burst_stamped(|path, bytes, stamps| {
+            port.take_stamps(|token, stamps| observer.handle_sent(index, token, stamps));
+            return port.recv_burst_stamped(|path, bytes, stamps| {
                 observer.handle_received(index, path.peer, bytes, stamps);
-                node.handle_datagram(reading.now(), path, bytes);
+                handle(path, bytes);
             });
         }
-        self.port.recv_burst(|path, bytes| node.handle_datagram(reading.now(), path, bytes))
+        port.recv_burst(handle)
+    }
+
+    /// Gives the node what is new of its keys.
+    #[inline]
+    fn look(&mut self, now: Time) {
+        if let Some(watch) = &mut self.watch {
+            watch.look(now, &mut self.node);
+        }
     }
 
     /// Drains the node's transmits into one burst.

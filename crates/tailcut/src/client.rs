@@ -380,7 +380,7 @@ impl Inner {
         });
         let now = self.queued_at.unwrap_or_else(|| self.driver.clock().now());
         // A turn may have been long ago.
-        self.driver.refresh();
+        self.driver.refresh(now);
         let node = self.driver.node_mut(0);
         let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
         let call = Call { target, payload: Vec::new(), deadline, context: place as u64, options };

@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (Some(place), true) = (places.pop(), places.is_empty()) else {
         bail!("a bridge has one port, and systemd has passed several sockets");
     };
-    let secured = Secured::open(args.seal.as_deref(), args.access.as_deref())?;
+    let secured = Secured::of_server(args.seal.as_deref(), args.access.as_deref())?;
     let mut opening = opening(args)?;
     secured.apply(&mut opening);
     place.add(&opening, &mut driver)?;

@@ -97,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         Ipv6Addr::UNSPECIFIED.into()
     };
-    let secured = Secured::open(args.seal.as_deref(), None)?;
+    let secured = Secured::of_client(args.seal.as_deref())?;
     let mut opening = opening(args)?;
     secured.apply(&mut opening);
     opening.add(&mut driver, SocketAddr::new(any, 0)).context("cannot open a port to call from")?;

@@ -263,13 +263,10 @@ impl Flags {
         Ok(())
     }
 
-    /// Keys stay on this machine.
     fn check_seal(&self) -> Result<()> {
         let can_be_sealed = self.carried_by().has_endpoints() && !self.v1;
-        if self.seal.is_some() && (!can_be_sealed || !self.agent.is_empty()) {
-            bail!(
-                "--seal is of R2P2 and Homa, not of version 1, and from this machine: leave it, --v1 or --agent out"
-            );
+        if self.seal.is_some() && !can_be_sealed {
+            bail!("--seal is of R2P2 and Homa, and not of version 1: leave it or --v1 out");
         }
         Ok(())
     }

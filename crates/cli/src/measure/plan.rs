@@ -84,7 +84,8 @@ fn set_job(job: &mut Job, flags: &Flags) -> Result<()> {
     job.r2p2.failover = flags.failover;
     job.netclone_servers = flags.netclone_servers.unwrap_or(job.netclone_servers);
     job.r2p2.paced = flags.paced;
-    job.seal = flags.seal.as_deref().map(keys::source).transpose()?.map(LiveKeys::from);
+    job.is_sealed = flags.seal.is_some();
+    job.seal = flags.seal.as_deref().map(keys::of_client).transpose()?.map(LiveKeys::from);
     job.datapath = flags.datapath.as_ref().map(|datapath| datapath.text().to_owned());
     let read = |path: &String| {
         text_file::read(path, CONFIG_BYTES_MAX).with_context(|| format!("cannot read {path}"))

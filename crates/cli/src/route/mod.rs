@@ -260,7 +260,7 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
         return netclone::run(args);
     }
     let mut trace = args.serving.trace.create()?;
-    let keys = args.seal.as_deref().map(keys::source).transpose()?;
+    let keys = args.seal.as_deref().map(keys::of_router).transpose()?;
     let Opened { services, roster, _control } = open(args, line, keys.as_ref())?;
     if let Some(trace) = &mut trace {
         trace.watch(&services[0].driver);

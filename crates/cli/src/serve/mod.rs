@@ -163,7 +163,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<()> {
     let args = args.laid_out()?;
     check(&args)?;
-    let secured = Secured::open(args.seal.as_deref(), args.access.as_deref())?;
+    let secured = Secured::of_server(args.seal.as_deref(), args.access.as_deref())?;
     let servers = Server::open_all(&args, Some(&secured))?;
     let admin = args.serving.admin.bind()?;
     let wakers: Vec<Waker> = servers.iter().map(Server::waker).collect();

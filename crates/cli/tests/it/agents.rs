@@ -4,7 +4,7 @@ use std::process::Output;
 
 use rcgen::SanType;
 
-use crate::harness::{Files, Service, assert_all_replied, dns, measure, run, serve, uri};
+use crate::harness::{Files, Service, assert_all_replied, dns, measure, run, serve, succeed, uri};
 
 /// Files for `--key-file`, of an agent, whom it admits and whom not.
 fn prepare(name: &str) -> Files {
@@ -66,6 +66,36 @@ fn who_has_an_admitted_certificate_has_an_agent_load() {
     assert!(tries.any(is_loaded), "whoever has a renewed certificate is let in");
     let old = load(server.address(), &place, &files.path("web.run"));
     assert_eq!(old.status.code(), Some(1), "{old:?}");
+}
+
+/// By keys of its own, which no coordinator sends; and with none it says so.
+#[test]
+fn an_agent_seals_what_it_loads_by_its_own_keys() {
+    let files = Files::new("agents-sealed");
+    let [servers, _, client] = files.keys();
+    let own = files.path("agent.keys");
+    succeed(&["keys", "derive", &servers, &own, "--client", "18"]);
+    let policy = files.write("access", "tailcut-access 1\nallow 18 *\n");
+    let server = serve("echo", &["--seal", &servers, "--access", &policy]);
+    let agent = ["agent", "--listen", "127.0.0.1:0"];
+    let [sealed, open] =
+        [&["--seal", &own][..], &[]].map(|seal| Service::start(&[&agent[..], seal].concat(), 1));
+    let place = |agent: &Service| format!("tcp:{}", agent.address());
+    let result = measure(
+        server.address(),
+        &[&LOAD[..], &["--seal", &client, "--agent", &place(&sealed)]].concat(),
+    );
+    assert_all_replied(&result);
+    let refused = |agent: &Service, seal: &[&str]| {
+        let whom = ["measure", "--target", server.address(), "--agent", &place(agent)];
+        let output = run(&[&whom[..], &LOAD, seal].concat());
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let told = refused(&open, &["--seal", &client]);
+    assert!(told.contains("it has no keys: start the agent with --seal FILE"), "{told}");
+    let told = refused(&sealed, &["--timeout", "50ms"]);
+    assert!(told.contains("does not answer"), "an agent seals what is to be sealed alone: {told}");
 }
 
 #[test]

@@ -133,8 +133,11 @@ fn keys_rotate_and_tell_no_secret() {
     check_refused(&["keys", "rotate", &client], "not a server's keys");
     check_refused(&["keys", "derive", &client, "x", "--router"], "only a server's keys");
     let listen = ["--listen", "127.0.0.1:0", "--seal", &client];
-    check_refused(&[&["serve", "--app", "echo"], &listen[..]].concat(), "client's keys");
-    check_refused(&[&["route", "--server", "127.0.0.1:9"], &listen[..]].concat(), "client's keys");
+    let takes = |whose| format!("has the keys of client 17, and this takes {whose}");
+    let serve = [&["serve", "--app", "echo"], &listen[..]].concat();
+    check_refused(&serve, &takes("the servers' file, which derives the others"));
+    let route = [&["route", "--server", "127.0.0.1:9"], &listen[..]].concat();
+    check_refused(&route, &takes("a router's: `tailcut keys derive SERVERS FILE --router`"));
     fs::set_permissions(&client, Permissions::from_mode(0o644)).expect("it is ours");
     check_refused(&["keys", "show", &client], "others may read the keys");
     // That is looked at before anything of it is read.
@@ -309,7 +312,7 @@ fn a_policy_says_which_clients_may_call() {
     let route = told(&[&ROUTE[..], &to_server].concat());
     let target = route.address().to_owned();
     let counted = |keys: &str| {
-        let result = measure(&target, &[&LOAD[..], &["--seal", keys]].concat());
+        let result = measure(&target, &[&LOAD[..], &["--no-probe", "--seal", keys]].concat());
         let count = |name: &str| result["counts"][name].as_u64().expect("a count");
         (count("replied") > 0, count("refused") > 0, count("timeout") + count("lost"))
     };
@@ -336,6 +339,33 @@ fn a_policy_says_which_clients_may_call() {
         counts(server, ["seal_denied", "seal_forged", "drop_application"]);
     assert!(denied > 0 && drops == denied, "{denied} {drops}");
     assert_eq!(forged, 0);
+}
+
+/// Before anything is measured, over both transports.
+#[test]
+fn who_may_not_call_or_has_no_key_that_the_server_has_is_told() {
+    let files = Files::new("sealed-told");
+    let [servers, router, client] = files.keys();
+    let policy = files.write("access", "tailcut-access 1\nallow 18 *\n");
+    for transport in ["r2p2", "homa"] {
+        let with = ["serve", "--listen", "127.0.0.1:0", "--transport", transport, "--app", "echo"];
+        let with = [&with[..], &["--seal", &servers]].concat();
+        let check = |server: &Service, keys: &str, text: &str| {
+            let target = ["measure", "--target", server.address(), "--transport", transport];
+            check_refused(&[&target[..], &LOAD, &["--seal", keys]].concat(), text);
+        };
+        let guarded = Service::start(&[&with[..], &["--access", &policy]].concat(), 1);
+        check(&guarded, &client, "the server's access policy: client 17 may not call");
+        check(&guarded, &client, "What would help: Add the client's number");
+        let server = Service::start(&with, 1);
+        check(&server, &router, "has the keys of a router, and this takes a client's");
+        // Another key of the same group, that only the client has.
+        let text = fs::read_to_string(&client).expect("the file").replace("key 1 ", "key 9 ");
+        let newer = files.write("newer", &text);
+        check(&server, &newer, "has no key of the epoch under which this client calls");
+        let [denied] = counts(guarded, ["seal_denied"]);
+        assert_eq!(denied, 2, "nothing was measured");
+    }
 }
 
 #[test]

@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tailcut::sealed::{Keys, Role};
 use tailcut::{ClientBuilder, Server, ServerBuilder, ServerHandle};
 use tailcut_services::{
     Channel, Client, Code, Metrics, Pending, Prost, Request, Response, Services, Status, transport,
@@ -36,6 +37,7 @@ impl Trial for Tried {
             client: request.remote_addr().expect("a server knows").to_string(),
             time_left_ns: u64::try_from(time_left.as_nanos()).expect("less than a minute"),
             is_idempotent: request.is_idempotent(),
+            identity: request.identity(),
         }))
     }
 
@@ -70,9 +72,18 @@ pub(crate) enum Serving {
 
 /// Runs `calls` before a server, and gives what its services have counted.
 pub(crate) fn with_server(serving: Serving, calls: impl FnOnce(SocketAddr, &Handle)) -> Metrics {
+    with_server_of(ServerBuilder::new(), serving, calls)
+}
+
+/// The same of a server that is configured so.
+fn with_server_of(
+    builder: ServerBuilder,
+    serving: Serving,
+    calls: impl FnOnce(SocketAddr, &Handle),
+) -> Metrics {
     let runtime = runtime();
     let services = Arc::new(Services::new().add_service(TrialServer::new(Tried::default())));
-    let mut server = ServerBuilder::new().bind("127.0.0.1:0").expect("a server");
+    let mut server = builder.bind("127.0.0.1:0").expect("a server");
     let (address, stop) = (server.local_address(), server.stop_handle());
     std::thread::scope(|scope| {
         let (tasks, shared) = (runtime.handle(), services.clone());
@@ -206,6 +217,27 @@ fn a_server_knows_its_caller() {
         let told: SocketAddr = told.client.parse().expect("an address");
         assert_eq!((told.ip(), told.port()), (address.ip(), own.port()));
     });
+}
+
+/// By the number of its keys, where packets are sealed.
+#[test]
+fn a_method_knows_whose_keys_its_caller_has() {
+    let secret = "07".repeat(32);
+    let text = format!(
+        "tailcut-keys 1\nrole server\ngroup trial\ncipher aes-128-gcm\nkey 1 {} {secret}\n",
+        SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_millis()
+            - 1_000,
+    );
+    let group: Keys = text.parse().expect("keys");
+    let keys = group.for_role(Role::Client(17)).expect("a server's");
+    for serving in [Serving::Here, Serving::Workers, Serving::Tasks] {
+        with_server_of(ServerBuilder::new().seal(group.clone()), serving, |address, _| {
+            let client = ClientBuilder::new().timeout(PATIENCE).seal(keys.clone());
+            let client = TrialClient::new(Client::new(client.connect(address).expect("a client")));
+            let told = client.describe(()).expect("a reply").into_inner();
+            assert_eq!(told.identity, Some(17));
+        });
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ impl Door {
             anyhow::bail!("turned away, because there is another coordinator");
         }
         state.admitted.fetch_add(1, Ordering::Relaxed);
-        let served = serve(session, self.service, Watch::Stream);
+        let served = serve(session, self.service.clone(), Watch::Stream);
         stream.close();
         state.is_taken.store(false, Ordering::Release);
         served

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
 use tailcut_net::clock::Clock;
+use tailcut_net::keys::LiveKeys;
 
 use super::frames::{Opener, Sealer, lock};
 use super::handshake::Session;
@@ -33,9 +34,11 @@ use crate::engine;
 use crate::job::{Agent, AgentEvent, Job};
 
 /// An agent's own settings, for every session.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Service {
     pub(super) limits: Limits,
+    /// By which it seals the calls of a job that says so.
+    pub(super) keys: Option<LiveKeys>,
     /// Makes what it loads with.
     pub(super) engine: fn() -> Box<dyn Agent>,
     /// Takes what its owner may want to know: who came and left, and why.
@@ -46,7 +49,13 @@ impl Service {
     /// An agent that loads by threads of this process, within `limits`; `note` takes a line for its
     /// owner.
     pub fn new(limits: Limits, note: fn(&str)) -> Self {
-        Self { limits, engine: engine::local, note }
+        Self { limits, keys: None, engine: engine::local, note }
+    }
+
+    /// The same, which has a client's keys for loads that are sealed.
+    #[must_use]
+    pub fn sealed_by(self, keys: LiveKeys) -> Self {
+        Self { keys: Some(keys), ..self }
     }
 }
 
@@ -172,6 +181,10 @@ impl Worker {
         // The old load ends before the new one begins.
         self.agent = None;
         job.granted = self.service.limits.check(&job).context("it refuses the job")?;
+        if job.is_sealed {
+            let keys = self.service.keys.clone();
+            job.seal = Some(keys.context("it has no keys: start the agent with --seal FILE")?);
+        }
         let agent = self.agent.insert((self.service.engine)());
         agent.prepare(&job)
     }

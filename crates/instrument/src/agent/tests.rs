@@ -40,6 +40,7 @@ pub(super) fn job() -> Job {
         busy_poll: false,
         spin_ns: 20_000,
         trace: None,
+        is_sealed: false,
         seal: None,
         granted: Granted::default(),
     }

@@ -24,7 +24,10 @@ use tailcut_net::trace::{self, Trace};
 use tailcut_net::xdp::XdpConfig;
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Time, Transmit};
-use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure as CallFailure, Rpc};
+use tailcut_proto::rpc::{
+    Call, CallId, CallOptions, DropReason, Event, Failure as CallFailure, Rpc,
+};
+use tailcut_proto::sealed::DENIED_CODE;
 
 use super::connections::Connections;
 use super::plan::Plan;
@@ -244,6 +247,10 @@ pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
 pub(super) enum CallEnd {
     /// By a reply, or by a refusal: the peer speaks the protocol.
     Answered,
+    /// By the server's policy, which says this.
+    Denied(String),
+    /// The server has no key under which this client calls.
+    NoKey,
     /// The peer's host says that nobody listens there.
     Undeliverable,
     /// Nothing came back.
@@ -268,6 +275,16 @@ pub(super) fn ask(plan: &Plan, target: SocketAddr, request: &[u8], ns: u64) -> R
                     Event::Failed { failure: CallFailure::Deadline, .. } => Some(CallEnd::Silent),
                     Event::Failed { failure: CallFailure::Unreachable, .. } => {
                         Some(CallEnd::Undeliverable)
+                    }
+                    Event::Failed { failure: CallFailure::Refused(DropReason::NoKey), .. } => {
+                        Some(CallEnd::NoKey)
+                    }
+                    Event::Failed {
+                        failure: CallFailure::Rejected { code: DENIED_CODE },
+                        text,
+                        ..
+                    } if plan.job.seal.is_some() => {
+                        Some(CallEnd::Denied(String::from_utf8_lossy(&text).into_owned()))
                     }
                     _ => Some(CallEnd::Answered),
                 };

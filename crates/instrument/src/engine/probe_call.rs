@@ -408,10 +408,32 @@ impl<'a> Asked<'a> {
         let name = self.job.transport.as_ref();
         match calls::ask(plan, self.address, request, self.patience_ns())? {
             CallEnd::Answered => Ok(()),
+            CallEnd::Denied(why) => Ok(self.denied(&why)?),
+            CallEnd::NoKey => Ok(self.without_key()?),
             CallEnd::Undeliverable => Ok(self.closed_port()?),
             CallEnd::Silent if accepts_tcp(self.address) => Ok(self.closed_port()?),
+            CallEnd::Silent if self.job.seal.is_some() => {
+                let why =
+                    format!(" over {name}, sealed: it may also have no keys, or another group's");
+                Ok(self.silent(&why)?)
+            }
             CallEnd::Silent => Ok(self.silent(&format!(" over {name}"))?),
         }
+    }
+
+    /// The server's policy does not allow what is asked.
+    fn denied(&self, why: &str) -> Result<(), Complaint> {
+        complain(
+            format!("{} refuses {}", self.target, shown(why.as_bytes())),
+            "Add the client's number to the server's policy (--access), or take keys of one that may call.",
+        )
+    }
+
+    fn without_key(&self) -> Result<(), Complaint> {
+        complain(
+            format!("{} has no key of the epoch under which this client calls", self.target),
+            "Give both the group's keys of now: `tailcut keys show FILE` tells epochs and times.",
+        )
     }
 
     /// Nothing listens at the port over UDP; perhaps something does over TCP.

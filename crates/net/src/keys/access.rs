@@ -17,7 +17,8 @@ use std::time::Duration;
 use tailcut_proto::sealed::Access;
 
 use super::file::{Fingerprint, invalid};
-use super::source::{INTERVAL, Renewal, Renews, is_lasting};
+use super::renewal::{Renewal, Renews};
+use super::source::{INTERVAL, is_lasting};
 
 /// A policy that may be followed by another, for any number of servers and threads; clones are the same one.
 #[derive(Clone, Debug)]
@@ -133,7 +134,7 @@ impl AccessSource {
         let seen = Fingerprint::of(&path);
         let live = LiveAccess::new(read(&path)?);
         let state = Arc::new(Mutex::new(State { path, live: live.clone(), seen }));
-        let renewal = Renewal::start("tailcut-access", state.clone())?;
+        let renewal = Renewal::start(state.clone())?;
         let live = LiveAccess { _renewal: Some(renewal.clone()), ..live };
         Ok(Self { live, state, renewal })
     }

@@ -64,8 +64,10 @@ pub struct Certificate {
 pub struct KeyAgent {
     /// As configured.
     config: AgentConfig,
-    /// What it hands out, and to whom.
+    /// What it hands out, and to whom. Nobody has it while files are read or written.
     book: Mutex<Book>,
+    /// Its files, as they were read last: who looks at them has it.
+    seen: Mutex<Seen>,
     /// Connections, the oldest first.
     strangers: Mutex<Vec<Stranger>>,
     /// What has been done.
@@ -91,12 +93,16 @@ pub struct Counts {
 struct Book {
     /// The group's keys, as its file has them.
     keys: Keys,
-    /// That file, as it was read or written last.
-    keys_seen: Option<Fingerprint>,
     /// Who may have them.
     welcome: Arc<Welcome>,
-    /// The files of that, as they were read last.
-    welcome_seen: Vec<Option<Fingerprint>>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    /// The group's file, as it was read or written last.
+    keys: Option<Fingerprint>,
+    /// The files of who may have them.
+    welcome: Vec<Option<Fingerprint>>,
     /// The last problem that was logged; it is logged once.
     problem: Option<String>,
 }
@@ -152,15 +158,16 @@ impl KeyAgent {
         // It names some of its files; how they are is seen before what counts is read, so that no change is missed.
         let welcome_seen = config.fingerprints(&config.welcome()?);
         let welcome = Arc::new(config.welcome()?);
-        let book = Book { keys, keys_seen, welcome, welcome_seen, problem: None };
+        let seen = Seen { keys: keys_seen, welcome: welcome_seen, problem: None };
         let agent = Arc::new(Self {
             config,
-            book: Mutex::new(book),
+            book: Mutex::new(Book { keys, welcome }),
+            seen: Mutex::new(seen),
             strangers: Mutex::default(),
             counts: Counts::default(),
             tell_at: Mutex::default(),
         });
-        agent.rotate(&mut lock(&agent.book))?;
+        agent.rotate(&mut lock(&agent.seen))?;
         Ok(agent)
     }
 
@@ -172,17 +179,17 @@ impl KeyAgent {
     /// Reads what has changed, and adds keys that are due; to be called again and again, as often as
     /// [`KeyAgent::interval`] says. What goes wrong is logged, and what was there stays.
     pub fn look(&self) {
-        let mut book = lock(&self.book);
+        let mut seen = lock(&self.seen);
         // Each by itself: a list that is wrong stops no rotation.
         let looked =
-            [self.reread_keys(&mut book), self.reread_list(&mut book), self.rotate(&mut book)];
+            [self.reread_keys(&mut seen), self.reread_list(&mut seen), self.rotate(&mut seen)];
         let problems: Vec<String> =
             looked.into_iter().filter_map(|look| Some(look.err()?.to_string())).collect();
         let problem = (!problems.is_empty()).then(|| problems.join("; "));
-        if let Some(error) = problem.as_ref().filter(|_| problem != book.problem) {
+        if let Some(error) = problem.as_ref().filter(|_| problem != seen.problem) {
             tracing::error!(%error, "the key agent goes on with what it had");
         }
-        book.problem = problem;
+        seen.problem = problem;
     }
 
     /// How often to look.
@@ -190,28 +197,31 @@ impl KeyAgent {
         (self.config.every / 8).min(Duration::from_secs(1))
     }
 
-    fn reread_keys(&self, book: &mut Book) -> io::Result<()> {
+    fn reread_keys(&self, known: &mut Seen) -> io::Result<()> {
         let seen = Fingerprint::of(&self.config.group);
-        if seen != book.keys_seen {
+        if seen != known.keys {
             let keys = group(&self.config.group)?;
+            let mut book = lock(&self.book);
             if (&keys.group, keys.cipher) != (&book.keys.group, book.keys.cipher) {
                 return Err(invalid(format!(
                     "{} has keys of another group or cipher: that takes a restart",
                     self.config.group.display()
                 )));
             }
-            (book.keys, book.keys_seen) = (keys, seen);
+            (book.keys, known.keys) = (keys, seen);
             tracing::info!("the group's keys are read again");
         }
         Ok(())
     }
 
-    fn reread_list(&self, book: &mut Book) -> io::Result<()> {
+    fn reread_list(&self, known: &mut Seen) -> io::Result<()> {
+        let welcome = lock(&self.book).welcome.clone();
         // Taken before it is read, so that what changes meanwhile is read by the next look.
-        let seen = self.config.fingerprints(&book.welcome);
-        if seen != book.welcome_seen {
-            book.welcome = Arc::new(self.config.welcome()?);
-            book.welcome_seen = seen;
+        let seen = self.config.fingerprints(&welcome);
+        if seen != known.welcome {
+            let welcome = Arc::new(self.config.welcome()?);
+            lock(&self.book).welcome = welcome;
+            known.welcome = seen;
             tracing::info!("the list of those who may have keys is read again");
         }
         Ok(())
@@ -219,22 +229,22 @@ impl KeyAgent {
 
     /// Adds keys until two begin later than now: whoever asks in time has the next one before it is used, also
     /// if the agent is away for as long as a key is used.
-    fn rotate(&self, book: &mut Book) -> io::Result<()> {
+    fn rotate(&self, known: &mut Seen) -> io::Result<()> {
         let every_ms = self.config.every.as_millis() as u64;
         loop {
             let now_ms = Clock.unix_ns() / 1_000_000;
-            let epochs = &book.keys.epochs;
-            if epochs.iter().filter(|key| key.from_ms > now_ms).count() >= AHEAD {
+            let keys = lock(&self.book).keys.clone();
+            if keys.epochs.iter().filter(|key| key.from_ms > now_ms).count() >= AHEAD {
                 return Ok(());
             }
-            let last = epochs.last().expect("there is a key");
+            let last = keys.epochs.last().expect("there is a key");
             let from_ms = (last.from_ms + every_ms).max(now_ms + every_ms / 2);
-            let keys = file::rotated(book.keys.clone(), from_ms, now_ms)?;
+            let keys = file::rotated(keys, from_ms, now_ms)?;
             file::replace(&self.config.group, &keys)?;
-            book.keys_seen = Fingerprint::of(&self.config.group);
-            book.keys = keys;
+            known.keys = Fingerprint::of(&self.config.group);
+            let epoch = keys.epochs.last().expect("it was added").epoch;
+            lock(&self.book).keys = keys;
             self.counts.rotations.fetch_add(1, Ordering::Relaxed);
-            let epoch = book.keys.epochs.last().expect("it was added").epoch;
             tracing::info!(epoch, from_ms, "a key was added");
         }
     }
@@ -368,7 +378,8 @@ impl KeyAgent {
 
     /// The answer with a role's keys.
     fn keys_for(&self, role: Role) -> Zeroizing<String> {
-        let derived = lock(&self.book).keys.for_role(role).expect("they are a server's");
+        let keys = lock(&self.book).keys.clone();
+        let derived = keys.for_role(role).expect("they are a server's");
         let again_ms = (self.config.every / 4).min(AGAIN_MAX).as_millis();
         let keys = Zeroizing::new(derived.to_text());
         Zeroizing::new(format!("{ANSWER}{again_ms}\n{}", *keys))

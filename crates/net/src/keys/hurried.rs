@@ -17,6 +17,10 @@ pub(super) struct Hurried {
     stream: Arc<TcpStream>,
     /// When it is given up.
     deadline: Time,
+    /// How long it has in all, ns.
+    patience_ns: u64,
+    /// When the socket is told again how long it may wait.
+    arm_at: Time,
     /// Bytes that may still be read.
     left: usize,
     /// Whether anything has come.
@@ -26,9 +30,10 @@ pub(super) struct Hurried {
 impl Hurried {
     pub(super) fn new(stream: TcpStream, patience: Duration, bytes_max: usize) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        let deadline = Clock.now() + patience.as_nanos() as u64;
-        let stream = Arc::new(stream);
-        Ok(Self { stream, deadline, left: bytes_max, is_heard: Arc::default() })
+        let patience_ns = patience.as_nanos() as u64;
+        let deadline = Clock.now() + patience_ns;
+        let (stream, is_heard) = (Arc::new(stream), Arc::default());
+        Ok(Self { stream, deadline, patience_ns, arm_at: 0, left: bytes_max, is_heard })
     }
 
     /// Whether nothing has been read of it.
@@ -50,11 +55,19 @@ impl Hurried {
         while self.read(&mut bytes).is_ok_and(|len| len > 0) {}
     }
 
-    fn left(&self) -> io::Result<Option<Duration>> {
-        match self.deadline.saturating_sub(Clock.now()) {
-            0 => Err(ErrorKind::TimedOut.into()),
-            left_ns => Ok(Some(Duration::from_nanos(left_ns))),
+    /// Has the socket wait no longer than is left. Not before each call: so it may be an eighth of all longer.
+    fn arm(&mut self) -> io::Result<()> {
+        let now = Clock.now();
+        if now >= self.deadline {
+            return Err(ErrorKind::TimedOut.into());
         }
+        if now >= self.arm_at {
+            let left = Some(Duration::from_nanos(self.deadline - now));
+            self.stream.set_read_timeout(left)?;
+            self.stream.set_write_timeout(left)?;
+            self.arm_at = now + self.patience_ns / 8;
+        }
+        Ok(())
     }
 }
 
@@ -63,7 +76,7 @@ impl Read for Hurried {
         if self.left == 0 {
             return Err(io::Error::other("the peer sends too much"));
         }
-        self.stream.set_read_timeout(self.left()?)?;
+        self.arm()?;
         let len = bytes.len().min(self.left);
         let read = (&*self.stream).read(&mut bytes[..len]).map_err(timed_out)?;
         self.left -= read;
@@ -74,13 +87,13 @@ impl Read for Hurried {
 
 impl Write for Hurried {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.arm()?;
         (&*self.stream).write(bytes).map_err(timed_out)
     }
 
     /// All records of a flight at once: each would be a segment, and wake the peer, by itself.
     fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.stream.set_write_timeout(self.left()?)?;
+        self.arm()?;
         (&*self.stream).write_vectored(parts).map_err(timed_out)
     }
 

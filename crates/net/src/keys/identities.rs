@@ -15,6 +15,7 @@
 //! | no SPIFFE URI | its DNS names, of which one is listed, or several for one role |
 //! | neither | none: what is in its subject counts for nothing |
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +29,7 @@ use super::pinned::{self, Identity};
 #[derive(Debug, Default)]
 pub(super) struct Identities {
     /// By X.509 identity: a SPIFFE URI, or `dns:` and a name.
-    named: Vec<(String, Role)>,
+    named: BTreeMap<String, Role>,
     /// By pre-shared key.
     pub(super) pinned: Vec<Pinned>,
 }
@@ -80,9 +81,8 @@ impl Identities {
     pub(super) fn add(&mut self, line: &str) -> Result<(), String> {
         let (identity, role) = line.split_once(char::is_whitespace).ok_or(FORM)?;
         let role: Role = role.trim().parse().map_err(str::to_owned)?;
-        let mut listed = self.named.iter().map(|(known, _)| known);
         let mut pinned = self.pinned.iter().map(|known| &known.listed);
-        if listed.any(|known| known == identity) || pinned.any(|known| known == identity) {
+        if self.named.contains_key(identity) || pinned.any(|known| known == identity) {
             return Err(format!("{identity} is listed twice"));
         }
         if let Some(file) = identity.strip_prefix(SECRET) {
@@ -98,7 +98,7 @@ impl Identities {
         if !is_identity(identity) {
             return Err(FORM.to_owned());
         }
-        self.named.push((identity.to_owned(), role));
+        self.named.insert(identity.to_owned(), role);
         Ok(())
     }
 
@@ -109,12 +109,12 @@ impl Identities {
             return Ok((known.listed.clone(), known.role));
         }
         let names = names_of(certificate)?;
-        let mut found = self.named.iter().filter(|(known, _)| names.contains(known));
-        let Some(first) = found.next() else {
+        let mut found = names.iter().filter_map(|name| self.named.get_key_value(name));
+        let Some((first, role)) = found.next() else {
             return Err(format!("{} is not listed", names.join(", ")));
         };
-        match found.all(|(_, role)| *role == first.1) {
-            true => Ok(first.clone()),
+        match found.all(|(_, other)| other == role) {
+            true => Ok((first.clone(), *role)),
             false => Err(format!("{} are listed for several roles", names.join(", "))),
         }
     }

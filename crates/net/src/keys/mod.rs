@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::sealed::{ChangedKeys, Denial, Keys, LostKeys};
 
-use self::source::Renewal;
+use self::renewal::Renewal;
 use crate::clock::Clock;
 
 pub mod access;
@@ -34,6 +34,7 @@ mod hurried;
 mod identities;
 #[cfg(feature = "key-agent")]
 pub mod pinned;
+mod renewal;
 mod source;
 #[cfg(feature = "key-agent")]
 mod tls;

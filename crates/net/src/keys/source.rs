@@ -13,8 +13,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tailcut_proto::node::Time;
@@ -24,6 +23,7 @@ use super::LiveKeys;
 #[cfg(feature = "key-agent")]
 use super::fetch::{Answer, Asking};
 use super::file::{self, Fingerprint, invalid};
+use super::renewal::{Renewal, Renews, lock};
 use crate::clock::Clock;
 use crate::entropy;
 
@@ -36,25 +36,6 @@ pub struct Source {
     state: Arc<Mutex<Option<State>>>,
     /// The thread that renews them.
     renewal: Arc<Renewal>,
-}
-
-/// A thread that renews what is in a file: it ends when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Renewal {
-    /// Asks for that at once; its end ends the thread.
-    asks: Sender<()>,
-}
-
-/// Something of a file, as the thread that renews it knows it.
-pub(crate) trait Renews {
-    /// Renews it if the file has changed, or the time has come.
-    fn look(&mut self);
-
-    /// Renews it at once; true if that could be done.
-    fn renew(&mut self) -> bool;
-
-    /// How long until it should be looked at again.
-    fn wait(&self) -> Duration;
 }
 
 /// A file and what has come of it.
@@ -98,7 +79,7 @@ impl Source {
         let mut renewal = None;
         // The thread comes up while an agent works, if it does.
         let mut start = || {
-            renewal.get_or_insert_with(|| Renewal::start("tailcut-keys", Arc::clone(&renewed)));
+            renewal.get_or_insert_with(|| Renewal::start(Arc::clone(&renewed)));
         };
         let Read { keys, again_in } = first(&path, &mut start)?;
         start();
@@ -154,40 +135,6 @@ impl From<Source> for LiveKeys {
     }
 }
 
-impl Renewal {
-    /// A thread of this name.
-    pub(crate) fn start(
-        name: &str,
-        state: Arc<Mutex<impl Renews + Send + 'static>>,
-    ) -> io::Result<Arc<Self>> {
-        let (asks, asked) = mpsc::channel();
-        let thread = std::thread::Builder::new().name(name.to_owned());
-        thread.spawn(move || watch(&state, &asked))?;
-        Ok(Arc::new(Self { asks }))
-    }
-
-    /// Has the thread renew it at once.
-    pub(crate) fn ask(&self) {
-        // The thread lives as long as this.
-        let _ = self.asks.send(());
-    }
-}
-
-/// Of what is yet to come there is nothing to renew.
-impl<R: Renews> Renews for Option<R> {
-    fn look(&mut self) {
-        self.iter_mut().for_each(R::look);
-    }
-
-    fn renew(&mut self) -> bool {
-        self.as_mut().is_some_and(R::renew)
-    }
-
-    fn wait(&self) -> Duration {
-        self.as_ref().map_or(FIRST_WAIT, R::wait)
-    }
-}
-
 impl Renews for State {
     fn look(&mut self) {
         let is_due = self.ask_at.is_some_and(|ask_at| ask_at <= Clock.now());
@@ -235,21 +182,6 @@ impl Renews for State {
     fn wait(&self) -> Duration {
         let until = |ask_at: Time| Duration::from_nanos(ask_at.saturating_sub(Clock.now()));
         self.ask_at.map_or(INTERVAL, until).min(INTERVAL)
-    }
-}
-
-fn watch(state: &Mutex<impl Renews>, asked: &Receiver<()>) {
-    loop {
-        let wait = lock(state).wait();
-        match asked.recv_timeout(wait) {
-            Ok(()) => {
-                lock(state).renew();
-                // Whatever else has asked meanwhile is answered by that.
-                while asked.try_recv().is_ok() {}
-            }
-            Err(RecvTimeoutError::Timeout) => lock(state).look(),
-            Err(RecvTimeoutError::Disconnected) => return,
-        }
     }
 }
 
@@ -333,13 +265,6 @@ fn jittered(time: Duration, percent: u32) -> Time {
     let share = percent + (entropy::seed_or_zero() % u64::from(100 - percent)) as u32;
     Clock.now() + (time * share / 100).as_nanos() as u64
 }
-
-fn lock<T>(state: &Mutex<T>) -> MutexGuard<'_, T> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// How soon a file is looked at for the first time: an agent may want to be asked as soon again.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
 
 /// How often a file is looked at.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);

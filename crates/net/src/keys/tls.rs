@@ -15,14 +15,15 @@ use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::CryptoProvider;
 use rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256;
 use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::aws_lc_rs::sign::{any_ecdsa_type, any_supported_type};
+use rustls::crypto::{CryptoProvider, KeyProvider};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
-use rustls::sign::CertifiedKey;
+use rustls::sign::{CertifiedKey, SigningKey};
 use rustls::version::TLS13;
 use rustls::{
     ClientConfig, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig,
@@ -218,7 +219,21 @@ fn server(shown: Shown, verifier: Verifier, alpn: &[u8]) -> io::Result<Arc<Serve
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
     provider.cipher_suites.sort_by_key(|suite| *suite != TLS13_AES_128_GCM_SHA256);
+    provider.key_provider = &CurvesFirst;
     Arc::new(provider)
+}
+
+/// Takes private keys as rustls does, which tries RSA first: one of a curve would be read and checked twice.
+#[derive(Debug)]
+struct CurvesFirst;
+
+impl KeyProvider for CurvesFirst {
+    fn load_private_key(
+        &self,
+        key: PrivateKeyDer<'static>,
+    ) -> Result<Arc<dyn SigningKey>, rustls::Error> {
+        any_ecdsa_type(&key).or_else(|_| any_supported_type(&key))
+    }
 }
 
 /// What an agent shows.

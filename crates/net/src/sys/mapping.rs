@@ -5,6 +5,7 @@ use std::io;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::Mutex;
 
 /// A mapping, for as long as this lives.
 #[derive(Debug)]
@@ -53,35 +54,72 @@ impl Mapping {
     }
 }
 
-/// Zeroed memory of this process's own, of which pages are taken from the machine once they are used. An allocator
+/// Memory of this process's own, of which pages are taken from the machine once they are used. An allocator
 /// would clear all of it where it has had the memory before, which costs more than to open the rest of a client.
+/// So its bytes are zero or what an earlier one has left.
 #[derive(Debug)]
-pub(crate) struct Arena(Mapping);
+pub(crate) struct Arena(Option<Mapping>);
 
 impl Arena {
     /// Of `len` bytes, more than none. Without memory the process ends, as where any other buffer has none.
     pub(crate) fn new(len: usize) -> Self {
-        Self(Mapping::anonymous(len).unwrap_or_else(|_| {
-            handle_alloc_error(Layout::array::<u8>(len).unwrap_or(Layout::new::<u8>()))
-        }))
+        let mapping = spare(len).unwrap_or_else(|| {
+            Mapping::anonymous(len).unwrap_or_else(|_| {
+                handle_alloc_error(Layout::array::<u8>(len).unwrap_or(Layout::new::<u8>()))
+            })
+        });
+        Self(Some(mapping))
+    }
+
+    #[inline]
+    fn mapping(&self) -> &Mapping {
+        self.0.as_ref().expect("it is there until it is dropped")
     }
 }
+
+/// A mapping of this length that waits.
+fn spare(len: usize) -> Option<Mapping> {
+    // Where it is locked the next one has its own: so a child of fork waits for nobody.
+    let mut spares = SPARES.try_lock().ok()?;
+    let at = spares.iter().position(|spare| spare.len == len)?;
+    Some(spares.swap_remove(at))
+}
+
+/// What was given back last, which is what a client that comes after another needs: the kernel would clear their pages.
+static SPARES: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+
+/// Most of them, and how long each is at most.
+const SPARES_MAX: usize = 2;
+const SPARE_LEN_MAX: usize = 1 << 23;
 
 impl Deref for Arena {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
+        let mapping = self.mapping();
         // SAFETY: the mapping has so many bytes, all initialized, and is borrowed with this.
-        unsafe { std::slice::from_raw_parts(self.0.start.as_ptr(), self.0.len) }
+        unsafe { std::slice::from_raw_parts(mapping.start.as_ptr(), mapping.len) }
     }
 }
 
 impl DerefMut for Arena {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
+        let mapping = self.mapping();
         // SAFETY: as above, and nobody else has it.
-        unsafe { std::slice::from_raw_parts_mut(self.0.start.as_ptr(), self.0.len) }
+        unsafe { std::slice::from_raw_parts_mut(mapping.start.as_ptr(), mapping.len) }
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let spare = self.0.take().filter(|mapping| mapping.len <= SPARE_LEN_MAX);
+        if let (Some(spare), Ok(mut spares)) = (spare, SPARES.try_lock())
+            && spares.len() < SPARES_MAX
+        {
+            spares.push(spare);
+        }
     }
 }
 

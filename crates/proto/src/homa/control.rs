@@ -230,8 +230,13 @@ impl Endpoint {
         self.push_control(Control::Plain { rpc, packet_type: PacketType::Busy });
     }
 
-    pub(super) fn say_unknown(&mut self, origin: &Origin) {
+    fn say_unknown(&mut self, origin: &Origin) {
         self.metrics.unknown += 1;
+        self.answer_unknown(origin);
+    }
+
+    /// Answers that an RPC is not known.
+    pub(super) fn answer_unknown(&mut self, origin: &Origin) {
         let Ports { source, destination } = origin.common.ports();
         let ports = Ports { source: destination, destination: source };
         let (to, local_id) = (origin.path, origin.common.local_id());

@@ -314,7 +314,8 @@ impl Endpoint {
             let addressee = self.addressee();
             self.push_control(Control::Prove { to, ports, id, addressee });
         }
-        self.say_unknown(origin);
+        // Every client's first packet is such a question, so that it counts for nothing odd.
+        self.answer_unknown(origin);
     }
 
     /// Whether a packet may begin a request, by the access policy.

@@ -68,6 +68,7 @@ fn job(transport: Transport, app: &str, target: SocketAddr) -> Job {
         busy_poll: false,
         spin_ns: 20_000,
         trace: None,
+        is_sealed: false,
         seal: None,
         granted: Granted::default(),
     }

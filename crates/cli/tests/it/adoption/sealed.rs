@@ -110,13 +110,17 @@ fn keys_that_cannot_serve_are_told_at_the_start() {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && stderr.contains(text), "{stderr}");
     };
-    check(&bridge, &["--seal", &client], "these are a client's keys");
-    check(&bridge, &["--seal", &router], "these are a router's keys");
-    check(&gateway, &["--seal", &servers], "these are a server's keys");
+    check(&bridge, &["--seal", &client], "has the keys of client 17");
+    check(&bridge, &["--seal", &router], "has the keys of a router");
+    check(&gateway, &["--seal", &servers], "has the keys of a server, and this takes a client's");
     check(&gateway, &["--seal", &files.path("missing")], "cannot read the keys from");
     let homa = ["--transport", "homa", "--seal"];
-    check(&bridge, &[&homa[..], &[&client]].concat(), "these are a client's keys");
-    check(&gateway, &[&homa[..], &[&servers]].concat(), "these are a server's keys");
+    check(&bridge, &[&homa[..], &[&client]].concat(), "has the keys of client 17");
+    check(
+        &gateway,
+        &[&homa[..], &[&servers]].concat(),
+        "has the keys of a server, and this takes a client's",
+    );
     check(&bridge, &["--access", &servers], "give --seal too");
     let shown = succeed(&["bridge", "--help"]);
     assert!(shown.contains("--seal") && shown.contains("--access"), "{shown}");

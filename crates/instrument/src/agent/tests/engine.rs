@@ -17,7 +17,7 @@ use crate::job::{Agent, AgentEvent, ClientCounts, Job, LoadShare, StampKind};
 use crate::result::Host;
 
 pub(super) const SERVICE: Service =
-    Service { limits: LIMITS, engine: make, note: |note| eprintln!("{note}") };
+    Service { limits: LIMITS, keys: None, engine: make, note: |note| eprintln!("{note}") };
 
 /// Says on standard error when its load has ended.
 fn make() -> Box<dyn Agent> {

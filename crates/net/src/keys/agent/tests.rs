@@ -279,7 +279,7 @@ fn whose_certificate_is_revoked_gets_no_keys() {
     // A file that is none changes nothing.
     served.files.write("crl.pem", &served.authority.pem);
     agent.look();
-    let problem = lock(&agent.book).problem.clone().expect("it is told");
+    let problem = lock(&agent.seen).problem.clone().expect("it is told");
     assert!(problem.contains("there is no revocation list in"), "{problem}");
     served.check_refused(ask("web"), &format!("{refused}CertificateRevoked"));
     ask("router").expect("keys");
@@ -290,14 +290,14 @@ fn whose_certificate_is_revoked_gets_no_keys() {
     };
     served.files.write("crl.pem", &(list(&[]) + &list(&["web"])));
     agent.look();
-    let problem = lock(&agent.book).problem.clone().expect("it is told");
+    let problem = lock(&agent.seen).problem.clone().expect("it is told");
     assert!(problem.contains("has two lists of one authority"), "{problem}");
     // Of an authority with the same name and another key, or no longer true.
     let stranger = Authority::new();
     for (signer, until) in [(&stranger, 4_096), (&served.authority, 2_021)] {
         signer.revoke(&served.files, "crl.pem", &[], until);
         agent.look();
-        assert_eq!(lock(&agent.book).problem, None);
+        assert_eq!(lock(&agent.seen).problem, None);
         served.check_refused(ask("router"), refused);
     }
     served.authority.revoke(&served.files, "crl.pem", &[], 4_096);
@@ -360,7 +360,7 @@ fn what_changes_is_read_again_and_what_is_wrong_changes_nothing() {
     served.check_refused(served.ask_by_secret("leaked.psk"), "");
     served.files.write("clients", "tailcut-key-clients 1\ndns:web.example king\n");
     agent.look();
-    assert!(lock(&agent.book).problem.as_ref().is_some_and(|why| why.contains("line 2 of")));
+    assert!(lock(&agent.seen).problem.as_ref().is_some_and(|why| why.contains("line 2 of")));
     served.ask("web").expect("the list is what it was");
     served.files.write("clients", "tailcut-key-clients 1\ndns:other.example client 9\n");
     agent.look();
@@ -378,7 +378,7 @@ fn what_changes_is_read_again_and_what_is_wrong_changes_nothing() {
     let rotated = file::rotated(before, last_ms + 60_000, now_ms).expect("room");
     served.files.write("servers.keys", &rotated.to_text());
     agent.look();
-    assert_eq!(lock(&agent.book).problem, None);
+    assert_eq!(lock(&agent.seen).problem, None);
     assert_eq!(served.ask("other").expect("keys").epochs.len(), rotated.epochs.len());
 }
 
