@@ -237,3 +237,28 @@ def test_a_client_s_arguments_are_told():
         tailcut.Client("127.0.0.1:9", sael=None)
     with pytest.raises(TypeError, match="argument 'timeout': "):
         tailcut.Client("127.0.0.1:9", timeout="1")
+
+
+def test_a_child_has_its_own_thread_renew_its_keys(serving, script, group):
+    target = serving(identity, of_requests=True, seal=group.servers)
+    out, err = script(
+        """
+        import os, pathlib, sys, tailcut
+        def call():
+            with tailcut.Client(sys.argv[1], timeout=30, seal=sys.argv[2]) as client:
+                assert client.call(b"") == b"3"
+                tasks = pathlib.Path("/proc/self/task").glob("*/comm")
+                return [task.read_text() for task in tasks].count("tailcut-keys\\n")
+        # What has renewed keys waits for others, and a child has none of it.
+        for _ in range(5):
+            call()
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if call() == 1 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        print("parent is well")
+        """,
+        target,
+        str(group.client(3)),
+    )
+    assert out == "parent is well\n" and not err
