@@ -2,10 +2,11 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tailcut::sealed::{Keys, Role};
 use tailcut::{ClientBuilder, Server, ServerBuilder, ServerHandle};
+use tailcut_net::clock::Clock;
 use tailcut_services::{
     Channel, Client, Code, Metrics, Pending, Prost, Request, Response, Services, Status, transport,
 };
@@ -225,8 +226,7 @@ fn a_method_knows_whose_keys_its_caller_has() {
     let secret = "07".repeat(32);
     let text = format!(
         "tailcut-keys 1\nrole server\ngroup trial\ncipher aes-128-gcm\nkey 1 {} {secret}\n",
-        SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock that is set").as_millis()
-            - 1_000,
+        Clock.unix_ns() / 1_000_000 - 1_000,
     );
     let group: Keys = text.parse().expect("keys");
     let keys = group.for_role(Role::Client(17)).expect("a server's");
