@@ -46,6 +46,20 @@ pub(super) fn changed(slice_ns: u64) -> f64 {
     dropped(Ends::of_r2p2(), slice_ns, |bytes, _| bytes[HEADER_LEN] ^= 1)
 }
 
+/// The same of the first packet of a session that the server does not know, which somebody has recorded and changes.
+pub(super) fn of_a_recorded_session(slice_ns: u64) -> f64 {
+    let mut ends = Ends::of_r2p2();
+    let first = ends.first_packet(&r2p2_endpoint);
+    dropped_as(ends, slice_ns, &first, |bytes, at| bytes[HEADER_LEN + at % 32] ^= 1)
+}
+
+/// The same over Homa, whose first packet asks for all of a reply that is not known yet.
+pub(super) fn of_a_recorded_session_homa(slice_ns: u64) -> f64 {
+    let mut ends = Ends::of_homa();
+    let first = ends.first_packet(&homa_endpoint);
+    dropped_as(ends, slice_ns, &first, |bytes, at| bytes[COMMON_LEN + at % 8] ^= 1)
+}
+
 /// The same of requests that the server has had, and answered.
 pub(super) fn replayed(slice_ns: u64) -> f64 {
     let mut ends = Ends::of_r2p2();
@@ -85,8 +99,19 @@ fn as_unknown(bytes: &mut [u8], at: usize) {
 }
 
 fn dropped<E: Rpc>(mut ends: Ends<E>, slice_ns: u64, forge: fn(&mut [u8], usize)) -> f64 {
+    let requests = ends.requests();
+    dropped_as(ends, slice_ns, &requests, forge)
+}
+
+/// The same of these packets.
+fn dropped_as<E: Rpc>(
+    mut ends: Ends<E>,
+    slice_ns: u64,
+    genuine: &[Vec<u8>],
+    forge: fn(&mut [u8], usize),
+) -> f64 {
     let (mut packets, mut spent) = (0, 0);
-    let mut requests = ends.requests();
+    let mut requests: Vec<_> = genuine.iter().cloned().cycle().take(BATCH).collect();
     requests.iter_mut().enumerate().for_each(|(at, bytes)| forge(bytes, at));
     while spent < slice_ns {
         // What is opened in place is not what it was.
@@ -111,26 +136,31 @@ struct Ends<E> {
 
 impl Ends<r2p2::Endpoint> {
     fn of_r2p2() -> Self {
-        let new = |now, secret, seal| {
-            let config = r2p2::Config { secret, seal: Some(seal), ..Default::default() };
-            r2p2::Endpoint::new(now, config)
-        };
-        Self::new(new, |server| server.metrics().seal.forged)
+        Self::new(&r2p2_endpoint, |server| server.metrics().seal.forged)
     }
 }
 
 impl Ends<homa::Endpoint> {
     fn of_homa() -> Self {
-        let new = |now, secret, seal| {
-            let config = homa::Config { secret, seal: Some(seal), ..Default::default() };
-            homa::Endpoint::new(now, config)
-        };
-        Self::new(new, |server| server.metrics().seal.forged)
+        Self::new(&homa_endpoint, |server| server.metrics().seal.forged)
     }
 }
 
+fn r2p2_endpoint(now: u64, secret: [u8; 16], seal: Sealing) -> r2p2::Endpoint {
+    let config = r2p2::Config { secret, seal: Some(seal), ..Default::default() };
+    r2p2::Endpoint::new(now, config)
+}
+
+fn homa_endpoint(now: u64, secret: [u8; 16], seal: Sealing) -> homa::Endpoint {
+    let config = homa::Config { secret, seal: Some(seal), ..Default::default() };
+    homa::Endpoint::new(now, config)
+}
+
+/// Makes an endpoint at a time, of a secret and keys.
+type New<E> = dyn Fn(u64, [u8; 16], Sealing) -> E;
+
 impl<E: Rpc> Ends<E> {
-    fn new(new: impl Fn(u64, [u8; 16], Sealing) -> E, forged: fn(&E) -> u64) -> Self {
+    fn new(new: &New<E>, forged: fn(&E) -> u64) -> Self {
         let (now, unix_ns) = Clock.both();
         let endpoint = |secret, keys| {
             new(now, [secret; 16], Sealing::new(Arc::new(keys), unix_ns.saturating_sub(now)))
@@ -154,6 +184,17 @@ impl<E: Rpc> Ends<E> {
         let options = CallOptions { idempotent: false, fixed: false, v1: false };
         let call = Call { target: SERVER, payload, deadline, context: 0, options };
         self.client.call(self.now, call).expect("there is room");
+    }
+
+    /// What another process by the client's keys sends first.
+    fn first_packet(&mut self, new: &New<E>) -> Vec<Vec<u8>> {
+        let unix_ns = Clock.unix_ns();
+        let seal = Sealing::new(Arc::new(of_client()), unix_ns.saturating_sub(self.now));
+        let known = std::mem::replace(&mut self.client, new(self.now, [3; 16], seal));
+        self.call();
+        let first = carry(self.now, &mut self.client, &mut self.buffer);
+        self.client = known;
+        first
     }
 
     /// Packets of calls that nobody has had, each in a datagram of its own.
@@ -213,5 +254,7 @@ const SERVER: SocketAddr =
     SocketAddr::V4(std::net::SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 2), 8_000));
 /// Packets whose time is taken together.
 const BATCH: usize = 256;
+/// Bytes of a packet of Homa before what is of its type.
+const COMMON_LEN: usize = 28;
 /// Bytes of a first packet before its payload.
 const HEADER_LEN: usize = 72;

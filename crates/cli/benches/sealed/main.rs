@@ -44,7 +44,7 @@ fn main() {
     tls::remove_files();
 }
 
-fn rows() -> [(&'static str, &'static str, Side, Side); 13] {
+fn rows() -> [(&'static str, &'static str, Side, Side); 15] {
     [
         (
             "sealed 32 B, polling: p50 over open",
@@ -81,6 +81,18 @@ fn rows() -> [(&'static str, &'static str, Side, Side); 13] {
             forged::of_strangers_homa,
         ),
         ("a changed payload over a valid packet", "ns", forged::valid, forged::changed),
+        (
+            "a changed one of a session not known",
+            "ns",
+            forged::valid,
+            forged::of_a_recorded_session,
+        ),
+        (
+            "Homa: a changed one of such a session",
+            "ns",
+            forged::valid_homa,
+            forged::of_a_recorded_session_homa,
+        ),
         ("a replayed packet over a valid one", "ns", forged::valid, forged::replayed),
         (
             "cookies, 32 B, polling: p50 over open",

@@ -9,7 +9,7 @@
 //! A point whose load could not send in time says nothing about queues. It is measured again, at
 //! most twice.
 //!
-//! Invariant: when [`measure_all`] returns or panics, no process of it is left.
+//! Invariant: when [`Lanes::measure_all`] returns or panics, no process of it is left.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

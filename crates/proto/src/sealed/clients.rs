@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::sealed::Trailer;
 
 use super::keys::{ClientSecret, EpochKey, HopKey, Keys, Master, Sealing, Transport, carried};
-use super::known::{ByClient, Known, SessionKey};
+use super::known::{ByClient, Kept, Known};
 use super::names::OwnName;
 use super::packet;
 use super::primitives::{AeadKey, Cipher};
@@ -36,10 +36,13 @@ pub(super) struct Start<'a> {
 pub(super) struct Clients {
     /// By place of the epoch.
     pub(super) masters: Vec<Master>,
-    /// Keys of authenticated clients.
+    /// Keys of clients, of each of whom a packet's hop tag, or a session's pass, has been found genuine.
     known: ByClient<ClientKeys>,
     /// Keys of their sessions.
     pub(super) sessions: Known<SessionKeys>,
+    /// Keys of sessions of which a hop tag or the pass is genuine, and no packet yet: whoever has recorded one may send it
+    /// changed, as often as it likes.
+    begun: Kept<Begun, AeadKey>,
     /// Which sessions have been known where requests are run.
     pub(super) replay: Replay,
     /// Drawn at the start, and in the label of reply keys: no two servers share one, nor a server with
@@ -81,6 +84,17 @@ pub(super) struct SessionKeys {
     pub(super) takes_trains: bool,
 }
 
+/// A session as a packet names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Begun {
+    /// Its client, in its epoch.
+    pub(super) sender: u32,
+    /// The 40 bits of its calls' ids.
+    pub(super) session: u64,
+    /// When it began, in ticks of the epoch.
+    pub(super) began: u32,
+}
+
 impl Clients {
     pub(super) fn new(start: &Start, numbers: &mut Numbers, transport: Transport) -> Self {
         let Start { sealing, at, clients_max, .. } = *start;
@@ -91,6 +105,7 @@ impl Clients {
         Self {
             masters: masters_of(&sealing.keys),
             known: ByClient::new(keys_max, seed),
+            begun: Kept::new(BEGUN_MAX, seed),
             sessions: Known::new(keys_max.max(sessions_min), 0, seed),
             replay: Replay::new(at, sealing.clock_tolerance_ms, seed),
             own: sealing.own_name(|| numbers.draw(u64::BITS)),
@@ -114,6 +129,7 @@ impl Clients {
         let kept = new.kept(old);
         if !old.are_all(&kept) {
             self.known.retain(|sender, _| kept[usize::from(epoch_of(sender))]);
+            self.begun.retain(|begun, _| kept[usize::from(epoch_of(begun.sender))]);
         }
     }
 
@@ -123,31 +139,19 @@ impl Clients {
         self.known.find(sender)
     }
 
-    /// The key of a session that is not at hand, and the keys of its client if they were not either: to be
-    /// kept once a packet of it is found genuine.
-    pub(super) fn derive(
-        &self,
-        (keys, at): (&Keys, usize),
-        key: SessionKey,
-        began: u32,
-    ) -> (AeadKey, Option<ClientKeys>) {
-        let known = self.find(sender(key.client, keys.epochs[at].epoch)).map(|known| &known.secret);
-        let derived = match known {
-            Some(_) => None,
-            None => {
-                let of = (keys.cipher, self.transport);
-                Some(ClientKeys::of(&self.masters[at], key.client, of))
-            }
-        };
-        let secret = known.or(derived.as_ref().map(|keys| &keys.secret));
-        (secret.expect("one of them is there").request_key(key.session, began), derived)
+    /// The key of a session that is not known, of which a hop tag or the pass is genuine. `at` is the place of its epoch.
+    pub(super) fn request_key(&mut self, (keys, at): (&Keys, usize), begun: Begun) -> &AeadKey {
+        let Begun { sender, session, began } = begun;
+        let (master, of) = (&self.masters[at], (keys.cipher, self.transport));
+        self.begun.entry(begun, || {
+            let new = || ClientKeys::of(master, client_of(sender), of);
+            self.known.entry(sender, new).secret.request_key(session, began)
+        })
     }
 
-    /// Keeps what has been derived for a client, of whom a packet has been found genuine.
-    pub(super) fn keep(&mut self, sender: u32, derived: Option<ClientKeys>) {
-        if let Some(derived) = derived {
-            self.known.entry(sender, || derived);
-        }
+    /// The same once a packet of it has been found genuine, for the session to keep.
+    pub(super) fn proven(&mut self, begun: Begun) -> AeadKey {
+        self.begun.take(begun).expect("a packet of it was opened by this key")
     }
 
     /// True if the session of the request that was opened last has begun by this server's clock, or is so
@@ -214,6 +218,9 @@ const COUNT_MAX: u64 = 1 << COUNT_BITS;
 
 /// Most clients, and most sessions, whose keys are kept where they can be derived anew: some 10 MiB.
 const KEYS_MAX: usize = 1 << 14;
+
+/// Most sessions whose keys are kept before a packet of theirs is genuine.
+const BEGUN_MAX: usize = 256;
 
 /// Sessions of Homa that are remembered at least, each in less than 2 kB.
 const SESSIONS_MIN: usize = 1 << 12;

@@ -158,6 +158,14 @@ impl<K: Copy + Eq + Hash, T> Kept<K, T> {
         self.order.retain(|key| self.known.contains_key(key));
     }
 
+    /// What is kept under a key, and no more.
+    pub(super) fn take(&mut self, key: K) -> Option<T> {
+        let value = self.known.remove(&key)?;
+        let at = self.order.iter().rposition(|&known| known == key);
+        self.order.remove(at.expect("what is known is in order"));
+        Some(value)
+    }
+
     /// What is kept under a key, made if need be.
     #[inline]
     pub(super) fn entry(&mut self, key: K, new: impl FnOnce() -> T) -> &mut T {
@@ -223,6 +231,9 @@ mod tests {
         known.retain(|sender, _| sender != 3);
         known.entry(1, || 10);
         assert_eq!(found(&known), [1, 2, 4], "what is dropped leaves room");
+        assert_eq!((known.take(2), known.take(2)), (Some(20), None));
+        known.entry(5, || 50);
+        assert_eq!(found(&known), [1, 4, 5], "so does what is taken");
     }
 
     #[test]

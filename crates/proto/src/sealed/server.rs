@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, MessageType};
 
-use super::clients::{Clients, SessionKeys, Start};
+use super::clients::{Begun, Clients, SessionKeys, Start};
 use super::keys::{Keys, Transport};
 use super::known::SessionKey;
 use super::limits::ANSWER_LEN;
@@ -151,12 +151,12 @@ impl Server {
     ) -> bool {
         let key = seen.session();
         let (epoch, began) = (seen.trailer.epoch, seen.trailer.low.get());
-        let (request, derived) = self.clients.derive((keys, at), key, began);
+        let begun = Begun { sender: sender(key.client, epoch), session: key.session, began };
         let nonce = request_nonce(bytes);
-        if !packet::open(bytes, &request, nonce, true) {
+        if !packet::open(bytes, self.clients.request_key((keys, at), begun), nonce, true) {
             return false;
         }
-        self.clients.keep(sender(key.client, epoch), derived);
+        let request = self.clients.proven(begun);
         let began_ms = keys.epochs[at].began_ms(began);
         let known =
             SessionKeys { epoch, began, request, window: None, called: 0, takes_trains: false };

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use tailcut_wire::homa::PacketType;
 
-use super::super::clients::{Clients, SessionKeys, Start};
+use super::super::clients::{Begun, Clients, SessionKeys, Start};
 use super::super::keys::{Keys, Transport};
 use super::super::known::SessionKey;
 use super::super::limits::HOMA_ANSWER_LEN;
@@ -111,12 +111,12 @@ impl HomaServer {
         if !are_equal(&seen.pass().to_be_bytes(), &pass.to_be_bytes()) {
             return Err(Cause::Forged);
         }
-        let (request, derived) = self.clients.derive((keys, at), key, began);
-        if !open(bytes, (&request, request_nonce(&seen.trailer)), seen, Some(receiver)) {
+        let begun = Begun { sender: sender(key.client, epoch), session: key.session, began };
+        let request = self.clients.request_key((keys, at), begun);
+        if !open(bytes, (request, request_nonce(&seen.trailer)), seen, Some(receiver)) {
             return Err(Cause::Forged);
         }
-        self.clients.keep(sender(key.client, epoch), derived);
-        let Clients { sessions, replay, .. } = &mut self.clients;
+        let Clients { sessions, replay, .. } = &self.clients;
         // One that begins in a moment is remembered, so that what is dropped until then comes no more.
         let soon_ms = wall_ms.saturating_add(replay.tolerance_ms);
         let is_new =
@@ -126,7 +126,8 @@ impl HomaServer {
         }
         // Questions that came before have been answered, and nothing was remembered of them.
         let window = Some(Box::new(Window::from(seen.count())));
-        sessions.add(
+        let request = self.clients.proven(begun);
+        self.clients.sessions.add(
             key,
             began_ms,
             SessionKeys { epoch, began, request, window, called: 0, takes_trains: false },

@@ -25,6 +25,31 @@ fn a_server_takes_requests_of_the_last_two_routers_at_an_address() {
     assert_eq!(server.metrics(), SealMetrics { forged: 1, ..SealMetrics::default() });
 }
 
+/// Its hop tag is genuine, and says nothing of the payload: the session's key is at hand for what comes next, which is its
+/// client's own, and no longer once the session is known.
+#[test]
+fn what_was_recorded_and_changed_begins_no_session_and_ends_none() {
+    let mut seals = Seals::new();
+    let repr = request(1);
+    let header_len = repr.header_len();
+    let mut genuine = to_server(&repr);
+    genuine.splice(header_len..header_len, *b"words");
+    assert!(seals.client.seal(seals.now, at(SERVER), &mut genuine));
+    let (now, server) = (seals.now, &mut seals.server);
+    let mut is_taken = |bytes: &[u8]| server.open(now, at(CLIENT), &mut bytes.to_vec()).is_some();
+    let changed = |bit: usize| {
+        let mut bytes = genuine.clone();
+        bytes[header_len + bit / 8] ^= 1 << (bit % 8);
+        bytes
+    };
+    assert!((0..40).all(|bit| !is_taken(&changed(bit))), "each bit of the payload");
+    assert!(
+        is_taken(&genuine) && (0..40).all(|bit| !is_taken(&changed(bit))) && is_taken(&genuine)
+    );
+    let expected = SealMetrics { forged: 80, unnamed: 2, ..SealMetrics::default() };
+    assert_eq!(server.metrics(), expected, "the genuine ones name nobody");
+}
+
 /// A clock that is ahead by no more than the tolerance is waited for: the request comes again.
 #[test]
 fn a_session_that_is_ahead_by_the_tolerance_is_waited_for() {
