@@ -109,8 +109,14 @@ fn run(mut task: Task) -> io::Result<()> {
 fn next_idle() -> Option<Idle> {
     let mut idle = IDLE.try_lock().ok()?;
     let process = std::process::id();
-    idle.retain(|idle| idle.process == process);
-    idle.pop()
+    while let Some(next) = idle.pop() {
+        if next.process == process {
+            return Some(next);
+        }
+        // To drop it might be to wait for a lock that its thread had as this process was forked.
+        std::mem::forget(next);
+    }
+    None
 }
 
 fn work(mut task: Task) {
