@@ -14,6 +14,7 @@ use tailcut_net::keys::{AccessSource, LiveAccess, LiveKeys, Source, file};
 use tailcut_net::open::Opening;
 use tailcut_proto::sealed::{CLIENT_MAX, Cipher, Keys, Role};
 
+use crate::control::protocol::Seal;
 use crate::distribution_file::parse_positive_ns;
 use crate::output;
 
@@ -117,7 +118,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         Action::Serve(args) => serve::run(args),
         Action::Psk { file: path } => Key::make(path),
-        Action::Show { file: path } => output::print(&described(&read(path)?)),
+        Action::Show { file: path } => output::print(&match Source::check(path)? {
+            Some(keys) => described(&keys),
+            None => "keys of a key agent, which is asked for them where --seal names this file\n"
+                .to_owned(),
+        }),
     }
 }
 
@@ -231,6 +236,16 @@ pub(crate) fn of_router(path: &Path) -> Result<Source> {
 /// log.
 pub(crate) fn reload(keys: Option<&Source>) {
     keys.map(Source::reload_soon);
+}
+
+/// What a router tells of its keys.
+pub(crate) fn status(keys: &Keys) -> Seal {
+    Seal {
+        group: keys.group.clone(),
+        cipher: keys.cipher.to_string(),
+        epochs: keys.epochs.iter().map(|key| key.epoch).collect(),
+        current: keys.epochs[keys.current(now_ms())].epoch,
+    }
 }
 
 /// A router's keys in a file, where it has any, for who only looks whether it is well.

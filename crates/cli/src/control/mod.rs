@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 
 use self::protocol::{
-    LINE_LEN_MAX, Reply, Request, Server, ServiceStatus, Source, Speaks, State, Status,
+    LINE_LEN_MAX, Reply, Request, Seal, Server, ServiceStatus, Source, Speaks, State, Status,
 };
 use crate::counters::{self, Counters};
 use crate::{network, output, signals};
@@ -235,8 +235,9 @@ fn describe(status: &Status, earlier: Option<&Status>) -> String {
     let refusal = status.reloads.refusal.as_ref();
     let refusal =
         refusal.map_or(String::new(), |why| format!("the last reload was refused: {why}\n"));
+    let seal = status.seal.as_ref().map_or("open".to_owned(), sealed);
     format!(
-        "router {}  policy {}{bound}  forward {}  up {uptime_s} s  held {queue_len}  remembered {table_len}\n{refusal}{}\n{}\n{}",
+        "router {}  policy {}{bound}  forward {}  up {uptime_s} s  held {queue_len}  remembered {table_len}\n{seal}\n{refusal}{}\n{}\n{}",
         config.listen,
         config.policy,
         config.forward,
@@ -244,6 +245,12 @@ fn describe(status: &Status, earlier: Option<&Status>) -> String {
         servers(status, earlier),
         counters::lines(&counters),
     )
+}
+
+/// By which keys a router is sealed.
+fn sealed(Seal { group, cipher, epochs, current }: &Seal) -> String {
+    let epochs: Vec<_> = epochs.iter().map(u8::to_string).collect();
+    format!("sealed  group {group}  {cipher}  epochs {}  current {current}", epochs.join(" "))
 }
 
 /// A line for each source of servers.

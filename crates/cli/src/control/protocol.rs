@@ -61,11 +61,25 @@ pub(crate) struct Status {
     /// RPC ids remembered.
     pub(crate) table_len: usize,
     pub(crate) reloads: Reloads,
+    /// Its keys; `None` where packets are open.
+    #[serde(default)]
+    pub(crate) seal: Option<Seal>,
     /// The sources of servers.
     pub(crate) discovery: Vec<Source>,
     pub(crate) servers: Vec<Server>,
     /// Counters since the start, all of them by name.
     pub(crate) counters: BTreeMap<String, u64>,
+}
+
+/// The keys of a sealed router.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Seal {
+    pub(crate) group: String,
+    pub(crate) cipher: String,
+    /// The epochs that it has keys of, in their order.
+    pub(crate) epochs: Vec<u8>,
+    /// The one under which clients begin sessions now.
+    pub(crate) current: u8,
 }
 
 /// What has become of reloads.

@@ -23,7 +23,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::Driver;
 use tailcut_net::entropy;
-use tailcut_net::keys::Source;
+use tailcut_net::keys::{LiveKeys, Source};
 use tailcut_net::open::{DatapathKind, Opening};
 use tailcut_net::raw::RawPort;
 use tailcut_net::reuseport::{self, Steering};
@@ -404,17 +404,23 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
     let roster = Roster::start(Orderers::new(orderers), listen, line.clone(), named)?;
     let control = args.control.as_deref();
     let answered_by = roster.clone();
-    let answer = move |request| answer(request, setup, &answered_by);
+    let keys = keys.map(Source::keys);
+    let answer = move |request| answer(request, setup, (&answered_by, keys.as_ref()));
     let control = control.map(|path| ControlSocket::open(path, answer)).transpose()?;
     Ok(Opened { services, roster, _control: control })
 }
 
 /// Does what is asked at the control socket.
-fn answer(request: Request, setup: Setup, roster: &Roster) -> Result<Reply> {
+fn answer(
+    request: Request,
+    setup: Setup,
+    (roster, keys): (&Roster, Option<&LiveKeys>),
+) -> Result<Reply> {
     match request {
         Request::Status => {
             let snapshot = Snapshot::ask(roster.orderers())?;
-            Ok(Reply::Status(Box::new(snapshot.status(setup, &roster.facts()))))
+            let seal = keys.map(|keys| keys::status(&keys.current()));
+            Ok(Reply::Status(Box::new(snapshot.status(setup, &roster.facts(), seal))))
         }
         Request::Reload => Ok(match roster.reload() {
             Ok(Reloaded { added, gone, changed }) => Reply::Reloaded { added, gone, changed },

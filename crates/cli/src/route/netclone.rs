@@ -294,6 +294,7 @@ impl Snapshot {
             bound: None,
             queue_len: 0,
             table_len: 0,
+            seal: None,
             reloads: protocol::Reloads { done: 0, refused: 0, refusal: None },
             discovery: Vec::new(),
             servers: self.servers.iter().map(server_status).collect(),

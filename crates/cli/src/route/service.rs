@@ -446,7 +446,12 @@ impl Snapshot {
     }
 
     /// For `tailcut control`.
-    pub(super) fn status(&self, setup: Setup, facts: &Facts) -> protocol::Status {
+    pub(super) fn status(
+        &self,
+        setup: Setup,
+        facts: &Facts,
+        seal: Option<protocol::Seal>,
+    ) -> protocol::Status {
         protocol::Status {
             schema: protocol::STATUS_SCHEMA.to_owned(),
             config: protocol::Config {
@@ -464,6 +469,7 @@ impl Snapshot {
                 refused: facts.reloads_refused,
                 refusal: facts.refusal.clone(),
             },
+            seal,
             discovery: facts.sources.iter().map(SourceFacts::status).collect(),
             servers: self.servers.iter().map(server_status).collect(),
             counters: self.counters().into_iter().collect(),

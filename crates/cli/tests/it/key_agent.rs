@@ -167,3 +167,20 @@ fn an_identity_that_is_not_listed_is_refused_until_it_is() {
     assert!(stderr.contains("the key agent at 127.0.0.1:1: "), "{stderr}");
     assert!(!refused.status.success());
 }
+
+/// Who is listed by certificate gets none from an agent that has none itself, which says so.
+#[test]
+fn an_agent_without_a_certificate_tells_whom_it_leaves_out() {
+    let files = prepare("agent-secrets");
+    let [group, list] = ["servers.group", "clients"].map(|name| files.path(name));
+    let serve = ["keys", "serve", "--listen", "tcp://127.0.0.1:0"];
+    let mut agent = told(&[&serve[..], &["--seal", &group, "--clients", &list]].concat());
+    let line = agent.wait_for_line("listed by certificate");
+    assert!(line.contains("count=3"), "{line}");
+    let keys = files.asking_by_secret("batch", agent.address());
+    let shown = succeed(&["keys", "show", &keys]);
+    assert!(shown.starts_with("keys of a key agent"), "{shown}");
+    agent.signal("TERM");
+    let (code, _, stderr) = agent.wait();
+    assert_eq!(code, Some(0), "{stderr}");
+}

@@ -35,20 +35,13 @@ fn calls_through_a_router_are_sealed_and_open_ones_are_not_heard() {
     let [servers, router, client] = files.keys();
     let server = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--seal", &servers];
     let server = Service::start(&server, 1);
-    let router = Service::start(
-        &[
-            "route",
-            "--listen",
-            "127.0.0.1:0",
-            "--server",
-            server.address(),
-            "--silent-after",
-            "30s",
-            "--seal",
-            &router,
-        ],
-        1,
-    );
+    let control = files.path("control");
+    let route = ["route", "--listen", "127.0.0.1:0", "--silent-after", "30s"];
+    let sealed = ["--server", server.address(), "--seal", &router, "--control", &control];
+    let router = Service::start(&[&route[..], &sealed].concat(), 1);
+    let status = succeed(&["control", &control, "status"]);
+    assert!(status.contains("\nsealed  group search  "), "{status}");
+    assert!(status.contains("  epochs 1  current 1\n"), "{status}");
     assert_all_replied(&measure(router.address(), &[&LOAD[..], &["--seal", &client]].concat()));
     let target = router.address().to_owned();
     let open = [

@@ -158,6 +158,7 @@ impl KeyAgent {
         // It names some of its files; how they are is seen before what counts is read, so that no change is missed.
         let welcome_seen = config.fingerprints(&config.welcome()?);
         let welcome = Arc::new(config.welcome()?);
+        config.tell_left_out(&welcome);
         let seen = Seen { keys: keys_seen, welcome: welcome_seen, problem: None };
         let agent = Arc::new(Self {
             config,
@@ -220,6 +221,7 @@ impl KeyAgent {
         let seen = self.config.fingerprints(&welcome);
         if seen != known.welcome {
             let welcome = Arc::new(self.config.welcome()?);
+            self.config.tell_left_out(&welcome);
             lock(&self.book).welcome = welcome;
             known.welcome = seen;
             tracing::info!("the list of those who may have keys is read again");
@@ -411,6 +413,15 @@ impl AgentConfig {
         });
         let tls = tls::agent(pem.as_ref(), &identities)?;
         Ok(Welcome { identities, tls })
+    }
+
+    /// Logs that who is listed by certificate cannot show one here.
+    fn tell_left_out(&self, welcome: &Welcome) {
+        let count = welcome.identities.named_count();
+        if self.certificate.is_none() && count > 0 {
+            let file = self.clients.display();
+            tracing::warn!(%file, count, "listed by certificate, which this agent takes none of: it has none itself");
+        }
     }
 
     /// The files of who may have keys, those of listed pre-shared keys among them, as they are now.

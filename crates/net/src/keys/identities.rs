@@ -102,6 +102,11 @@ impl Identities {
         Ok(())
     }
 
+    /// Those who are listed by certificate.
+    pub(super) fn named_count(&self) -> usize {
+        self.named.len()
+    }
+
     /// The identity and the role of who has shown a certificate, which has been verified; or why it has none.
     pub(super) fn of(&self, certificate: &CertificateDer<'_>) -> Result<(String, Role), String> {
         let pinned = self.pinned.iter().find(|known| known.identity.0 == *certificate);
