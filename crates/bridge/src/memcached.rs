@@ -7,6 +7,8 @@
 //!
 //! What has no answer (`noreply`, quiet opcodes) is no call, and what has several binary ones (stat) neither.
 
+use std::str::FromStr;
+
 use crate::due::{Dialect, Nonsense};
 
 /// Why a message is not for a server.
@@ -60,11 +62,14 @@ fn read_text(message: &[u8]) -> Result<Request, MessageError> {
     let (line, data) = message.split_at(end + 1);
     let line = line.strip_suffix(b"\r\n").ok_or(MessageError::Malformed)?;
     // A server would read another line after it.
-    if line.len() > LINE_LEN_MAX || line.contains(&b'\r') {
+    // Or stop at it, and answer nothing.
+    if line.len() > LINE_LEN_MAX || line.iter().any(|&byte| byte < b' ') {
         return Err(MessageError::Malformed);
     }
-    let words: Vec<&[u8]> =
-        line.split(|&byte| byte == b' ').filter(|word| !word.is_empty()).collect();
+    let words: Vec<&[u8]> = line.split(|&byte| byte == b' ').collect();
+    if words.iter().any(|word| word.is_empty()) {
+        return Err(MessageError::Malformed);
+    }
     let Some((&name, words)) = words.split_first() else { return Err(MessageError::Malformed) };
     if words.last().is_some_and(|&word| word == b"noreply") {
         return Err(MessageError::Forbidden);
@@ -72,9 +77,22 @@ fn read_text(message: &[u8]) -> Result<Request, MessageError> {
     let is_quiet = || words.iter().skip(1).any(|word| word.first() == Some(&b'q'));
     let (len_at, is_idempotent) = match name {
         b"get" | b"gets" if !words.is_empty() => (None, true),
-        b"version" | b"stats" => (None, true),
-        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => (Some(3), false),
-        b"ms" if !is_quiet() => (Some(1), false),
+        b"version" => (None, true),
+        // The answers of others end otherwise.
+        b"stats"
+            if matches!(*words, [] | [b"items" | b"slabs" | b"settings" | b"sizes" | b"conns"]) =>
+        {
+            (None, true)
+        }
+        b"set" | b"add" | b"replace" | b"append" | b"prepend" | b"cas" => {
+            if !is_store(name, words) {
+                return Err(MessageError::Malformed);
+            }
+            (Some(3), false)
+        }
+        b"ms" if !is_quiet() && words.first().is_some_and(|key| key.len() <= KEY_LEN_MAX) => {
+            (Some(1), false)
+        }
         // Some of its flags change what is read.
         b"mg" | b"md" | b"ma" if !words.is_empty() && !is_quiet() => (None, false),
         b"delete" | b"incr" | b"decr" | b"touch" | b"gat" | b"gats" if !words.is_empty() => {
@@ -98,6 +116,20 @@ fn read_text(message: &[u8]) -> Result<Request, MessageError> {
     } else {
         Err(MessageError::Malformed)
     }
+}
+
+/// Whether a server takes the words of a line that stores: of one that it does not, it would run the data as a line.
+fn is_store(name: &[u8], words: &[&[u8]]) -> bool {
+    let (fixed, unique) = words.split_at(words.len().min(4));
+    let &[key, flags, expires, _] = fixed else { return false };
+    let is_whole = match (name, unique) {
+        (b"cas", [unique]) => digits::<u64>(unique).is_some(),
+        (b"cas", _) => false,
+        (_, rest) => rest.is_empty(),
+    };
+    let seconds = expires.strip_prefix(b"-").unwrap_or(expires);
+    let are_numbers = digits::<u32>(flags).is_some() && digits::<i32>(seconds).is_some();
+    key.len() <= KEY_LEN_MAX && is_whole && are_numbers
 }
 
 /// The end of an answer in text.
@@ -229,15 +261,21 @@ fn body_len(header: &[u8; HEADER_LEN]) -> usize {
 }
 
 fn number(text: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(text)
-        .ok()
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?;
-    text.parse().ok().filter(|&number| number <= u64::from(u32::MAX))
+    digits::<u32>(text).map(u64::from)
+}
+
+/// A number of digits alone.
+fn digits<T: FromStr>(text: &[u8]) -> Option<T> {
+    let text = std::str::from_utf8(text).ok()?;
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 const BINARY_REQUEST: u8 = 0x80;
 const BINARY_RESPONSE: u8 = 0x81;
 const HEADER_LEN: usize = 24;
+
+/// Longest key.
+const KEY_LEN_MAX: usize = 250;
 
 /// Longest line: a hundred keys of 250 bytes.
 const LINE_LEN_MAX: usize = 32 << 10;
@@ -272,9 +310,27 @@ mod tests {
             "\r\n",
             "get a\rb\r\n",
             "",
+            // A server reads no data behind these, and runs it as a line.
+            "set a x 0 7\r\nversion\r\n",
+            "set a 4294967296 0 1\r\nx\r\n",
+            "set a 0 2147483648 1\r\nx\r\n",
+            "set a 0 0 1 more\r\nx\r\n",
+            "cas a 0 0 1\r\nx\r\n",
+            "cas a 0 0 1 x\r\nx\r\n",
+            // Or it stops at the byte, and answers nothing.
+            "set a 0 0 1 noreply\0\r\nx\r\n",
+            "delete a noreply\0x\r\n",
+            "get  a\r\n",
         ] {
             check(text, Err(MessageError::Malformed));
         }
+        check("set a 4294967295 -1 1\r\nx\r\n", Ok(false));
+        check("cas a 0 0 1 18446744073709551615\r\nx\r\n", Ok(false));
+        check("stats items\r\n", Ok(true));
+        let key = "k".repeat(251);
+        check(&format!("set {key} 0 0 7\r\nversion\r\n"), Err(MessageError::Malformed));
+        check(&format!("ms {key} 7\r\nversion\r\n"), Err(MessageError::Forbidden));
+        check("stats detail dump\r\n", Err(MessageError::Forbidden));
         for text in
             ["set a 0 0 1 noreply\r\nx\r\n", "mg a q\r\n", "quit\r\n", "shutdown\r\n", "watch\r\n"]
         {

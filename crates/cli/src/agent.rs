@@ -67,8 +67,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let targets = if args.i_own_these_targets { Targets::Any } else { Targets::Private };
     let limits = Limits { rate_max_per_s: args.rate_max, targets };
     let mut service = Service::new(limits, log::note);
-    if let Some(path) = &args.seal {
-        service = service.sealed_by(keys::of_client(path)?.into());
+    let keys = args.seal.as_deref().map(keys::of_client).transpose()?;
+    if let Some(keys) = &keys {
+        service = service.sealed_by(keys.into());
     }
     if args.stdio {
         return serve_stdio(service);
@@ -80,7 +81,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (teller, told) = mpsc::channel();
     let (stop, door) = (teller.clone(), activity.clone());
     // Nobody listens any more only when the process ends anyway.
-    life.heed_signals(move || stop.send(Told::Stop).unwrap_or_default(), || ())?;
+    let reload = move || keys::reload(keys.as_ref());
+    life.heed_signals(move || stop.send(Told::Stop).unwrap_or_default(), reload)?;
     thread::Builder::new().name("door".to_owned()).spawn(move || {
         let announce = |bound| Ok(teller.send(Told::Listening(bound))?);
         let ended = listen(address, key, service, door, &announce);

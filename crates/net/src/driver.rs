@@ -293,8 +293,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     ///
     /// # Errors
     ///
-    /// Only what makes a socket useless. Whatever the network does is counted in the ports'
-    /// metrics.
+    /// Only what makes a socket useless, and that a node whose packets are sealed was made by a parent of this process: a child
+    /// takes and sends nothing by it. Whatever the network does is counted in the ports' metrics.
     #[inline]
     pub fn turn_with(&mut self, work: impl FnMut(usize, &mut N, Time)) -> io::Result<Turn> {
         self.turn_observed(&mut Unobserved, work)
@@ -312,6 +312,9 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         observer: &mut O,
         mut work: impl FnMut(usize, &mut N, Time),
     ) -> io::Result<Turn> {
+        if self.stations.iter().any(Station::is_of_parent) {
+            return Err(io::Error::other(OF_PARENT));
+        }
         let mut reading = Reading { clock: self.clock, now: None };
         let mut received = self.receive(&mut reading, observer)?;
         let mut now = reading.now();
@@ -545,6 +548,12 @@ impl<N: Node, D: Datapath> Station<N, D> {
         port.recv_burst(handle)
     }
 
+    /// True of a sealed node in a child of the process that made it.
+    #[inline]
+    fn is_of_parent(&self) -> bool {
+        self.watch.as_ref().is_some_and(Watch::is_of_parent)
+    }
+
     /// Gives the node what is new of its keys.
     #[inline]
     fn look(&mut self, now: Time) {
@@ -562,6 +571,10 @@ impl<N: Node, D: Datapath> Station<N, D> {
         (index, observer): (usize, &mut O),
     ) -> Burst {
         let mut burst = Burst { transmits: 0, is_full: false, lacks_room: false };
+        // Its owner may have forked in this turn.
+        if self.is_of_parent() {
+            return burst;
+        }
         let is_segmenting = self.port.is_segmenting();
         // Who watches is shown whole datagrams.
         let is_gathering = O::IS_BLIND && self.port.gathers();
@@ -642,6 +655,10 @@ impl Reading {
 const WAKER: usize = 0;
 const EXTRA: usize = 1;
 const STATIONS: usize = 2;
+
+/// Of a turn in a child.
+const OF_PARENT: &str = "this process was forked after its sealed endpoint was opened, and would seal under the nonces of its parent: \
+                         open it in the child";
 
 /// A descriptor that ppoll passes over.
 const NO_FD: i32 = -1;

@@ -409,7 +409,7 @@ impl Opening {
             return Ok(());
         }
         if self.sealing().is_none() {
-            tracing::info!(
+            tracing::warn!(
                 "packets in the disguise of TCP are open: whoever hears them reads them"
             );
             return Ok(());

@@ -441,7 +441,9 @@ impl<'a> Hosts<'a> {
         };
         let first_ms = WALL_NS / 1_000_000;
         let next_ms = WALL_NS.saturating_add(START).saturating_add(rotation.at_ns) / 1_000_000;
-        let epochs = vec![key(1, first_ms), key(2, next_ms)];
+        // The third one, half as long after the second, ends the first.
+        let last_ms = next_ms.saturating_add(rotation.at_ns / 2_000_000);
+        let epochs = vec![key(1, first_ms), key(2, next_ms), key(3, last_ms)];
         let (group, cipher) = ("sim".to_owned(), Cipher::Aes128Gcm);
         let group = Keys { role: Role::Server, group, cipher, reset: None, epochs };
         let keys = match role {

@@ -24,7 +24,7 @@ use std::task::Poll;
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue, UPGRADE};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -164,11 +164,19 @@ impl Server {
     }
 }
 
+/// True of who wants another protocol than HTTP on its connection. A newer version of that is but offered, by many clients with
+/// every first request, and need not be taken.
+fn asks_for_socket(headers: &HeaderMap) -> bool {
+    let protocols = headers.get_all(UPGRADE).into_iter().filter_map(|value| value.to_str().ok());
+    let mut protocols = protocols.flat_map(|value| value.split(','));
+    protocols.any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
+}
+
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 
 /// Answers a request by a call.
 async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk>>) -> Answered {
-    let is_foreign = request.method() == Method::CONNECT || request.headers().contains_key(UPGRADE);
+    let is_foreign = request.method() == Method::CONNECT || asks_for_socket(request.headers());
     if is_foreign {
         desk.borrow_mut().partial_len = 0;
         return Ok(ending(plain(StatusCode::NOT_IMPLEMENTED, "it is not passed on")));
@@ -364,6 +372,18 @@ mod tests {
         ]
         .concat();
         check(&long, "413");
+    }
+
+    /// Java's client offers it with each first request.
+    #[test]
+    fn an_offer_of_a_newer_version_is_not_taken() {
+        let mut server = server();
+        let offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQ\r\n";
+        server.receive(format!("GET / HTTP/1.1\r\nHost: x\r\n{offer}\r\n").as_bytes());
+        let call = called(&mut server);
+        assert!(!String::from_utf8_lossy(&call.message).to_lowercase().contains("h2c"));
+        server.answer(call.ticket, Ok(OK.to_vec()));
+        assert!(written(&mut server).ends_with("hi"));
     }
 
     #[test]

@@ -81,6 +81,8 @@ pub fn classify(command: Command<'_>) -> Class {
         b"XREAD" if has(b"BLOCK", 1) => Class::Refused(Why::Blocking),
         b"XREADGROUP" if has(b"BLOCK", 1) => Class::Refused(Why::Blocking),
         b"SET" if has(b"GET", 3) => Class::Take,
+        // What a script stops at is read by its connection.
+        b"SCRIPT" if has(b"DEBUG", 1) => Class::Refused(Why::Connection),
         name => named(name),
     }
 }
@@ -135,7 +137,11 @@ const COMMANDS: &[(Class, &str)] = &[
         Class::Refused(Why::Subscription),
         "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE MONITOR",
     ),
-    (Class::Refused(Why::Connection), "CLIENT AUTH RESET READONLY READWRITE ASKING SWAPDB MOVE"),
+    (
+        Class::Refused(Why::Connection),
+        "CLIENT AUTH RESET READONLY READWRITE ASKING SWAPDB MOVE \
+         POST HOST:",
+    ),
     (
         Class::Refused(Why::Administration),
         "SHUTDOWN DEBUG CONFIG SAVE BGSAVE BGREWRITEAOF LASTSAVE REPLICAOF SLAVEOF FAILOVER SYNC \
@@ -197,5 +203,11 @@ mod tests {
         check("SUBSCRIBE a", Class::Refused(Why::Subscription));
         check("CLIENT SETNAME a", Class::Refused(Why::Connection));
         check("SHUTDOWN", Class::Refused(Why::Administration));
+        check("script debug yes", Class::Refused(Why::Connection));
+        check("SCRIPT LOAD debug", Class::Refused(Why::Connection));
+        check("EVAL debug 0", Class::Take);
+        // By which Redis ends the connection: they are HTTP's.
+        check("POST / HTTP/1.1", Class::Refused(Why::Connection));
+        check("Host: here", Class::Refused(Why::Connection));
     }
 }

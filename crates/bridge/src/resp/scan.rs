@@ -17,6 +17,9 @@ pub enum ProtocolError {
     /// The length of an argument is none, or longer than a message may be.
     #[error("Protocol error: invalid bulk length")]
     BulkLength,
+    /// Something else in the place of a command.
+    #[error("Protocol error: expected '*', got '{}'", char::from(*.0).escape_default())]
+    Head(u8),
     /// Something else in the place of an argument.
     #[error("Protocol error: expected '$', got '{}'", char::from(*.0).escape_default())]
     Expected(u8),
@@ -51,13 +54,16 @@ impl Scan {
     ///
     /// # Errors
     ///
-    /// Where it is no array of bulk strings, or has more than `len_max` bytes.
+    /// Where it is no array of bulk strings, which a server would read as a line, or has more than `len_max` bytes.
     pub fn advance(
         &mut self,
         bytes: &[u8],
         len_max: usize,
     ) -> Result<Option<usize>, ProtocolError> {
         if self.left.is_none() {
+            if let Some(&other) = bytes.first().filter(|&&byte| byte != b'*') {
+                return Err(ProtocolError::Head(other));
+            }
             let Some((count, end)) =
                 number(bytes, 1).map_err(|()| ProtocolError::MultibulkLength)?
             else {
@@ -177,7 +183,7 @@ fn number(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     let shown = &rest[..rest.len().min(NUMBER_LEN_MAX)];
     // Nearly all are a digit or two, of which each command has one more than it has words.
     let digits = shown.iter().take(SHORT_LEN_MAX).take_while(|byte| byte.is_ascii_digit()).count();
-    if digits > 0 && shown[digits..].starts_with(END) {
+    if digits > 0 && shown[digits..].starts_with(END) && (digits == 1 || shown[0] != b'0') {
         let value = shown[..digits].iter().fold(0, |sum, &byte| 10 * sum + i64::from(byte - b'0'));
         return Ok(Some((value, at + digits + END.len())));
     }
@@ -186,7 +192,9 @@ fn number(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     };
     let text = shown[..end].strip_suffix(b"\r").ok_or(())?;
     let text = std::str::from_utf8(text).map_err(|_| ())?;
-    if text.starts_with('+') {
+    // As Redis writes it, which takes no other.
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    if text.starts_with('+') || text == "-0" || digits.len() > 1 && digits.starts_with('0') {
         return Err(());
     }
     Ok(Some((text.parse().map_err(|_| ())?, at + end + 1)))
@@ -213,7 +221,6 @@ mod tests {
         for (line, value) in [
             ("0", 0),
             ("7", 7),
-            ("007", 7),
             ("12345678", 12_345_678),
             ("123456789", 123_456_789),
             ("-1", -1),
@@ -225,9 +232,19 @@ mod tests {
                 assert_eq!(number(&bytes.as_bytes()[..cut], 1), Ok(None), "{line} up to {cut}");
             }
         }
-        for bad in
-            ["\r\n", "1\n", "1x\r\n", "+1\r\n", "1\r\r\n", "9223372036854775808\r\n", "- 1\r\n"]
-        {
+        for bad in [
+            "\r\n",
+            "1\n",
+            "1x\r\n",
+            "+1\r\n",
+            "1\r\r\n",
+            "9223372036854775808\r\n",
+            "- 1\r\n",
+            "007\r\n",
+            "01\r\n",
+            "-0\r\n",
+            "-01\r\n",
+        ] {
             assert_eq!(number(bad.as_bytes(), 0), Err(()), "{bad:?}");
         }
     }
@@ -263,6 +280,10 @@ mod tests {
         check(b"*+1\r\n", Err(ProtocolError::MultibulkLength));
         check(b"*1\r\n:1\r\n", Err(ProtocolError::Expected(b':')));
         check(b"*1\r\n$1\r\nabc", Err(ProtocolError::Terminator));
+        // Redis would read it as lines.
+        check(b"X1\r\n$25\r\nFLUSHALL\r\nCONFIG GET port\r\n", Err(ProtocolError::Head(b'X')));
+        check(b"$", Err(ProtocolError::Head(b'$')));
+        check(b"*01\r\n", Err(ProtocolError::MultibulkLength));
         check(b"*2\r\n$60\r\n", Ok(None));
         check(&[b"*", &b"1".repeat(24)[..]].concat(), Err(ProtocolError::MultibulkLength));
         check(b"*1\r\n$99\r\n", Err(ProtocolError::TooLong(100)));

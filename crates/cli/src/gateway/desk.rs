@@ -69,9 +69,9 @@ pub(super) struct Desk {
     again: VecDeque<(Time, Outgoing)>,
     /// Calls that may be under way.
     window: Window,
-    /// Clients whose call there is no room for.
+    /// Clients whose call there is no room for, each once.
     waiting: VecDeque<ConnectionId>,
-    /// Clients that do not read.
+    /// Clients that do not read, each once.
     stuck: Vec<ConnectionId>,
     /// When those are looked at again.
     stuck_at: Time,
@@ -89,6 +89,10 @@ struct Client {
     front: Front,
     /// A call that there was no room for.
     next: Option<Call>,
+    /// It is among those that wait.
+    is_waiting: bool,
+    /// It is among those that do not read.
+    is_stuck: bool,
     /// Bytes held for it, of those of all.
     held: usize,
     /// When it said something last, or an answer was begun.
@@ -196,8 +200,6 @@ impl Desk {
             let Some((_, call)) = self.again.pop_front() else { break };
             self.call_again(endpoint, now, call);
         }
-        // What has ended makes room.
-        self.touched.extend(self.waiting.drain(..));
     }
 
     /// A call has no answer: it is made again where it has not run and might.
@@ -318,15 +320,27 @@ impl Desk {
             self.release(endpoint, now, client);
         }
         if now >= self.stuck_at {
-            self.touched.append(&mut self.stuck);
+            for id in std::mem::take(&mut self.stuck) {
+                self.client(id).into_iter().for_each(|client| client.is_stuck = false);
+                self.touched.push(id);
+            }
             self.stuck_at = Time::MAX;
         }
         if now >= self.sweep_at {
             self.sweep(endpoint, now, streams);
         }
+        // Who has waited comes before those who have been answered just now.
+        let has_room = self.window.has_room(self.under_way());
+        for rivals in (0..if has_room { self.waiting.len() } else { 0 }).rev() {
+            let Some(id) = self.waiting.pop_front() else { break };
+            self.client(id).into_iter().for_each(|client| client.is_waiting = false);
+            let share = self.share(rivals);
+            self.look_after((endpoint, streams), now, id, share);
+        }
         let mut touched = std::mem::take(&mut self.touched);
         for id in touched.drain(..) {
-            self.look_after(endpoint, now, streams, id);
+            let share = self.share(self.waiting.len());
+            self.look_after((endpoint, streams), now, id, share);
         }
         self.touched = touched;
     }
@@ -413,6 +427,8 @@ impl Desk {
             id,
             front: Front::new(self.config.app, self.config.limits),
             next: None,
+            is_waiting: false,
+            is_stuck: false,
             held: 0,
             active_at: now,
             partial_since: None,
@@ -427,20 +443,31 @@ impl Desk {
         self.clients.get_mut(id.index())?.as_mut().filter(|client| client.id == id)
     }
 
-    /// Does for a client what can be done now.
+    /// Calls under way, and those that are made again.
+    fn under_way(&self) -> usize {
+        self.calls.len() + self.again.len()
+    }
+
+    /// Calls that a client may make while so many others wait.
+    fn share(&self, rivals: usize) -> usize {
+        let room = (self.window.size() as usize).saturating_sub(self.under_way());
+        if rivals == 0 { usize::MAX } else { (room / (rivals + 1)).max(1) }
+    }
+
+    /// Does for a client what can be done now; `share` calls at most are made.
     fn look_after(
         &mut self,
-        endpoint: &mut Endpoint,
+        (endpoint, streams): (&mut Endpoint, &mut Streams),
         now: Time,
-        streams: &mut Streams,
         id: ConnectionId,
+        mut share: usize,
     ) {
         let is_open = streams.is_open(id);
         let mut is_stuck = false;
         // What is answered makes room for what is called.
         let mut is_done = !is_open;
         while !is_done {
-            let called = self.call(endpoint, now, id);
+            let called = self.call(endpoint, now, id, &mut share);
             let Some(client) = self.client(id) else { return };
             let Some(out) = streams.output(id) else {
                 is_stuck = true;
@@ -462,12 +489,14 @@ impl Desk {
             return;
         }
         streams.set_reading(id, client.front.is_reading() && !is_stuck);
-        let is_waiting = client.next.is_some();
-        if is_stuck {
+        let waits = client.next.is_some()
+            && !std::mem::replace(&mut client.is_waiting, client.next.is_some());
+        let sticks = is_stuck && !std::mem::replace(&mut client.is_stuck, is_stuck);
+        if sticks {
             self.stuck.push(id);
             self.stuck_at = self.stuck_at.min(now + STUCK_LOOK_NS);
         }
-        if is_waiting {
+        if waits {
             self.waiting.push_back(id);
         }
     }
@@ -485,12 +514,18 @@ impl Desk {
         is_hog
     }
 
-    /// Makes the calls that a client asks for; true if there were any.
-    fn call(&mut self, endpoint: &mut Endpoint, now: Time, id: ConnectionId) -> bool {
+    /// Makes the calls that a client asks for, as many as its share; true if there were any.
+    fn call(
+        &mut self,
+        endpoint: &mut Endpoint,
+        now: Time,
+        id: ConnectionId,
+        share: &mut usize,
+    ) -> bool {
         let mut called = false;
         loop {
-            let under_way = self.calls.len() + self.again.len();
-            let has_room = self.window.has_room(under_way);
+            let under_way = self.under_way();
+            let has_room = *share > 0 && self.window.has_room(under_way);
             let Some(client) = self.client(id) else { return called };
             let next = client.next.take().or_else(|| client.front.poll_call());
             let Some(Call { ticket, message, route, is_idempotent }) = next else { return called };
@@ -504,6 +539,7 @@ impl Desk {
                 return called;
             }
             called = true;
+            *share = share.saturating_sub(1);
             let deadline = now.saturating_add(self.config.timeout_ns);
             let message = Arc::new(message);
             let call =

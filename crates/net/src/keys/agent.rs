@@ -383,8 +383,14 @@ impl KeyAgent {
         let keys = lock(&self.book).keys.clone();
         let derived = keys.for_role(role).expect("they are a server's");
         let again_ms = (self.config.every / 4).min(AGAIN_MAX).as_millis();
-        let keys = Zeroizing::new(derived.to_text());
-        Zeroizing::new(format!("{ANSWER}{again_ms}\n{}", *keys))
+        let keys = derived.to_text();
+        // A text that grew would leave copies of itself.
+        let mut text = Zeroizing::new(String::with_capacity(ANSWER.len() + 24 + keys.len()));
+        text.push_str(ANSWER);
+        text.push_str(&again_ms.to_string());
+        text.push('\n');
+        text.push_str(&keys);
+        text
     }
 
     /// Whether a line about a connection may be logged: one a second.

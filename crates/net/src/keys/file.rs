@@ -69,7 +69,7 @@ pub fn create(path: &Path, keys: &Keys) -> io::Result<()> {
     let shown = path.display();
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     let mut file = file.map_err(|error| named(&error, format!("cannot create {shown}")))?;
-    let text = Zeroizing::new(keys.to_text());
+    let text = keys.to_text();
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(|error| {
         // Half a file helps nobody, and would be in the way.
         let _ = fs::remove_file(path);
@@ -126,7 +126,7 @@ pub fn rotated(mut keys: Keys, from_ms: u64, now_ms: u64) -> io::Result<Keys> {
     keys.epochs.drain(..oldest);
     keys.epochs.push(next);
     // What cannot be read again must not be written.
-    Zeroizing::new(keys.to_text())
+    keys.to_text()
         .parse()
         .map_err(|error| invalid(format!("there is no room for another key: {error}")))
 }

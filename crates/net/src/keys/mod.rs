@@ -7,7 +7,7 @@
 //! | who has another policy ([`LiveAccess::update`]), or a file of one ([`AccessSource`]) | the same |
 //! | each driver, once a second | reads the wall clock for its sealed nodes |
 //!
-//! Invariant: what is published follows what was there ([`Keys::followed_by`]), so that no node refuses it.
+//! Invariants: no child of a process seals by what its parent has opened; what is published follows what was there ([`Keys::followed_by`]), so that no node refuses it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,6 +17,7 @@ use tailcut_proto::sealed::{ChangedKeys, Denial, Keys, LostKeys};
 
 use self::renewal::Renewal;
 use crate::clock::Clock;
+use crate::sys;
 
 pub mod access;
 #[cfg(feature = "key-agent")]
@@ -144,6 +145,8 @@ pub(crate) struct Watch {
     lost_tell_at: Time,
     /// Who may call what; `None` where all may call everything.
     access: Option<WatchAccess>,
+    /// Forks before the node was made.
+    forks: u32,
 }
 
 /// What a driver knows of the policy of one of its nodes.
@@ -165,7 +168,15 @@ impl Watch {
         let watch = |live| WatchAccess { live, seen: u64::MAX, told: 0, tell_at: 0 };
         let access = access.map(watch);
         let (lost, lost_tell_at) = (LostKeys::default(), 0);
-        Self { live, seen: u64::MAX, read_at: 0, lost, lost_tell_at, access }
+        sys::count_forks();
+        let forks = sys::forks();
+        Self { live, seen: u64::MAX, read_at: 0, lost, lost_tell_at, access, forks }
+    }
+
+    /// True in a child of the process that made the node: both would seal under the same nonces.
+    #[inline]
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.forks != sys::forks()
     }
 
     /// Gives the node what is new. `now` is the time of the last turn.

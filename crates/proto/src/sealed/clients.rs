@@ -130,6 +130,7 @@ impl Clients {
         if !old.are_all(&kept) {
             self.known.retain(|sender, _| kept[usize::from(epoch_of(sender))]);
             self.begun.retain(|begun, _| kept[usize::from(epoch_of(begun.sender))]);
+            self.sessions.retain(|known| kept[usize::from(known.epoch)]);
         }
     }
 

@@ -103,6 +103,23 @@ impl<T> Known<T> {
         evicted
     }
 
+    /// Keeps those for which `is_kept` says so. The others can be begun no more, and so do not count as lost.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        let Self { sessions, clients, sizes, lost_ms, .. } = self;
+        sessions.retain(|_, (_, known)| is_kept(known));
+        sizes.clear();
+        clients.retain(|&client, own| {
+            own.order
+                .retain(|&session| sessions.contains_key(&SessionKey { client, session }.word()));
+            if own.order.is_empty() {
+                *lost_ms = own.lost_ms.max(*lost_ms);
+                return false;
+            }
+            sizes.insert((own.order.len(), client));
+            true
+        });
+    }
+
     /// Removes the oldest session of the client that has most.
     fn evict(&mut self) -> Option<(SessionKey, T)> {
         let (count, client) = self.sizes.pop_last()?;
@@ -250,6 +267,22 @@ mod tests {
         assert!([1, 2, 4].into_iter().all(|client| known.find(key(client, 1)).is_some()));
         assert!(known.may_be_lost(3, 200) && !known.may_be_lost(3, 201));
         assert!(!known.may_be_lost(1, 1) && !known.may_be_lost(9, 1), "others have lost nothing");
+    }
+
+    /// What has made room stays lost, also when its client has nothing more.
+    #[test]
+    fn what_is_dropped_leaves_room_and_is_not_lost() {
+        let mut known = Known::new(4, 0, 1);
+        for (client, session) in [(1, 1), (1, 2), (1, 3), (2, 1), (1, 4)] {
+            known.add(key(client, session), 100 * session, session);
+        }
+        known.retain(|&session| session == 1);
+        assert_eq!(known.sizes.iter().copied().collect::<Vec<_>>(), [(1, 2)]);
+        assert_eq!((known.find(key(2, 1)), known.find(key(1, 2))), (Some(&1), None));
+        assert!(known.may_be_lost(1, 100) && !known.may_be_lost(1, 101));
+        for session in 5..8 {
+            assert!(known.add(key(1, session), 900, session).is_none(), "there is room");
+        }
     }
 
     #[test]

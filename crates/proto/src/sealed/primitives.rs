@@ -117,6 +117,9 @@ impl fmt::Debug for AeadKey {
 
 #[cfg(test)]
 mod tests {
+    use siphasher::sip::SipHasher24;
+    use siphasher::sip128::SipHasher24 as SipHasher128;
+
     use super::*;
 
     fn bytes(hex: &str) -> Vec<u8> {
@@ -159,6 +162,44 @@ mod tests {
             "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39",
             "42831ec2217774244b7221b784d0d49ce3aa212f2c02a4e035c17e2329aca12e21d514b25466931c7d8f6a5aac84aa051ba30b396a0aac973d58e0915bc94fbc3221a5db94fae95ae7121a47",
         );
+    }
+
+    /// Those of SipHash's authors: the key 0 to 15, and the first messages of the bytes from 0 on.
+    #[test]
+    fn siphash_is_that_of_its_authors() {
+        let key: [u8; 16] = std::array::from_fn(|at| at as u8);
+        let message: Vec<u8> = (0..15).collect();
+        for (len, short, long) in [
+            (0, "310e0edd47db6f72", Some("a3817f04ba25a8e66df67214c7550293")),
+            (1, "fd67dc93c539f874", Some("da87c1d86b99af44347659119b22fc45")),
+            (15, "e545be4961ca29a1", None),
+        ] {
+            let tag = SipHasher24::new_with_key(&key).hash(&message[..len]);
+            assert_eq!(tag.to_le_bytes()[..], bytes(short), "{len}");
+            let Some(long) = long else { continue };
+            let tag = SipHasher128::new_with_key(&key).hash(&message[..len]);
+            assert_eq!(tag.as_bytes()[..], bytes(long), "{len}");
+        }
+    }
+
+    /// What is sealed is opened under its own tag alone.
+    #[test]
+    fn a_bit_more_or_less_is_forged() {
+        for cipher in [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {
+            let key = AeadKey::new(cipher, &vec![7; cipher.key_len()]);
+            let mut sealed = vec![3; 40];
+            let tag = key.seal([1; 12], b"header", &mut sealed);
+            sealed.extend_from_slice(&tag);
+            for bit in 0..8 * sealed.len() {
+                let mut changed = sealed.clone();
+                changed[bit / 8] ^= 1 << (bit % 8);
+                assert!(!key.open([1; 12], b"header", &mut changed), "{cipher}: bit {bit}");
+            }
+            for (nonce, aad) in [([2; 12], &b"header"[..]), ([1; 12], b"Header")] {
+                assert!(!key.open(nonce, aad, &mut sealed.clone()), "{cipher}");
+            }
+            assert!(key.open([1; 12], b"header", &mut sealed));
+        }
     }
 
     /// RFC 8439, 2.8.2.

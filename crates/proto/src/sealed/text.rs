@@ -15,6 +15,8 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
+use zeroize::Zeroizing;
+
 use super::CLIENT_MAX;
 use super::keys::{EpochKey, HopKey, Keys, Role, Secret};
 use super::primitives::Cipher;
@@ -134,20 +136,24 @@ impl Reading {
 
 impl Keys {
     /// The text that is read as these keys. It holds the secrets.
-    pub fn to_text(&self) -> String {
-        let mut text = String::from("tailcut-keys 1\n");
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let len = HEAD_LEN_MAX + self.group.len() + LINE_LEN_MAX * self.epochs.len();
+        // A text that grew would leave copies of itself.
+        let mut text = Zeroizing::new(String::with_capacity(len));
+        text.push_str("tailcut-keys 1\n");
         let Self { role, group, cipher, .. } = self;
         let _ = writeln!(text, "role {role}\ngroup {group}\ncipher {cipher}");
         if let Some(reset) = &self.reset {
-            let _ = writeln!(text, "reset {}", hex(reset.bytes()));
+            let _ = writeln!(text, "reset {}", Hex(reset.bytes()));
         }
         for EpochKey { epoch, from_ms, secret, hop } in &self.epochs {
-            let _ = write!(text, "key {epoch} {from_ms} {}", hex(secret.bytes()));
+            let _ = write!(text, "key {epoch} {from_ms} {}", Hex(secret.bytes()));
             if let Role::Client(_) = self.role {
-                let _ = write!(text, " {}", hex(hop.bytes()));
+                let _ = write!(text, " {}", Hex(hop.bytes()));
             }
             text.push('\n');
         }
+        debug_assert!(text.len() <= len, "{} of {len}", text.len());
         text
     }
 }
@@ -195,8 +201,13 @@ fn role_of(words: &[&str]) -> Result<Role, &'static str> {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Bytes, to be written as digits: nothing of them stays anywhere else.
+struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
 }
 
 fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
@@ -209,6 +220,12 @@ fn unhex<const N: usize>(digits: &str) -> Option<[u8; N]> {
     }
     Some(bytes)
 }
+
+/// Bytes of all lines but those of keys, without the name of the group.
+const HEAD_LEN_MAX: usize = 160;
+
+/// Bytes of the line of a key.
+const LINE_LEN_MAX: usize = 144;
 
 /// The end of the year 9999, which no date is after.
 const FROM_MS_MAX: u64 = 253_402_300_799_999;

@@ -3,7 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use tailcut_net::clock::Clock;
 
 use super::client::{Client, command};
 use super::{bridge, gateway, wait_until_quiet};
@@ -119,6 +122,43 @@ fn a_server_that_is_stopped_is_given_up_and_comes_back() {
     // None has run twice, whoever has been told what.
     assert!((1..=9).contains(&value), "{value}");
     drop(clients);
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+}
+
+/// One says command after command without a pause, and reads all answers: others have their share.
+#[test]
+fn who_never_pauses_keeps_nobody_waiting() {
+    if !is_there() {
+        return;
+    }
+    let server = Redis::start(port::free());
+    let to = format!("tcp://127.0.0.1:{}", server.port);
+    let (behind, behind_admin) = bridge("redis", &to, &[]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let (front, front_admin) = gateway("redis", behind.address(), &[]);
+    let mut greedy = TcpStream::connect(front.address()).expect("a connection");
+    let mut answers = greedy.try_clone().expect("a descriptor");
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let many = b"*2\r\n$3\r\nGET\r\n$1\r\na\r\n".repeat(1_000);
+            while !is_over.load(Ordering::Relaxed) {
+                greedy.write_all(&many).expect("it takes bytes");
+            }
+            greedy.shutdown(Shutdown::Write).expect("it is open");
+        });
+        scope.spawn(|| {
+            let mut bytes = vec![0; 1 << 16];
+            while answers.read(&mut bytes).expect("answers") > 0 {}
+        });
+        let mut other = Client::connect(front.address());
+        let started = Clock.now();
+        let asked = (0..200).filter(|_| other.ask("GET b") == "$-1\r\n").count();
+        let took_ms = (Clock.now() - started) / 1_000_000;
+        is_over.store(true, Ordering::Relaxed);
+        // Some 100 ms where this was written, and for ever before.
+        assert!(asked == 200 && took_ms < 20_000, "{asked} in {took_ms} ms");
+    });
     wait_until_quiet(&front_admin, &[&behind_admin]);
 }
 

@@ -62,7 +62,12 @@ impl XdpPlaces {
             return;
         }
         is_used.store(0, Ordering::SeqCst);
-        let (Some(of), Some(longs)) = (of, longs) else { return };
+        let (Some(of), Some(longs)) = (of, longs) else {
+            for field in [epoch::ROUTER_KEY, epoch::ROUTER_KEY + 8] {
+                self.memory.long(offset(field)).store(0, Ordering::Relaxed);
+            }
+            return;
+        };
         number.store(of.number.into(), Ordering::Relaxed);
         for (field, value) in longs {
             self.memory.long(offset(field)).store(value, Ordering::Relaxed);

@@ -234,7 +234,7 @@ impl HomaClient {
         let is_question = kind == PacketType::Resend && !is_back;
         // Who calls back is whom the session is with.
         let name = if is_back { own.name } else { self.targets.name(now, to, is_question) };
-        if !is_known || name == 0 && !is_question {
+        if !is_known || name == 0 && !is_question || own.count >= COUNT_END {
             return false;
         }
         match name {
@@ -255,6 +255,9 @@ impl Session {
         self.name != 0 && self.name == name_of(instance) && self.to == Some(address)
     }
 }
+
+/// Packets of a session after which none goes: their trailer has no room for another number.
+const COUNT_END: u64 = 1 << 32;
 
 /// Packets of a session after which calls begin another one: AES-GCM is to seal no more than some 2^32 under a
 /// key.
