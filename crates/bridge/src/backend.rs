@@ -106,6 +106,11 @@ impl<J> Backend<J> {
         self.exchanges.push_back(exchange);
     }
 
+    /// What is at the server, in order.
+    pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange<J>> {
+        self.exchanges.iter_mut()
+    }
+
     /// Takes what the server says; `done` is given each exchange that has ended.
     ///
     /// # Errors

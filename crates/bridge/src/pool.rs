@@ -6,9 +6,10 @@
 //! | is connecting | it is open | greeting, or up where there is nothing to say |
 //! | is greeting | the server has answered well | up |
 //! | is up | a request is sent | it has one more |
+//! | is up | the server ends it with an answer | opened again at once: the server is there |
 //! | any | it ends, says nonsense, or is silent with requests for too long | down: what it had is lost or tried again |
 //!
-//! Pauses double from `retry_ns_min` to `retry_ns_max` and begin anew when a connection has come up.
+//! Pauses double from `retry_ns_min` to `retry_ns_max` and begin anew when a server has answered.
 //!
 //! A request that may run more than once is tried on another connection, once; of any other that was sent it is
 //! not known whether it has run.
@@ -159,6 +160,10 @@ struct Link<J> {
     heard_at: u64,
     /// It is not opened again before, ns.
     not_before: u64,
+    /// The server has let it in, or has said a part of an answer on it.
+    is_proven: bool,
+    /// The server was there when it ended, and it has not come up or failed since.
+    has_left: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -195,7 +200,7 @@ impl<J> Pool<J> {
 
     /// Whether the server can be asked now.
     pub fn is_up(&self) -> bool {
-        self.up_count() > 0
+        self.links.iter().any(|link| link.phase == Phase::Up || link.has_left)
     }
 
     /// Connections that are up.
@@ -260,7 +265,7 @@ impl<J> Pool<J> {
     ) -> Result<(), Nonsense> {
         let link = &mut self.links[place.0];
         link.heard_at = now;
-        let (metrics, mut greeted) = (&mut self.metrics, None);
+        let (metrics, mut greeted, before) = (&mut self.metrics, None, ended.len());
         let received = link.backend.receive(bytes, |exchange, answer| match exchange.job {
             At::Greeting => greeted = Some(answer),
             At::Request { job, .. } => {
@@ -268,14 +273,21 @@ impl<J> Pool<J> {
                 ended.push(Ended { job, ending: end(answer, metrics), request });
             }
         });
+        link.has_left = ended.len() > before && received == Err(Nonsense::Farewell);
+        if link.phase == Phase::Up && (received.is_ok() || link.has_left) {
+            self.prove(place);
+        }
         if let Some(answer) = greeted {
             let Answer::Reply(words) = answer else { return Err(Nonsense::Greeting) };
-            if !greeting::is_accepted(link.dialect, &words) {
+            let dialect = self.links[place.0].dialect;
+            if !greeting::is_accepted(dialect, &words) {
                 let shown = &words[..words.len().min(TROUBLE_LEN_MAX)];
                 self.trouble = Some(String::from_utf8_lossy(shown).trim_end().to_owned());
+                self.end_parked(dialect, ended);
                 return Err(Nonsense::Greeting);
             }
             self.come_up(place);
+            self.prove(place);
         }
         let is_nonsense = received.is_err_and(|error| error != Nonsense::Farewell);
         self.metrics.nonsense += u64::from(is_nonsense);
@@ -287,6 +299,7 @@ impl<J> Pool<J> {
         let link = &mut self.links[place.0];
         let was_up = link.phase == Phase::Up;
         link.phase = Phase::Down;
+        link.has_left &= was_up;
         self.metrics.disconnected += u64::from(was_up);
         self.metrics.connect_failed += u64::from(!was_up);
         if let Some((exchange, answer)) = link.backend.finish()
@@ -294,7 +307,15 @@ impl<J> Pool<J> {
         {
             let request = exchange.request;
             ended.push(Ended { job, ending: end(answer, &mut self.metrics), request });
+            (link.is_proven, link.has_left) = (true, true);
         }
+        if link.has_left {
+            link.not_before = now;
+        }
+        // One that ends as soon as it is open has come up for nothing.
+        let is_brief = now.saturating_sub(link.heard_at) < self.config.retry_ns_max;
+        let has_failed = !was_up || !link.is_proven && is_brief;
+        link.is_proven = false;
         let lost: Vec<_> = link.backend.fail().collect();
         link.backend = Backend::new(link.dialect, self.config.reply_len_max);
         for Exchange { job: at, request, mut reply, .. } in lost {
@@ -310,7 +331,7 @@ impl<J> Pool<J> {
             }
         }
         // Of several that fail at once, one counts.
-        if !was_up && now >= self.retry_at {
+        if has_failed && now >= self.retry_at {
             self.retry_at = now.saturating_add(self.pause_ns);
             self.pause_ns = (2 * self.pause_ns).min(self.config.retry_ns_max);
         }
@@ -336,6 +357,35 @@ impl<J> Pool<J> {
             let Task { job, request, .. } = task;
             ended.push(Ended { job, ending: Ending::Unavailable, request });
         }
+    }
+
+    /// Nobody waits for a request any more. One that waits for a connection ends, and one that has a connection for itself
+    /// ends with that: close what is given, and call [`Pool::handle_closed`]. Where others share it, it goes on.
+    pub fn abandon(
+        &mut self,
+        is_it: impl Fn(&J) -> bool,
+        ended: &mut Vec<Ended<J>>,
+    ) -> Option<Place> {
+        if let Some(at) = self.parked.iter().position(|(task, _)| is_it(&task.job)) {
+            let (Task { job, request, .. }, _) = self.parked.remove(at)?;
+            self.metrics.unavailable += 1;
+            ended.push(Ended { job, ending: Ending::Unavailable, request });
+            return None;
+        }
+        let is_alone = |(_, link): &(usize, &mut Link<J>)| link.dialect.pipeline_max() == 1;
+        for (index, link) in self.links.iter_mut().enumerate().filter(is_alone) {
+            for exchange in link.backend.exchanges_mut() {
+                if let At::Request { job, is_again, .. } = &mut exchange.job
+                    && is_it(job)
+                {
+                    // Nor is it tried once more.
+                    *is_again = true;
+                    link.has_left = link.is_proven;
+                    return Some(Place(index));
+                }
+            }
+        }
+        None
     }
 
     /// When there is something to do though nothing happens.
@@ -390,9 +440,32 @@ impl<J> Pool<J> {
     }
 
     fn come_up(&mut self, place: Place) {
-        self.links[place.0].phase = Phase::Up;
-        self.pause_ns = self.config.retry_ns_min;
+        let link = &mut self.links[place.0];
+        (link.phase, link.has_left) = (Phase::Up, false);
         self.metrics.connected += 1;
+    }
+
+    /// The server is there, and what is to be.
+    fn prove(&mut self, place: Place) {
+        self.links[place.0].is_proven = true;
+        self.pause_ns = self.config.retry_ns_min;
+    }
+
+    /// Ends what waits for a dialect that the server does not speak, but for the one that it is to speak.
+    fn end_parked(&mut self, dialect: Dialect, ended: &mut Vec<Ended<J>>) {
+        let is_spoken = |link: &Link<J>| link.dialect == dialect && link.phase == Phase::Up;
+        if dialect == self.config.app.dialect() || self.links.iter().any(is_spoken) {
+            return;
+        }
+        for (task, since) in std::mem::take(&mut self.parked) {
+            if task.message.dialect == dialect {
+                self.metrics.unavailable += 1;
+                let Task { job, request, .. } = task;
+                ended.push(Ended { job, ending: Ending::Unavailable, request });
+            } else {
+                self.parked.push_back((task, since));
+            }
+        }
     }
 
     /// The connection of a dialect with the fewest requests.
@@ -414,6 +487,8 @@ impl<J> Pool<J> {
             backend: Backend::new(dialect, self.config.reply_len_max),
             heard_at: 0,
             not_before: 0,
+            is_proven: false,
+            has_left: false,
         };
         self.links.extend((0..self.config.connections).map(link));
     }
@@ -622,6 +697,98 @@ mod tests {
         bench.hear(place.0, "%1\r\n+proto\r\n:3\r\n").unwrap();
         bench.send();
         assert_eq!((place, &bench.got[2][..]), (Place(2), &b"*1\r\n$4\r\nPING\r\n"[..]));
+    }
+
+    #[test]
+    fn what_waits_for_a_dialect_that_is_not_spoken_ends() {
+        let mut bench = Bench::up();
+        let request = [crate::resp::message::RESP3, b"*1\r\n$4\r\nPING\r\n"].concat();
+        let message = App::Redis.read(&request).unwrap();
+        bench.pool.offer(0, Task::new(0, message, request, Vec::new()));
+        bench.send();
+        let place = bench.pool.poll_connect(0).unwrap();
+        bench.pool.handle_connected(0, place, &mut Vec::new());
+        assert_eq!(bench.hear(place.0, "-ERR unknown command\r\n"), Err(Nonsense::Greeting));
+        assert_eq!(bench.ended(), [(0, Ending::Unavailable)]);
+        assert!(bench.pool.is_up());
+    }
+
+    /// A pool of one connection of HTTP, which is up.
+    fn http() -> Bench {
+        let config = PoolConfig { connections: 1, ..PoolConfig::new(App::Http) };
+        let mut bench = Bench { pool: Pool::new(config), ..Bench::new() };
+        assert_eq!(open(&mut bench), Some(Place(0)));
+        bench
+    }
+
+    fn open(bench: &mut Bench) -> Option<Place> {
+        let place = bench.pool.poll_connect(bench.now)?;
+        bench.pool.handle_connected(bench.now, place, &mut Vec::new());
+        Some(place)
+    }
+
+    fn get(bench: &mut Bench, job: u32) {
+        let request = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".to_vec();
+        let message = App::Http.read(&request).unwrap();
+        bench.pool.offer(bench.now, Task::new(job, message, request, Vec::new()));
+        bench.send();
+    }
+
+    #[test]
+    fn a_server_that_ends_each_connection_with_an_answer_is_there() {
+        let mut bench = http();
+        let answer = "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nhi";
+        for job in 0..5 {
+            get(&mut bench, job);
+            assert_eq!(bench.hear(0, answer), Err(Nonsense::Farewell));
+            bench.close(0);
+            assert!(matches!(bench.ended()[..], [(_, Ending::Answered(_))]));
+            assert!(bench.pool.is_up(), "it has answered just now");
+            assert_eq!(open(&mut bench), Some(Place(0)), "at once");
+        }
+        // Up to its end.
+        get(&mut bench, 5);
+        bench.hear(0, "HTTP/1.0 200 OK\r\n\r\nhi").unwrap();
+        bench.close(0);
+        assert!(matches!(bench.ended()[..], [(5, Ending::Answered(_))]));
+        assert!(bench.pool.is_up());
+        // It does not come back.
+        bench.pool.poll_connect(bench.now).unwrap();
+        bench.close(0);
+        assert!(!bench.pool.is_up());
+    }
+
+    #[test]
+    fn a_server_that_takes_connections_and_ends_them_is_left_alone_for_longer_and_longer() {
+        let mut bench = http();
+        let mut attempts = Vec::new();
+        while bench.now < 5_000 * MS {
+            bench.close(0);
+            bench.now = bench.pool.next_deadline().unwrap();
+            attempts.push(bench.now / MS);
+            open(&mut bench).unwrap();
+        }
+        assert_eq!(attempts[..5], [5, 15, 35, 75, 155]);
+        assert!(attempts.len() < 20, "{attempts:?}");
+    }
+
+    #[test]
+    fn what_nobody_waits_for_leaves_its_connection_or_its_place() {
+        let mut bench = http();
+        get(&mut bench, 0);
+        get(&mut bench, 1);
+        bench.hear(0, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n").unwrap();
+        let Bench { pool, ended, .. } = &mut bench;
+        assert_eq!(pool.abandon(|&job| job == 1, ended), None);
+        assert_eq!(pool.abandon(|&job| job == 0, ended), Some(Place(0)));
+        bench.close(0);
+        assert_eq!(bench.ended(), [(1, Ending::Unavailable), (0, Ending::Lost)]);
+        // Where others share it, nothing ends.
+        let mut bench = Bench::up();
+        bench.offer(0, "GET a");
+        let Bench { pool, ended, .. } = &mut bench;
+        assert_eq!(pool.abandon(|&job| job == 0, ended), None);
+        assert_eq!(pool.outstanding(), 1);
     }
 
     #[test]

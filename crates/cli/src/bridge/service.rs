@@ -143,7 +143,7 @@ impl Service {
                     if is_draining {
                         endpoint.stop(now);
                     }
-                    desk.take_calls(endpoint, now);
+                    desk.take_calls(endpoint, now, streams);
                     desk.dispatch(endpoint, now, streams);
                 })?;
                 now = turn.now;
@@ -212,7 +212,7 @@ impl Service {
 
 impl Desk {
     /// Takes what the network has brought.
-    fn take_calls(&mut self, endpoint: &mut Endpoint, now: Time) {
+    fn take_calls(&mut self, endpoint: &mut Endpoint, now: Time, streams: &mut Streams) {
         endpoint.set_retry_after(self.queue.retry_after_ns());
         while let Some(event) = endpoint.poll_event() {
             match event {
@@ -225,6 +225,10 @@ impl Desk {
                     if let Some(task) = ticket.and_then(|ticket| self.queue.remove(ticket)) {
                         self.counts.cancelled_held += 1;
                         endpoint.recycle(task.request);
+                    } else if let Some(place) =
+                        self.pool.abandon(|job| job.id == id, &mut self.ended)
+                    {
+                        self.give_up(now, place, streams);
                     }
                 }
                 Event::Replied { .. } | Event::Failed { .. } => {}
@@ -358,10 +362,7 @@ impl Desk {
         }
         while let Some(place) = self.pool.poll_silent(now) {
             tracing::warn!("the server has been silent for too long: a connection is given up");
-            if let Some(id) = self.connections[place.0].take() {
-                streams.close(id);
-            }
-            self.pool.handle_closed(now, place, &mut self.ended);
+            self.give_up(now, place, streams);
         }
         while let Some(place) = self.pool.poll_connect(now) {
             if self.connections.len() <= place.0 {
@@ -372,6 +373,14 @@ impl Desk {
                 Err(_) => self.pool.handle_closed(now, place, &mut self.ended),
             }
         }
+    }
+
+    /// Closes a connection.
+    fn give_up(&mut self, now: Time, place: Place, streams: &mut Streams) {
+        if let Some(id) = self.connections[place.0].take() {
+            streams.close(id);
+        }
+        self.pool.handle_closed(now, place, &mut self.ended);
     }
 
     /// While the server cannot be reached, routers place nothing here.

@@ -463,11 +463,12 @@ impl Desk {
         mut share: usize,
     ) {
         let is_open = streams.is_open(id);
-        let mut is_stuck = false;
+        let (mut is_stuck, mut has_called) = (false, false);
         // What is answered makes room for what is called.
         let mut is_done = !is_open;
         while !is_done {
             let called = self.call(endpoint, now, id, &mut share);
+            has_called |= called;
             let Some(client) = self.client(id) else { return };
             let Some(out) = streams.output(id) else {
                 is_stuck = true;
@@ -480,17 +481,19 @@ impl Desk {
         streams.flush(id);
         let is_hog = self.weigh(id, streams.unsent(id));
         let Some(client) = self.client(id) else { return };
-        let is_partial = client.front.is_partial();
-        client.partial_since = is_partial.then(|| client.partial_since.unwrap_or(now));
+        // What waits here is whole, and so was what has been called.
+        let waits = client.next.is_some();
+        let is_partial = !waits && client.front.is_partial();
+        let since = client.partial_since.filter(|_| !has_called).unwrap_or(now);
+        client.partial_since = is_partial.then_some(since);
         if !is_open || is_hog || client.front.is_over() && !is_stuck {
             streams.close(id);
             let client = self.clients[id.index()].take();
             client.into_iter().for_each(|client| self.release(endpoint, now, client));
             return;
         }
-        streams.set_reading(id, client.front.is_reading() && !is_stuck);
-        let waits = client.next.is_some()
-            && !std::mem::replace(&mut client.is_waiting, client.next.is_some());
+        streams.set_reading(id, client.front.is_reading() && !is_stuck && !waits);
+        let waits = waits && !std::mem::replace(&mut client.is_waiting, waits);
         let sticks = is_stuck && !std::mem::replace(&mut client.is_stuck, is_stuck);
         if sticks {
             self.stuck.push(id);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -181,4 +181,56 @@ fn a_header_that_never_ends_costs_little() {
     let answer = said(smuggled.as_bytes());
     assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 "), "{answer}");
     assert_eq!(admin.value("tailcut_gateway_held_bytes"), 0.0);
+}
+
+/// Two callers are told nothing but a part of an answer, again and again, and give up: their places come back. The server ends each
+/// other connection with its answer, and is there all the same.
+#[test]
+fn answers_without_an_end_keep_no_place() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut head = [0; 4096];
+                let len = stream.read(&mut head).unwrap_or(0);
+                if !head[..len].starts_with(b"GET /events") {
+                    // Whoever has gone need not hear it.
+                    let _ = stream.write_all(
+                        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi",
+                    );
+                    return;
+                }
+                let begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                let mut said = stream.write_all(begun);
+                while said.is_ok() {
+                    std::thread::park_timeout(Duration::from_millis(20));
+                    said = stream.write_all(b"1\r\n.\r\n");
+                }
+            });
+        }
+    });
+    let (behind, behind_admin) = bridge("http", &to, &["--outstanding", "2"]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let (front, front_admin) = gateway("http", behind.address(), &["--timeout", "400ms"]);
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(front.address()).expect("a connection");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).expect("it takes bytes");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer
+    };
+    std::thread::scope(|scope| {
+        let endless = [(); 2].map(|()| scope.spawn(|| ask("/events")));
+        for answer in endless.map(|caller| caller.join().expect("it is answered")) {
+            assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+        }
+    });
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+    for _ in 0..20 {
+        let answer = ask("/");
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("hi"), "{answer}");
+    }
+    assert_eq!(behind_admin.value("tailcut_bridge_server_outages_total"), 0.0);
 }

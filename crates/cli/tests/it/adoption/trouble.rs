@@ -150,8 +150,12 @@ fn who_never_pauses_keeps_nobody_waiting() {
         let started = Clock.now();
         let asked = (0..200).filter(|_| other.ask("GET b") == "$-1\r\n").count();
         let took_ms = (Clock.now() - started) / 1_000_000;
-        whole.shutdown(Shutdown::Both).expect("it is open");
         println!("{asked} in {took_ms} ms");
+        for why in ["memory", "partial", "unread", "idle"] {
+            let name = format!("tailcut_gateway_clients_ended_{why}_total");
+            assert_eq!(front_admin.value(&name), 0.0, "{why}");
+        }
+        whole.shutdown(Shutdown::Both).expect("it is open");
         // Before, for ever.
         assert!(asked == 200 && took_ms < 20_000, "{asked} in {took_ms} ms");
     });
