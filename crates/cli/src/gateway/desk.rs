@@ -451,7 +451,7 @@ impl Desk {
     /// Calls that a client may make while so many others wait.
     fn share(&self, rivals: usize) -> usize {
         let room = (self.window.size() as usize).saturating_sub(self.under_way());
-        if rivals == 0 { usize::MAX } else { (room / (rivals + 1)).max(1) }
+        if rivals == 0 { usize::MAX } else { (room / (rivals + 1)).max(SHARE_MIN) }
     }
 
     /// Does for a client what can be done now; `share` calls at most are made.
@@ -659,6 +659,9 @@ const AGAIN_NS: u64 = 2_000_000;
 
 /// Servers that are stopping, one after the other, that a call is tried at.
 const STOPS_MAX: u32 = 3;
+
+/// Calls that a client may make at once however many others wait: to look at it costs as much as several.
+const SHARE_MIN: usize = 16;
 
 /// Between two looks at times.
 const SWEEP_NS: u64 = 250_000_000;
