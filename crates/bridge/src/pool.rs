@@ -571,6 +571,17 @@ mod tests {
             self.send();
         }
 
+        /// Offers a PING in RESP3, and opens the connection for it: which, and what is said there first.
+        fn offer_resp3(&mut self) -> (Place, Vec<u8>) {
+            let request = [crate::resp::message::RESP3, b"*1\r\n$4\r\nPING\r\n"].concat();
+            let message = App::Redis.read(&request).unwrap();
+            self.pool.offer(0, Task::new(0, message, request, Vec::new()));
+            self.send();
+            let (place, mut out) = (self.pool.poll_connect(0).unwrap(), Vec::new());
+            self.pool.handle_connected(0, place, &mut out);
+            (place, out)
+        }
+
         fn send(&mut self) {
             while let Some((place, task)) = self.pool.poll_send() {
                 self.pool.send(self.now, place, task, &mut self.got[place.0]);
@@ -686,13 +697,7 @@ mod tests {
     #[test]
     fn another_dialect_has_connections_of_its_own() {
         let mut bench = Bench::up();
-        let request = [crate::resp::message::RESP3, b"*1\r\n$4\r\nPING\r\n"].concat();
-        let message = App::Redis.read(&request).unwrap();
-        bench.pool.offer(0, Task::new(0, message, request, Vec::new()));
-        bench.send();
-        let place = bench.pool.poll_connect(0).unwrap();
-        let mut out = Vec::new();
-        bench.pool.handle_connected(0, place, &mut out);
+        let (place, out) = bench.offer_resp3();
         assert!(out.starts_with(b"*2\r\n$5\r\nHELLO"), "{}", out.escape_ascii());
         bench.hear(place.0, "%1\r\n+proto\r\n:3\r\n").unwrap();
         bench.send();
@@ -702,12 +707,7 @@ mod tests {
     #[test]
     fn what_waits_for_a_dialect_that_is_not_spoken_ends() {
         let mut bench = Bench::up();
-        let request = [crate::resp::message::RESP3, b"*1\r\n$4\r\nPING\r\n"].concat();
-        let message = App::Redis.read(&request).unwrap();
-        bench.pool.offer(0, Task::new(0, message, request, Vec::new()));
-        bench.send();
-        let place = bench.pool.poll_connect(0).unwrap();
-        bench.pool.handle_connected(0, place, &mut Vec::new());
+        let (place, _) = bench.offer_resp3();
         assert_eq!(bench.hear(place.0, "-ERR unknown command\r\n"), Err(Nonsense::Greeting));
         assert_eq!(bench.ended(), [(0, Ending::Unavailable)]);
         assert!(bench.pool.is_up());
