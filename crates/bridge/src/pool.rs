@@ -7,6 +7,7 @@
 //! | is greeting | the server has answered well | up |
 //! | is up | a request is sent | it has one more |
 //! | is up | the server ends it with an answer | opened again at once: the server is there |
+//! | is up, with one request at a time | nobody waits for that any more | it ends, and is opened again |
 //! | any | it ends, says nonsense, or is silent with requests for too long | down: what it had is lost or tried again |
 //!
 //! Pauses double from `retry_ns_min` to `retry_ns_max` and begin anew when a server has answered.

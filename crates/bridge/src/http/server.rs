@@ -4,7 +4,8 @@
 //! |---|---|
 //! | has come whole | it is called |
 //! | is longer than a message may be | 413, and the connection ends |
-//! | wants CONNECT or Upgrade | 501 |
+//! | wants CONNECT or a WebSocket | 501 |
+//! | offers a newer version of HTTP by Upgrade | as any other: the offer is not taken |
 //!
 //! | a call | the response |
 //! |---|---|

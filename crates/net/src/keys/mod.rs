@@ -7,7 +7,8 @@
 //! | who has another policy ([`LiveAccess::update`]), or a file of one ([`AccessSource`]) | the same |
 //! | each driver, once a second | reads the wall clock for its sealed nodes |
 //!
-//! Invariants: no child of a process seals by what its parent has opened; what is published follows what was there ([`Keys::followed_by`]), so that no node refuses it.
+//! Invariants: no child of a process seals by what its parent has opened; what is published follows what was there
+//! ([`Keys::followed_by`]), so that no node refuses it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
