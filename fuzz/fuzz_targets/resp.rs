@@ -5,6 +5,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use tailcut_bridge::resp::keys::Groups;
 use tailcut_bridge::resp::message;
 use tailcut_bridge::resp::reply::ReplyEnd;
 use tailcut_bridge::resp::session::Session;
@@ -30,10 +31,11 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// All that a client is answered, where each call is by its own bytes.
+/// All that a client is answered, where each call is by its own bytes, by servers in two groups.
 fn converse(bytes: &[u8], fragment_len: usize) -> Vec<u8> {
     let limits = Limits { message_len_max: 1 << 10, ..Limits::default() };
-    let mut session = Session::new(limits);
+    let groups = Groups::new([(0, 8191, 0), (8192, 16383, 1)]).expect("each slot has one");
+    let mut session = Session::new(limits, groups);
     let mut out = Vec::new();
     for fragment in bytes.chunks(fragment_len) {
         session.receive(fragment);

@@ -11,6 +11,8 @@ pub struct Call {
     pub message: Vec<u8>,
     /// Where it goes.
     pub route: Route,
+    /// The group of servers that has its keys, of [`Groups`](crate::resp::keys::Groups); 0 for HTTP.
+    pub group: usize,
     /// It may run more than once.
     pub is_idempotent: bool,
 }

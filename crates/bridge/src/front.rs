@@ -2,6 +2,7 @@
 
 use crate::call::{Call, Failed, Limits};
 use crate::http::server::Server;
+use crate::resp::keys::Groups;
 use crate::resp::session::Session;
 
 /// What clients of a gateway may speak.
@@ -33,10 +34,10 @@ macro_rules! each {
 }
 
 impl Front {
-    /// A connection that has said nothing yet.
-    pub fn new(kind: FrontKind, limits: Limits) -> Self {
+    /// A connection that has said nothing yet; of HTTP, `groups` mean nothing.
+    pub fn new(kind: FrontKind, limits: Limits, groups: &Groups) -> Self {
         match kind {
-            FrontKind::Redis => Self::Redis(Session::new(limits)),
+            FrontKind::Redis => Self::Redis(Session::new(limits, groups.clone())),
             FrontKind::Http => Self::Http(Box::new(Server::new(limits))),
         }
     }

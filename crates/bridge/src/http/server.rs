@@ -219,7 +219,7 @@ impl Desk {
         desk.next_ticket += 1;
         (desk.ticket, desk.body_len, desk.partial_len) = (Some(ticket), 0, 0);
         let route = if is_idempotent { Route::Any } else { Route::Primary };
-        desk.calls.push_back(Call { ticket, message, route, is_idempotent });
+        desk.calls.push_back(Call { ticket, message, route, group: 0, is_idempotent });
     }
 }
 

@@ -87,20 +87,24 @@ pub fn classify(command: Command<'_>) -> Class {
     }
 }
 
-fn named(name: &[u8]) -> Class {
+/// The class of a name, in capitals.
+pub(super) fn named(name: &[u8]) -> Class {
     let found = TABLE.binary_search_by_key(&name, |&(known, _)| known.as_bytes());
     found.map_or(Class::Take, |index| TABLE[index].1)
 }
 
 /// The commands that are known, by name.
-static TABLE: LazyLock<Vec<(&str, Class)>> = LazyLock::new(|| {
-    let lists = COMMANDS.iter();
+static TABLE: LazyLock<Vec<(&str, Class)>> = LazyLock::new(|| by_name(COMMANDS));
+
+/// What lists say of each name, by name.
+pub(super) fn by_name<T: Copy>(lists: &[(T, &'static str)]) -> Vec<(&'static str, T)> {
+    let lists = lists.iter();
     let mut table: Vec<_> = lists
-        .flat_map(|&(class, names)| names.split_whitespace().map(move |name| (name, class)))
+        .flat_map(|&(what, names)| names.split_whitespace().map(move |name| (name, what)))
         .collect();
     table.sort_unstable_by_key(|&(name, _)| name);
     table
-});
+}
 
 /// The commands of Redis 7, by class; others are [`Class::Take`].
 const COMMANDS: &[(Class, &str)] = &[

@@ -6,6 +6,7 @@
 //! | read | a write | it waits for that |
 //! | write | nothing | it is called, with the writes that stand behind it |
 //! | write | anything | it waits for all of that |
+//! | of no group of servers, or of several | any | it is answered by an error |
 //! | of the connection | any | it is answered here |
 //! | refused | any | it is answered by an error |
 //! | any, behind a MULTI that was refused | any | it is refused, up to EXEC |
@@ -16,6 +17,7 @@
 use std::collections::VecDeque;
 
 use super::command::{Class, Why, classify};
+use super::keys::Groups;
 use super::message::{self, COMMANDS_MAX, RESP3};
 use super::requests::Requests;
 use super::scan::Command;
@@ -27,6 +29,7 @@ pub struct Session {
     /// What is no command yet.
     requests: Requests,
     limits: Limits,
+    groups: Groups,
     /// Answers that are due, in order.
     due: VecDeque<Due>,
     /// The ticket of the first of them.
@@ -74,6 +77,8 @@ struct Next {
     message: Vec<u8>,
     commands: u32,
     class: Class,
+    /// Of the servers that have its keys.
+    group: usize,
 }
 
 /// What a command is to the session.
@@ -88,11 +93,12 @@ enum Step {
 }
 
 impl Session {
-    /// A connection that has said nothing yet.
-    pub fn new(limits: Limits) -> Self {
+    /// A connection that has said nothing yet, to servers in these groups.
+    pub fn new(limits: Limits, groups: Groups) -> Self {
         Self {
             requests: Requests::new(limits.message_len_max - RESP3.len()),
             limits,
+            groups,
             due: VecDeque::new(),
             first: 0,
             next: None,
@@ -209,7 +215,7 @@ impl Session {
             return None;
         }
         match self.requests.poll() {
-            Ok(command) => Some(self.state.step(command?)),
+            Ok(command) => Some(self.state.step(command?, &self.groups)),
             Err(error) => Some(Step::Farewell(format!("-ERR {error}\r\n").into_bytes())),
         }
     }
@@ -219,9 +225,9 @@ impl Session {
         self.due.push_back(Due::Ready(bytes));
     }
 
-    /// Makes a call, with the writes that stand behind a write.
+    /// Makes a call, with the writes for the same servers that stand behind a write.
     fn begin(&mut self, next: Next, is_read: bool) -> Call {
-        let Next { mut message, mut commands, class } = next;
+        let Next { mut message, mut commands, class, group } = next;
         // One that is long is moved once more only where the client speaks RESP3.
         if self.state.is_resp3 {
             message.splice(..0, RESP3.iter().copied());
@@ -229,7 +235,8 @@ impl Session {
         while class == Class::Write && commands < COMMANDS_MAX && message.len() < RUN_LEN_MAX {
             match self.read() {
                 Some(Step::Call(next))
-                    if next.class == Class::Write && next.message.len() < RUN_LEN_MAX =>
+                    if (next.class, next.group) == (Class::Write, group)
+                        && next.message.len() < RUN_LEN_MAX =>
                 {
                     message.extend_from_slice(&next.message);
                     commands += 1;
@@ -248,12 +255,12 @@ impl Session {
         let ticket = self.first + self.due.len() as u64;
         self.due.push_back(Due::Called { commands, is_read });
         *(if is_read { &mut self.reads } else { &mut self.writes }) += 1;
-        Call { ticket, message, route, is_idempotent: is_read }
+        Call { ticket, message, route, group, is_idempotent: is_read }
     }
 }
 
 impl State {
-    fn step(&mut self, command: Command<'_>) -> Step {
+    fn step(&mut self, command: Command<'_>, groups: &Groups) -> Step {
         let class = classify(command);
         let name = || message::name(command);
         if self.is_discarding {
@@ -279,7 +286,13 @@ impl State {
                     format!("-ERR {} cannot be called: {}\r\n", name(), why.text()).into_bytes(),
                 )
             }
-            class => Step::Call(Next { message: command.bytes().to_vec(), commands: 1, class }),
+            class => match groups.of(command) {
+                Ok(group) => {
+                    let message = command.bytes().to_vec();
+                    Step::Call(Next { message, commands: 1, class, group })
+                }
+                Err(apart) => Step::Answer(apart.error(command)),
+            },
         }
     }
 
@@ -354,7 +367,10 @@ mod tests {
     use super::*;
 
     fn session() -> Session {
-        Session::new(Limits { pipeline_max: 8, calls_max: 3, ..Limits::default() })
+        Session::new(
+            Limits { pipeline_max: 8, calls_max: 3, ..Limits::default() },
+            Groups::default(),
+        )
     }
 
     fn lines(lines: &[&str]) -> Vec<u8> {
@@ -412,8 +428,40 @@ mod tests {
     }
 
     #[test]
+    fn each_group_gets_what_its_keys_ask_for() {
+        // 12182, 5061 and 866.
+        let groups = Groups::new([(0, 8999, 0), (9000, 16383, 1)]).unwrap();
+        let mut session = Session::new(Limits::default(), groups);
+        session.receive(&lines(&["GET bar", "GET foo", "MGET bar foo", "DBSIZE", "PING"]));
+        let reads = calls(&mut session);
+        assert_eq!(reads.iter().map(|call| call.group).collect::<Vec<_>>(), [0, 1, 0]);
+        for call in reads {
+            session.answer(call.ticket, Ok(b"_".to_vec()));
+        }
+        assert_eq!(
+            written(&mut session),
+            "__-CROSSSLOT keys of this MGET are of several groups\r\n\
+             -ERR DBSIZE cannot be called: nothing says which group of keys it is for\r\n_"
+        );
+        // Nothing passes a write of another group either.
+        session.receive(&lines(&["SET bar 1", "SET hello 2", "SET foo 3", "GET bar"]));
+        let mut messages = Vec::new();
+        while let [call] = &calls(&mut session)[..] {
+            messages.push((call.group, call.message.clone()));
+            session.answer(call.ticket, Ok(b"_".to_vec()));
+        }
+        let expected = [
+            (0, lines(&["SET bar 1", "SET hello 2"])),
+            (1, lines(&["SET foo 3"])),
+            (0, lines(&["GET bar"])),
+        ];
+        assert_eq!(messages, expected);
+    }
+
+    #[test]
     fn where_answers_are_long_few_calls_are_under_way() {
-        let mut session = Session::new(Limits { answers_len_max: 1000, ..Limits::default() });
+        let mut session =
+            Session::new(Limits { answers_len_max: 1000, ..Limits::default() }, Groups::default());
         session.receive(&lines(&["GET a"; 2]));
         for call in calls(&mut session) {
             session.answer(call.ticket, Ok(vec![b'x'; 400]));

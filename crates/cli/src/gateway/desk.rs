@@ -13,10 +13,10 @@
 //! holds up nobody else.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use slab::Slab;
+use tailcut_bridge::resp::keys::Groups;
 use tailcut_bridge::{Call, Failed, Front, FrontKind, Limits, Route};
 use tailcut_net::stream::{Connection, ConnectionId, Event as StreamEvent, Streams};
 use tailcut_proto::endpoint::Endpoint;
@@ -25,14 +25,17 @@ use tailcut_proto::rpc::{
     self, CallError, CallId, CallOptions, DropReason, Event, Failure, Lent, Rpc,
 };
 
-use super::window::Window;
+use super::group::{Group, Targets};
 use crate::counters::Counters;
 
 /// What a desk is told.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct DeskConfig {
     pub(super) app: FrontKind,
-    pub(super) targets: Targets,
+    /// Of each group of servers.
+    pub(super) targets: Vec<Targets>,
+    /// Which of them has a key.
+    pub(super) groups: Groups,
     /// How long a call may take, ns.
     pub(super) timeout_ns: u64,
     /// Bytes held for all clients.
@@ -42,14 +45,6 @@ pub(super) struct DeskConfig {
     /// How long a client may say nothing, ns.
     pub(super) idle_ns_max: u64,
     pub(super) limits: Limits,
-}
-
-/// Where calls go.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Targets {
-    pub(super) reads: SocketAddr,
-    /// Where it is another one.
-    pub(super) writes: Option<SocketAddr>,
 }
 
 /// The clients, and their calls.
@@ -67,10 +62,8 @@ pub(super) struct Desk {
     touched: Vec<ConnectionId>,
     /// Calls that were refused and are made again, and when.
     again: VecDeque<(Time, Outgoing)>,
-    /// Calls that may be under way.
-    window: Window,
-    /// Clients whose call there is no room for, each once.
-    waiting: VecDeque<ConnectionId>,
+    /// Groups of servers.
+    groups: Vec<Group>,
     /// Clients that do not read, each once.
     stuck: Vec<ConnectionId>,
     /// When those are looked at again.
@@ -89,8 +82,8 @@ struct Client {
     front: Front,
     /// A call that there was no room for.
     next: Option<Call>,
-    /// It is among those that wait.
-    is_waiting: bool,
+    /// It is among those that wait for this group.
+    waits_for: Option<usize>,
     /// It is among those that do not read.
     is_stuck: bool,
     /// Bytes held for it, of those of all.
@@ -112,6 +105,8 @@ struct Outgoing {
     ticket: u64,
     message: Arc<Vec<u8>>,
     route: Route,
+    /// Of servers.
+    group: usize,
     is_idempotent: bool,
     deadline: Time,
     /// Times that it was refused because its server is stopping.
@@ -155,6 +150,7 @@ impl Desk {
     /// No clients yet.
     pub(super) fn new(config: DeskConfig) -> Self {
         Self {
+            groups: config.targets.iter().copied().map(Group::new).collect(),
             config,
             clients: Vec::new(),
             count: 0,
@@ -162,8 +158,6 @@ impl Desk {
             gone: Vec::new(),
             touched: Vec::new(),
             again: VecDeque::new(),
-            window: Window::new(),
-            waiting: VecDeque::new(),
             stuck: Vec::new(),
             stuck_at: Time::MAX,
             held: 0,
@@ -178,13 +172,14 @@ impl Desk {
             match event {
                 Event::Replied { context, payload, .. } => {
                     self.counts.answered += 1;
-                    self.window.note_answered(self.calls.len());
-                    if let Some(call) = self.calls.try_remove(context as usize) {
+                    if let Some(call) = self.take_call(context) {
+                        let group = &mut self.groups[call.group];
+                        group.window.note_answered(group.under_way + 1);
                         self.conclude(&call, Ok(payload));
                     }
                 }
                 Event::Failed { context, failure, text, .. } => {
-                    if let Some(call) = self.calls.try_remove(context as usize) {
+                    if let Some(call) = self.take_call(context) {
                         self.handle_failed(now, call, (failure, &text));
                     }
                     endpoint.recycle(text);
@@ -198,8 +193,16 @@ impl Desk {
         }
         while self.again.front().is_some_and(|&(at, _)| at <= now) {
             let Some((_, call)) = self.again.pop_front() else { break };
+            self.groups[call.group].under_way -= 1;
             self.call_again(endpoint, now, call);
         }
+    }
+
+    /// A call that has ended.
+    fn take_call(&mut self, context: u64) -> Option<Outgoing> {
+        let call = self.calls.try_remove(context as usize)?;
+        self.groups[call.group].under_way -= 1;
+        Some(call)
     }
 
     /// A call has no answer: it is made again where it has not run and might.
@@ -208,7 +211,7 @@ impl Desk {
         let is_again = again_at < call.deadline
             && match failure {
                 Failure::Refused(DropReason::Overload) => {
-                    self.window.note_overload(now);
+                    self.groups[call.group].window.note_overload(now);
                     true
                 }
                 Failure::Refused(DropReason::Stopping) => {
@@ -219,6 +222,7 @@ impl Desk {
             };
         if is_again {
             self.counts.again += 1;
+            self.groups[call.group].under_way += 1;
             self.again.push_back((again_at, call));
             return;
         }
@@ -253,7 +257,7 @@ impl Desk {
         now: Time,
         call: Outgoing,
     ) -> Result<(), (Outgoing, Failed)> {
-        let (target, fixed) = self.config.targets.of(call.route);
+        let (target, fixed) = self.groups[call.group].targets.of(call.route);
         let options =
             CallOptions { idempotent: call.is_idempotent, fixed, ..CallOptions::default() };
         let entry = self.calls.vacant_entry();
@@ -264,6 +268,7 @@ impl Desk {
             Ok(id) => {
                 let (client, ticket, is_idempotent) =
                     (call.client, call.ticket, call.is_idempotent);
+                self.groups[call.group].under_way += 1;
                 entry.insert(call);
                 self.counts.calls += 1;
                 if is_idempotent && let Some(client) = self.client(client) {
@@ -330,17 +335,21 @@ impl Desk {
             self.sweep(endpoint, now, streams);
         }
         // Who has waited comes before those who have been answered just now.
-        let has_room = self.window.has_room(self.under_way());
-        for rivals in (0..if has_room { self.waiting.len() } else { 0 }).rev() {
-            let Some(id) = self.waiting.pop_front() else { break };
-            self.client(id).into_iter().for_each(|client| client.is_waiting = false);
-            let share = self.share(rivals);
-            self.look_after((endpoint, streams), now, id, share);
+        for group in 0..self.groups.len() {
+            let Group { waiting, .. } = &self.groups[group];
+            let count = if self.groups[group].has_room() { waiting.len() } else { 0 };
+            for rivals in (0..count).rev() {
+                let Some(id) = self.groups[group].waiting.pop_front() else { break };
+                let client = self.client(id).filter(|client| client.waits_for == Some(group));
+                if let Some(client) = client {
+                    client.waits_for = None;
+                    self.look_after((endpoint, streams), now, id, Some((group, rivals)));
+                }
+            }
         }
         let mut touched = std::mem::take(&mut self.touched);
         for id in touched.drain(..) {
-            let share = self.share(self.waiting.len());
-            self.look_after((endpoint, streams), now, id, share);
+            self.look_after((endpoint, streams), now, id, None);
         }
         self.touched = touched;
     }
@@ -365,7 +374,7 @@ impl Desk {
 
     /// Calls that may be under way.
     pub(super) fn window(&self) -> u64 {
-        self.window.size()
+        self.groups.iter().map(|group| group.window.size()).sum()
     }
 
     /// Bytes held for clients.
@@ -425,9 +434,9 @@ impl Desk {
         }
         self.clients[index] = Some(Client {
             id,
-            front: Front::new(self.config.app, self.config.limits),
+            front: Front::new(self.config.app, self.config.limits, &self.config.groups),
             next: None,
-            is_waiting: false,
+            waits_for: None,
             is_stuck: false,
             held: 0,
             active_at: now,
@@ -443,32 +452,21 @@ impl Desk {
         self.clients.get_mut(id.index())?.as_mut().filter(|client| client.id == id)
     }
 
-    /// Calls under way, and those that are made again.
-    fn under_way(&self) -> usize {
-        self.calls.len() + self.again.len()
-    }
-
-    /// Calls that a client may make while so many others wait.
-    fn share(&self, rivals: usize) -> usize {
-        let room = (self.window.size() as usize).saturating_sub(self.under_way());
-        if rivals == 0 { usize::MAX } else { (room / (rivals + 1)).max(SHARE_MIN) }
-    }
-
-    /// Does for a client what can be done now; `share` calls at most are made.
+    /// Does for a client what can be done now; `turn` is the group that it has waited for, and how many others do.
     fn look_after(
         &mut self,
         (endpoint, streams): (&mut Endpoint, &mut Streams),
         now: Time,
         id: ConnectionId,
-        mut share: usize,
+        turn: Option<(usize, usize)>,
     ) {
         let is_open = streams.is_open(id);
-        let (mut is_stuck, mut has_called) = (false, false);
+        let (mut is_stuck, mut made) = (false, 0);
         // What is answered makes room for what is called.
         let mut is_done = !is_open;
         while !is_done {
-            let called = self.call(endpoint, now, id, &mut share);
-            has_called |= called;
+            let before = made;
+            made = self.call(endpoint, now, (id, turn), made);
             let Some(client) = self.client(id) else { return };
             let Some(out) = streams.output(id) else {
                 is_stuck = true;
@@ -476,15 +474,16 @@ impl Desk {
             };
             let len = out.len();
             client.front.write(out);
-            is_done = out.len() == len && !called;
+            is_done = out.len() == len && made == before;
         }
         streams.flush(id);
         let is_hog = self.weigh(id, streams.unsent(id));
         let Some(client) = self.client(id) else { return };
         // What waits here is whole, and so was what has been called.
-        let waits = client.next.is_some();
+        let waits_for = client.next.as_ref().map(|call| call.group);
+        let waits = waits_for.is_some();
         let is_partial = !waits && client.front.is_partial();
-        let since = client.partial_since.filter(|_| !has_called).unwrap_or(now);
+        let since = client.partial_since.filter(|_| made == 0).unwrap_or(now);
         client.partial_since = is_partial.then_some(since);
         if !is_open || is_hog || client.front.is_over() && !is_stuck {
             streams.close(id);
@@ -493,14 +492,15 @@ impl Desk {
             return;
         }
         streams.set_reading(id, client.front.is_reading() && !is_stuck && !waits);
-        let waits = waits && !std::mem::replace(&mut client.is_waiting, waits);
+        let waited_for = client.waits_for;
+        client.waits_for = waits_for.or(waited_for);
         let sticks = is_stuck && !std::mem::replace(&mut client.is_stuck, is_stuck);
         if sticks {
             self.stuck.push(id);
             self.stuck_at = self.stuck_at.min(now + STUCK_LOOK_NS);
         }
-        if waits {
-            self.waiting.push_back(id);
+        if let Some(group) = waits_for.filter(|_| waits_for != waited_for) {
+            self.groups[group].waiting.push_back(id);
         }
     }
 
@@ -517,36 +517,44 @@ impl Desk {
         is_hog
     }
 
-    /// Makes the calls that a client asks for, as many as its share; true if there were any.
+    /// Makes the calls that a client asks for, as many as its share, of which `made` are; how many are then.
     fn call(
         &mut self,
         endpoint: &mut Endpoint,
         now: Time,
-        id: ConnectionId,
-        share: &mut usize,
-    ) -> bool {
-        let mut called = false;
+        (id, turn): (ConnectionId, Option<(usize, usize)>),
+        mut made: usize,
+    ) -> usize {
         loop {
-            let under_way = self.under_way();
-            let has_room = *share > 0 && self.window.has_room(under_way);
-            let Some(client) = self.client(id) else { return called };
+            let Some(client) = self.client(id) else { return made };
             let next = client.next.take().or_else(|| client.front.poll_call());
-            let Some(Call { ticket, message, route, is_idempotent }) = next else { return called };
-            let (target, _) = self.config.targets.of(route);
-            let may_call = has_room && endpoint.may_call(target, message.len());
-            if !may_call && under_way > 0 {
-                let next = Some(Call { ticket, message, route, is_idempotent });
+            let Some(next) = next else { return made };
+            let group = &self.groups[next.group];
+            let of_turn = turn.filter(|&(of, _)| of == next.group).map(|(_, rivals)| rivals);
+            let has_room = group.has_room()
+                && group.has_share(of_turn.unwrap_or(group.waiting.len()), made)
+                && endpoint.may_call(group.targets.of(next.route).0, next.message.len());
+            if !has_room && group.under_way > 0 {
                 if let Some(client) = self.client(id) {
-                    client.next = next;
+                    client.next = Some(next);
                 }
-                return called;
+                return made;
             }
-            called = true;
-            *share = share.saturating_sub(1);
+            let Call { ticket, message, route, group, is_idempotent } = next;
+            made += 1;
             let deadline = now.saturating_add(self.config.timeout_ns);
             let message = Arc::new(message);
-            let call =
-                Outgoing { client: id, ticket, message, route, is_idempotent, deadline, stops: 0 };
+            let stops = 0;
+            let call = Outgoing {
+                client: id,
+                ticket,
+                message,
+                route,
+                group,
+                is_idempotent,
+                deadline,
+                stops,
+            };
             if let Err((call, failed)) = self.make(endpoint, now, call)
                 && let Some(client) = self.client(id)
             {
@@ -562,7 +570,12 @@ impl Desk {
         for (ticket, id) in client.reads {
             endpoint.cancel(now, id);
             self.counts.cancelled += 1;
-            self.calls.retain(|_, call| call.client != client.id || call.ticket != ticket);
+            let Self { calls, groups, .. } = self;
+            calls.retain(|_, call| {
+                let is_its = call.client == client.id && call.ticket == ticket;
+                groups[call.group].under_way -= usize::from(is_its);
+                !is_its
+            });
         }
     }
 
@@ -607,17 +620,6 @@ impl Desk {
     }
 }
 
-impl Targets {
-    /// Where a call goes, and whether the router has to send it to its first server.
-    fn of(self, route: Route) -> (SocketAddr, bool) {
-        match route {
-            Route::Any => (self.reads, false),
-            Route::Same => (self.writes.unwrap_or(self.reads), self.writes.is_none()),
-            Route::Primary => (self.writes.unwrap_or(self.reads), false),
-        }
-    }
-}
-
 /// Why a call has no answer, for a client.
 fn failed(failure: Failure, text: &[u8]) -> Failed {
     let words = |text: &str| text.to_owned();
@@ -659,9 +661,6 @@ const AGAIN_NS: u64 = 2_000_000;
 
 /// Servers that are stopping, one after the other, that a call is tried at.
 const STOPS_MAX: u32 = 3;
-
-/// Calls that a client may make at once however many others wait: to look at it costs as much as several.
-const SHARE_MIN: usize = 16;
 
 /// Between two looks at times.
 const SWEEP_NS: u64 = 250_000_000;

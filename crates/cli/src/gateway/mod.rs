@@ -1,6 +1,7 @@
 //! `tailcut gateway`: unmodified clients of existing servers, in front of a router.
 
 mod desk;
+mod group;
 mod service;
 mod window;
 
@@ -10,12 +11,14 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
+use tailcut_bridge::resp::keys::Groups;
 use tailcut_bridge::{FrontKind, Limits, MESSAGE_LEN_MAX};
 use tailcut_measure::quantity::Unit;
 use tailcut_net::driver::Driver;
 use tailcut_net::open::{Opening, Protocol};
 
-use self::desk::{Desk, DeskConfig, Targets};
+use self::desk::{Desk, DeskConfig};
+use self::group::{GroupFlag, Targets};
 use self::service::Service;
 use crate::distribution_file::parse_positive_ns;
 use crate::keys::Secured;
@@ -38,12 +41,16 @@ pub(crate) struct Args {
     app: Spoken,
     /// The router, or a bridge. Repeated, the others stand for the first: calls go to the next where one does
     /// not answer (R2P2 only)
-    #[arg(long, value_name = "ADDR", required = true)]
+    #[arg(long, value_name = "ADDR", required_unless_present = "group")]
     to: Vec<String>,
     /// Where what changes something goes, and what always has to go to the same server: the bridge of the
     /// primary, or a router before such [default: --to]
     #[arg(long, value_name = "ADDR")]
     writes_to: Option<String>,
+    /// Servers that have some of the keys: the first slot and the last, numbered as in Redis Cluster, where
+    /// reads go, and where writes do if that is elsewhere. Repeated until each of the 16384 slots has a group
+    #[arg(long, value_name = "SLOTS=READS[,WRITES]", conflicts_with_all = ["to", "writes_to"], value_parser = GroupFlag::parse)]
+    group: Vec<GroupFlag>,
     /// What carries calls
     #[arg(long, value_name = "NAME", default_value = "r2p2")]
     transport: Transport,
@@ -90,9 +97,9 @@ enum Transport {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let targets = targets(args)?;
+    let (targets, groups) = targets(args)?;
     let mut driver = Driver::new(args.sidecar.polling.wait()).context("cannot set up polling")?;
-    let any = if targets.reads.is_ipv4() {
+    let any = if targets[0].reads.is_ipv4() {
         IpAddr::from(Ipv4Addr::UNSPECIFIED)
     } else {
         Ipv6Addr::UNSPECIFIED.into()
@@ -108,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let config = DeskConfig {
         app,
         targets,
+        groups,
         timeout_ns: args.timeout,
         memory_max: args.memory,
         client_ns_max: args.client_timeout,
@@ -123,12 +131,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let setup = Setup {
         command: "gateway",
         prefix: "tailcut_gateway",
-        config: vec![
-            ("app", format!("{app:?}").to_lowercase()),
-            ("listen", service.address()?.to_string()),
-            ("to", args.to.join(",")),
-            ("writes_to", args.writes_to.clone().unwrap_or_else(|| args.to[0].clone())),
-        ],
+        config: shown(args, service.address()?),
     };
     let (mut sidecar, asker) = Sidecar::open(&args.sidecar, &setup, (service.waker(), secured))?;
     output::print(&format!("listening {}\n", service.address()?))?;
@@ -139,15 +142,32 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sidecar.life.end("clients have not been answered, or do not read")
 }
 
-fn targets(args: &Args) -> Result<Targets> {
-    let reads = network::resolve(&args.to[0])?;
-    let writes = args.writes_to.as_deref().map(network::resolve).transpose()?;
-    if writes.is_some_and(|writes| writes.is_ipv4() != reads.is_ipv4()) {
-        bail!(
-            "--to and --writes-to are called from one port: give both IPv4 or both IPv6 addresses"
-        );
+/// What others see of the flags.
+fn shown(args: &Args, listen: SocketAddr) -> Vec<(&'static str, String)> {
+    let mut shown =
+        vec![("app", format!("{:?}", args.app).to_lowercase()), ("listen", listen.to_string())];
+    if let Some(first) = args.to.first() {
+        let writes_to = args.writes_to.as_ref().unwrap_or(first);
+        shown.extend([("to", args.to.join(",")), ("writes_to", writes_to.clone())]);
+    } else {
+        let groups: Vec<_> = args.group.iter().map(GroupFlag::to_string).collect();
+        shown.push(("group", groups.join(" ")));
     }
-    Ok(Targets { reads, writes })
+    shown
+}
+
+/// Where calls go, by group, and which group has a key.
+fn targets(args: &Args) -> Result<(Vec<Targets>, Groups)> {
+    let (targets, groups) = match &*args.group {
+        [] => {
+            let targets = Targets::resolve(&args.to[0], args.writes_to.as_deref())?;
+            (vec![targets], Groups::default())
+        }
+        _ if args.app == Spoken::Http => bail!("keys are of Redis: --app http has no --group"),
+        flags => group::of_flags(flags)?,
+    };
+    group::check_families(&targets)?;
+    Ok((targets, groups))
 }
 
 fn opening(args: &Args) -> Result<Opening> {
@@ -198,4 +218,5 @@ Examples:
   tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000
   tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000 --writes-to 10.0.0.2:8000
   tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --to 10.0.0.1:8000 --seal web.keys
+  tailcut gateway --listen tcp://127.0.0.1:6379 --app redis --group 0-8191=10.0.0.1:8000 --group 8192-16383=10.0.1.1:8000
   redis-cli -p 6379 get a";

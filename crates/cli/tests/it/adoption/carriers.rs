@@ -45,14 +45,18 @@ fn redis_is_measured_over_both_transports() {
 fn memcached_is_measured_in_both_of_its_protocols() {
     let Some(server) = servers::memcached() else { return };
     for app in ["memcached-ascii:keys=10", "memcached-binary:keys=10"] {
-        check(&format!("tcp://{}", server.address), "memcached", app, "r2p2");
+        for transport in ["r2p2", "homa"] {
+            check(&format!("tcp://{}", server.address), "memcached", app, transport);
+        }
     }
 }
 
 #[test]
 fn http_is_measured() {
     let Some(server) = servers::nginx(false) else { return };
-    check(&format!("http://{}", server.address), "http", "http:/", "r2p2");
+    for transport in ["r2p2", "homa"] {
+        check(&format!("http://{}", server.address), "http", "http:/", transport);
+    }
 }
 
 /// A call's message is what a client of memcached says itself.

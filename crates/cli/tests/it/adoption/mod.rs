@@ -2,6 +2,7 @@
 
 mod carriers;
 mod client;
+mod groups;
 mod http;
 mod redis;
 mod sealed;
@@ -20,17 +21,12 @@ fn bridge(app: &str, to: &str, more: &[&str]) -> (Service, Admin) {
 
 /// A gateway before a router or a bridge, and its admin port.
 fn gateway(app: &str, to: &str, more: &[&str]) -> (Service, Admin) {
-    let args = [
-        "gateway",
-        "--listen",
-        "tcp://127.0.0.1:0",
-        "--admin",
-        "127.0.0.1:0",
-        "--app",
-        app,
-        "--to",
-        to,
-    ];
+    gateway_with(app, &[&["--to", to], more].concat())
+}
+
+/// A gateway whose flags say where its calls go, and its admin port.
+fn gateway_with(app: &str, more: &[&str]) -> (Service, Admin) {
+    let args = ["gateway", "--listen", "tcp://127.0.0.1:0", "--admin", "127.0.0.1:0", "--app", app];
     // A busy machine may stop any of the processes.
     let patience: &[&str] = if more.contains(&"--timeout") { &[] } else { &["--timeout", "30s"] };
     let mut service = Service::start(&[&args, patience, more].concat(), 1);

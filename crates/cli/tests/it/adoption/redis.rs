@@ -125,6 +125,32 @@ fn redis_cli_does_not_notice() {
     assert!(cli(&["blpop", "a", "0"]).starts_with("ERR BLPOP cannot be called: "));
 }
 
+/// What programs do with redis-py, through gateway, router and bridge.
+#[test]
+fn redis_py_does_not_notice() {
+    let Some(server) = servers::redis(&[]) else { return };
+    // A Python of one's own may be before the system's, whose packages it lacks.
+    let has_it = |python: &&str| {
+        let output = Command::new(python).args(["-c", "import redis.asyncio"]).output();
+        output.is_ok_and(|output| output.status.success())
+    };
+    let Some(python) = ["python3", "/usr/bin/python3"].into_iter().find(has_it) else {
+        println!("SKIPPED: redis-py is missing (Debian: python3-redis)");
+        return;
+    };
+    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let router = route(&[&behind]);
+    let (front, front_admin) = gateway("redis", router.address(), &[]);
+    let port = front.address().rsplit(':').next().expect("a port").to_owned();
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/adoption/redis_py.py");
+    let output = Command::new(python).args([program, &port]).output().expect("it runs");
+    let (stdout, stderr) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(stdout, "redis-py does not notice\n", "{stderr}");
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+}
+
 fn draw(rng: &mut Generator, count: usize) -> usize {
     use rand::RngExt;
     rng.random_range(0..count)

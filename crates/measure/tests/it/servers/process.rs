@@ -8,7 +8,7 @@ use super::port;
 
 /// A running server; it is killed when dropped, and its directory removed.
 pub(crate) struct Server {
-    child: Child,
+    pub(crate) child: Child,
     pub(crate) address: SocketAddr,
     /// Its own, removed with it.
     pub(crate) directory: PathBuf,
