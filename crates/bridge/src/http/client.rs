@@ -90,9 +90,11 @@ impl Client {
             is_too_long |= message.len() > len_max;
             Ok(if is_too_long { Reply::TooLong } else { Reply::Message(message) })
         }));
-        // It cannot be answered before it has been sent.
-        let early = self.poll();
-        debug_assert!(early.is_none_or(|early| early.is_err()), "an answer to nothing");
+        // It cannot be answered before it has been sent: this is that it will not be.
+        if let Some(early) = self.poll() {
+            debug_assert!(early.is_err(), "an answer to nothing");
+            self.connection = None;
+        }
         self.pipe.drain(out);
     }
 

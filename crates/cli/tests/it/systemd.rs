@@ -31,17 +31,20 @@ fn heard(socket: &UnixDatagram) -> String {
 
 #[test]
 fn systemd_hears_of_start_reload_and_stop_and_of_a_loop_that_lives() {
-    let commands: [&[&str]; 3] = [
+    let commands: [&[&str]; 5] = [
         &["route", "--server", "127.0.0.1:9"],
         &["serve", "--app", "echo"],
         &["serve", "--app", "echo", "--transport", "tcp"],
+        &["bridge", "--app", "redis", "--to", "tcp://127.0.0.1:9"],
+        &["gateway", "--app", "redis", "--to", "127.0.0.1:9"],
     ];
     for (index, args) in commands.into_iter().enumerate() {
         let path = temporary(&format!("notify-{index}"));
         let socket = UnixDatagram::bind(&path).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a limit");
         let mut command = tailcut();
-        command.args(args).args(["--listen", "127.0.0.1:0"]);
+        let scheme = if args[0] == "gateway" { "tcp://" } else { "" };
+        command.args(args).args(["--listen", &format!("{scheme}127.0.0.1:0")]);
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "30000");
         let service = Service::start_command(&mut command, 1);
         assert_eq!(heard(&socket), "READY=1\n");
@@ -124,7 +127,7 @@ fn the_units_are_right_and_expose_little() {
         fs::write(&copy, unit).expect("a copy");
         copies.push(copy);
     }
-    assert_eq!(copies.len(), 3);
+    assert_eq!(copies.len(), 5);
     let output = Command::new("systemd-analyze").arg("verify").args(&copies).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && stderr.is_empty(), "{stderr}");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
@@ -151,6 +151,134 @@ fn a_server_of_http_that_dies_is_refused_for() {
     drop(server);
     super::wait_until_at_most(&behind_admin, "tailcut_bridge_server_up", 0.0);
     assert_eq!(status(), "503");
+}
+
+/// Requests that are sent before the answers of others have come, and in any fragments: answered one after the other, in order.
+#[test]
+fn requests_of_a_pipeline_are_answered_in_order() {
+    let Some(server) = nginx() else { return };
+    let (behind, behind_admin) = bridge("http", &format!("http://{}", server.address), &[]);
+    let (front, front_admin) = gateway("http", behind.address(), &[]);
+    let paths = ["/small", "/none", "/moved", "/big", "/length"];
+    let request = |path: &str| match path {
+        "/length" => {
+            "POST /length HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nGET /".to_owned()
+        }
+        path => format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"),
+    };
+    let count = 40;
+    let asked: Vec<&str> = paths.into_iter().cycle().take(count).collect();
+    let bytes: String = asked.iter().map(|path| request(path)).collect();
+    let mut stream = TcpStream::connect(front.address()).expect("a connection");
+    stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a limit");
+    let mut writer = stream.try_clone().expect("a descriptor");
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            for fragment in bytes.as_bytes().chunks(37) {
+                writer.write_all(fragment).expect("it takes bytes");
+            }
+            writer.shutdown(Shutdown::Write).expect("it is open");
+        });
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).expect("answers");
+        let mut rest = &answers[..];
+        for path in &asked {
+            let (status, body, after) = response(rest);
+            let expected = match *path {
+                "/small" => (200, 5),
+                "/none" => (404, body.len()),
+                "/moved" => (302, body.len()),
+                "/big" => (200, 8 << 20),
+                _ => (200, 1),
+            };
+            assert_eq!((status, body.len()), expected, "{path}");
+            assert!(*path != "/length" || body == b"5", "{path}");
+            rest = after;
+        }
+        assert!(rest.is_empty(), "{} bytes more", rest.len());
+    });
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+}
+
+/// The status and the body of the first response, and what follows it.
+fn response(bytes: &[u8]) -> (u16, &[u8], &[u8]) {
+    let mut headers = [httparse::EMPTY_HEADER; 32];
+    let mut head = httparse::Response::new(&mut headers);
+    let httparse::Status::Complete(start) = head.parse(bytes).expect("it is one") else {
+        panic!("it is cut: {}", bytes.escape_ascii());
+    };
+    let status = head.code.expect("a status");
+    let length = headers.iter().find(|header| header.name.eq_ignore_ascii_case("content-length"));
+    let length = length.expect("it has a length").value;
+    let length: usize = std::str::from_utf8(length).expect("text").parse().expect("a number");
+    let (body, after) = bytes[start..].split_at(length);
+    (status, body, after)
+}
+
+/// Clients that go in the middle of a request's body, before the answer, and in the middle of it.
+#[test]
+fn clients_of_http_that_leave_in_the_middle_leave_nothing_behind() {
+    let Some(server) = nginx() else { return };
+    let (behind, behind_admin) =
+        bridge("http", &format!("http://{}", server.address), &["--outstanding", "4"]);
+    let (front, front_admin) = gateway("http", behind.address(), &[]);
+    for round in 0..30 {
+        let mut stream = TcpStream::connect(front.address()).expect("a connection");
+        let said: &[u8] = match round % 3 {
+            0 => {
+                b"POST /length HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\nabc"
+            }
+            1 => b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n",
+            _ => b"GET /big HTTP/1.1\r\nHost: x\r\n\r\nGET /big HTTP/1.1\r\nHost: x\r\n\r\n",
+        };
+        stream.write_all(said).expect("it takes bytes");
+        if round % 3 == 2 {
+            stream.read_exact(&mut [0; 100_000]).expect("the answer begins");
+        }
+    }
+    wait_until_quiet(&front_admin, &[&behind_admin]);
+    assert_eq!(front_admin.value("tailcut_gateway_clients_total"), 30.0);
+    let url = format!("http://{}/small", front.address());
+    let answer = curl(&[], &[&url]);
+    assert!(answer.ends_with(b"hello"), "{}", answer.escape_ascii());
+}
+
+/// A server that ends its connection in the middle of each other answer: that is no answer, and nobody gets a part of one.
+#[test]
+fn a_server_of_http_that_leaves_in_the_middle_has_not_answered() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let to = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        for (count, mut stream) in listener.incoming().flatten().enumerate() {
+            std::thread::spawn(move || {
+                let mut head = [0; 4096];
+                let _ = stream.read(&mut head);
+                let body: &[u8] = if count % 2 == 0 { b"whole" } else { b"par" };
+                // Whoever has gone need not hear it.
+                let head = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\n";
+                let _ = stream.write_all(&[head, body].concat());
+            });
+        }
+    });
+    let (behind, behind_admin) = bridge("http", &to, &["--outstanding", "1"]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let (front, front_admin) = gateway("http", behind.address(), &["--timeout", "10s"]);
+    let mut whole = 0;
+    for _ in 0..20 {
+        let url = format!("http://{}/", front.address());
+        // At most once: it is not asked for again.
+        let answer = curl(&["-X", "POST", "-d", "x"], &[&url]);
+        let text = String::from_utf8_lossy(&answer).into_owned();
+        if text.contains("http/1.1 200 ") {
+            assert!(text.ends_with("\r\n\r\nwhole"), "{text}");
+            whole += 1;
+        } else {
+            assert!(text.contains("http/1.1 50"), "{text}");
+        }
+    }
+    println!("{whole} of 20 were answered");
+    assert!((5..20).contains(&whole), "{whole}");
+    wait_until_quiet(&front_admin, &[&behind_admin]);
 }
 
 #[test]
