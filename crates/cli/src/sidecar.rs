@@ -46,6 +46,9 @@ pub(crate) struct Setup {
     pub(crate) config: Vec<(&'static str, String)>,
 }
 
+/// A name, what it is, and the value of each group.
+pub(crate) type Labelled = (&'static str, &'static str, Vec<(String, u64)>);
+
 /// A sidecar at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
@@ -53,6 +56,8 @@ pub(crate) struct Snapshot {
     pub(crate) unready: Option<&'static str>,
     /// What it has now: names, what they are, values.
     pub(crate) gauges: Vec<(&'static str, &'static str, u64)>,
+    /// What each group of servers has now.
+    pub(crate) groups: Vec<Labelled>,
     pub(crate) counters: Counters,
     /// Times: names, what they are, and the times.
     pub(crate) times: Vec<(&'static str, &'static str, Histogram)>,
@@ -152,6 +157,12 @@ impl Snapshot {
         page.gauge("ready", "1 while it takes work.").value(is_ready);
         for &(name, help, value) in &self.gauges {
             page.gauge(name, help).value(value);
+        }
+        for (name, help, values) in &self.groups {
+            let mut family = page.gauge(name, help);
+            for (group, value) in values {
+                family.sample(&[("group", group)], value);
+            }
         }
         for (name, help, times) in &self.times {
             page.histogram(name, help, times);

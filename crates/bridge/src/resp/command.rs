@@ -3,7 +3,7 @@
 //! | class | what | a call |
 //! |---|---|---|
 //! | read | changes nothing | idempotent, to any server |
-//! | scan | a read that goes on where another ended | idempotent, always to the same server |
+//! | scan | a read that goes on where another ended, or is by a script that was loaded | idempotent, always to the same server |
 //! | write | its reply is short | once, with other writes |
 //! | take | a write, or unknown; its reply may be of any length | once, alone |
 //! | session | what it changes is the connection's own | none: the gateway answers |
@@ -43,6 +43,8 @@ pub enum Why {
     Connection,
     /// It is for who runs the server.
     Administration,
+    /// It is a line of HTTP, of which a web page may have had a browser say the rest: nothing that follows it counts.
+    Http,
 }
 
 impl Why {
@@ -56,6 +58,7 @@ impl Why {
             Self::Subscription => "messages that come unasked are no reply of a call",
             Self::Connection => "the state of a connection is not kept, for calls share some",
             Self::Administration => "it is for who runs the server: ask that directly",
+            Self::Http => "it is of HTTP, and ends the connection",
         }
     }
 }
@@ -117,10 +120,11 @@ const COMMANDS: &[(Class, &str)] = &[
          HTTL HPTTL HEXPIRETIME HPEXPIRETIME ZCARD ZSCORE ZMSCORE ZRANK ZREVRANK ZRANGE ZREVRANGE \
          ZRANGEBYSCORE ZREVRANGEBYSCORE ZRANGEBYLEX ZREVRANGEBYLEX ZCOUNT ZLEXCOUNT ZRANDMEMBER \
          ZINTER ZINTERCARD ZUNION ZDIFF PFCOUNT GEODIST GEOHASH GEOPOS GEOSEARCH GEORADIUS_RO \
-         GEORADIUSBYMEMBER_RO XLEN XRANGE XREVRANGE XPENDING XINFO XREAD SORT_RO EVAL_RO \
-         EVALSHA_RO FCALL_RO COMMAND INFO LOLWUT",
+         GEORADIUSBYMEMBER_RO XLEN XRANGE XREVRANGE XPENDING XINFO XREAD SORT_RO EVAL_RO FCALL_RO \
+         COMMAND INFO LOLWUT",
     ),
-    (Class::Scan, "SCAN HSCAN SSCAN ZSCAN"),
+    // A script is known where it was loaded, which replicas do not hear of.
+    (Class::Scan, "SCAN HSCAN SSCAN ZSCAN EVALSHA_RO"),
     (
         Class::Write,
         "SET SETNX SETEX PSETEX MSET MSETNX APPEND SETRANGE SETBIT BITOP INCR DECR INCRBY DECRBY \
@@ -141,11 +145,8 @@ const COMMANDS: &[(Class, &str)] = &[
         Class::Refused(Why::Subscription),
         "SUBSCRIBE PSUBSCRIBE SSUBSCRIBE UNSUBSCRIBE PUNSUBSCRIBE SUNSUBSCRIBE MONITOR",
     ),
-    (
-        Class::Refused(Why::Connection),
-        "CLIENT AUTH RESET READONLY READWRITE ASKING SWAPDB MOVE \
-         POST HOST:",
-    ),
+    (Class::Refused(Why::Connection), "CLIENT AUTH RESET READONLY READWRITE ASKING SWAPDB MOVE"),
+    (Class::Refused(Why::Http), "POST HOST:"),
     (
         Class::Refused(Why::Administration),
         "SHUTDOWN DEBUG CONFIG SAVE BGSAVE BGREWRITEAOF LASTSAVE REPLICAOF SLAVEOF FAILOVER SYNC \
@@ -173,6 +174,7 @@ mod tests {
         check("get a", Class::Read);
         check("GeT a", Class::Read);
         check("sscan a 0", Class::Scan);
+        check("evalsha_ro abc 1 k", Class::Scan);
         check("incr a", Class::Write);
         check("LPOP a", Class::Take);
         check("hello 3", Class::Session);
@@ -211,7 +213,7 @@ mod tests {
         check("SCRIPT LOAD debug", Class::Refused(Why::Connection));
         check("EVAL debug 0", Class::Take);
         // By which Redis ends the connection: they are HTTP's.
-        check("POST / HTTP/1.1", Class::Refused(Why::Connection));
-        check("Host: here", Class::Refused(Why::Connection));
+        check("POST / HTTP/1.1", Class::Refused(Why::Http));
+        check("Host: here", Class::Refused(Why::Http));
     }
 }

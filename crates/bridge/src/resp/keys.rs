@@ -139,6 +139,8 @@ enum Spec {
     Pairs,
     /// Their number is here, and they follow it.
     Counted(usize),
+    /// Of a script: so too, at the second place. One that names none may ask for any.
+    Script,
     /// At the first; the number of others is at the second.
     Stored,
     /// The first half of what follows the word `STREAMS`, which is looked for from here on.
@@ -161,6 +163,9 @@ pub fn keys<'a>(command: Command<'a>) -> Option<Vec<&'a [u8]>> {
         Spec::From(place) => arguments().skip(place).collect(),
         Spec::Pairs => arguments().skip(1).step_by(2).collect(),
         Spec::Counted(place) => counted(arguments(), place).collect(),
+        Spec::Script => {
+            Some(counted(arguments(), 2).collect::<Vec<_>>()).filter(|keys| !keys.is_empty())?
+        }
         Spec::Stored => at(1).into_iter().chain(counted(arguments(), 2)).collect(),
         Spec::Streams(from) => {
             let mut rest = arguments().skip(from);
@@ -244,7 +249,7 @@ const SPECS: &[(Spec, &str)] = &[
     (Spec::From(2), "BITOP"),
     (Spec::Pairs, "MSET MSETNX"),
     (Spec::Counted(1), "SINTERCARD ZINTER ZINTERCARD ZUNION ZDIFF LMPOP ZMPOP"),
-    (Spec::Counted(2), "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO"),
+    (Spec::Script, "EVAL EVALSHA EVAL_RO EVALSHA_RO FCALL FCALL_RO"),
     (Spec::Stored, "ZINTERSTORE ZUNIONSTORE ZDIFFSTORE"),
     (Spec::Streams(1), "XREAD"),
     (Spec::Streams(4), "XREADGROUP"),
@@ -294,10 +299,10 @@ mod tests {
         for (line, expected) in [
             ("GET", ""),
             ("MSET a", "a"),
-            ("EVAL x 3 a", ""),
-            ("EVAL x -1 a", ""),
-            ("EVAL x y a", ""),
-            ("EVAL", ""),
+            ("ZINTER 3 a", ""),
+            ("ZINTER -1 a", ""),
+            ("ZINTER y a", ""),
+            ("ZINTER", ""),
             ("ZUNIONSTORE d", "d"),
             ("XREAD COUNT 1", ""),
             ("XREAD STREAMS a", ""),
@@ -316,6 +321,8 @@ mod tests {
             check(line, None);
         }
         check("SCRIPT LOAD a", None);
+        check("EVAL a 0", None);
+        check("EVAL a 2 b", None);
         check("SORT a BY w*", None);
         check("SORT a GET # GET o*", None);
         check("SORT a BY nosort GET # LIMIT 0 1 STORE b", Some("a b"));

@@ -10,6 +10,8 @@
 //! | of the connection | any | it is answered here |
 //! | refused | any | it is answered by an error |
 //! | any, behind a MULTI that was refused | any | it is refused, up to EXEC |
+//! | any, behind a write that may still run | any | it is refused, and the connection ends |
+//! | a line of HTTP | any | it is answered by an error, and the connection ends |
 //!
 //! Invariant: what a client sends on one connection happens in that order, as far as anybody can see: reads
 //! may pass each other, and nothing passes a write.
@@ -151,11 +153,25 @@ impl Session {
         let index = ticket.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         let due = index.and_then(|index| self.due.get_mut(index));
         let Some(due @ &mut Due::Called { commands, is_read }) = due else { return };
+        let may_run = matches!(answer, Err(Failed::Uncertain(_) | Failed::TimedOut));
         let bytes = answer.unwrap_or_else(|failed| error(&failed).repeat(commands as usize));
         self.answers_len += bytes.len();
         self.recent_len = bytes.len().max(self.recent_len - self.recent_len / 8);
         *due = Due::Ready(bytes);
         *(if is_read { &mut self.reads } else { &mut self.writes }) -= 1;
+        if may_run && !is_read {
+            self.end_behind_write();
+        }
+    }
+
+    /// A write may still run, and what the client says next could come before it.
+    fn end_behind_write(&mut self) {
+        self.is_closing = true;
+        self.requests = Requests::new(0);
+        if let Some(Step::Call(next)) = self.next.take() {
+            let refused = Failed::Refused("a write before it may still run".to_owned());
+            self.ready(error(&refused).repeat(next.commands as usize));
+        }
     }
 
     /// Appends the answers whose turn it is.
@@ -263,6 +279,11 @@ impl State {
     fn step(&mut self, command: Command<'_>, groups: &Groups) -> Step {
         let class = classify(command);
         let name = || message::name(command);
+        let refused =
+            |why: Why| format!("-ERR {} cannot be called: {}\r\n", name(), why.text()).into_bytes();
+        if class == Class::Refused(Why::Http) {
+            return Step::Farewell(refused(Why::Http));
+        }
         if self.is_discarding {
             let is_exec = command.name().eq_ignore_ascii_case(b"EXEC");
             let is_end = is_exec || command.name().eq_ignore_ascii_case(b"DISCARD");
@@ -282,9 +303,7 @@ impl State {
             Class::Refused(why) => {
                 // Clients send a transaction in one go: none of it may run.
                 self.is_discarding = command.name().eq_ignore_ascii_case(b"MULTI");
-                Step::Answer(
-                    format!("-ERR {} cannot be called: {}\r\n", name(), why.text()).into_bytes(),
-                )
+                Step::Answer(refused(why))
             }
             class => match groups.of(command) {
                 Ok(group) => {
@@ -310,17 +329,22 @@ impl State {
                 _ => b"-ERR there is database 0 alone behind a gateway\r\n".to_vec(),
             });
         }
-        self.is_resp3 = match first {
+        let is_resp3 = match first {
             None => self.is_resp3,
             Some(b"2") => false,
             Some(b"3") => true,
             Some(_) => return Step::Answer(b"-NOPROTO unsupported protocol version\r\n".to_vec()),
         };
-        if arguments.any(|argument| argument.eq_ignore_ascii_case(b"AUTH")) {
-            let text = format!("-ERR AUTH cannot be called: {}\r\n", Why::Connection.text());
-            return Step::Answer(text.into_bytes());
+        while let Some(option) = arguments.next() {
+            let text = match option.to_ascii_uppercase().as_slice() {
+                b"SETNAME" if arguments.next().is_some() => continue,
+                b"AUTH" => format!("AUTH cannot be called: {}", Why::Connection.text()),
+                _ => format!("Syntax error in HELLO option '{}'", option.escape_ascii()),
+            };
+            return Step::Answer(format!("-ERR {text}\r\n").into_bytes());
         }
-        Step::Answer(hello(self.is_resp3))
+        self.is_resp3 = is_resp3;
+        Step::Answer(hello(is_resp3))
     }
 }
 
@@ -512,6 +536,61 @@ mod tests {
             rest.starts_with("+OK\r\n-ERR there is database 0") && rest.contains("-NOPROTO"),
             "{rest}"
         );
+    }
+
+    #[test]
+    fn a_hello_that_is_refused_changes_nothing() {
+        let mut session = session();
+        session.receive(&lines(&["HELLO 3 AUTH a b", "HELLO 3 SETNAME", "HELLO 3 JUNK", "GET a"]));
+        assert_eq!(calls(&mut session).remove(0).message, lines(&["GET a"]));
+        let text = written(&mut session);
+        assert!(text.lines().count() == 3 && text.lines().all(|line| line.starts_with("-ERR ")));
+        session.answer(3, Ok(b"_".to_vec()));
+        session.receive(&lines(&["HELLO 3 SETNAME me", "GET a"]));
+        assert_eq!(calls(&mut session).remove(0).message, [RESP3, &lines(&["GET a"])].concat());
+    }
+
+    #[test]
+    fn nothing_follows_a_line_of_http() {
+        for head in ["POST / HTTP/1.1\r\n", "GET / HTTP/1.1\r\nHost: here\r\n"] {
+            let mut session = session();
+            session.receive(head.as_bytes());
+            session.receive(b"\r\nSET a 1\r\n");
+            let made = calls(&mut session);
+            assert!(made.iter().all(|call| call.is_idempotent), "{made:?}");
+            for call in made {
+                session.answer(call.ticket, Ok(b"-ERR wrong number of arguments\r\n".to_vec()));
+            }
+            assert!(written(&mut session).contains("it is of HTTP, and ends the connection\r\n"));
+            assert!(session.poll_call().is_none() && session.is_over());
+        }
+    }
+
+    #[test]
+    fn nothing_follows_a_write_that_may_still_run() {
+        for failed in [Failed::TimedOut, Failed::Uncertain("it is silent".to_owned())] {
+            let mut session = session();
+            session.receive(&lines(&["LPOP a", "SET a 1", "SET a 2"]));
+            let call = calls(&mut session).remove(0);
+            session.answer(call.ticket, Err(failed));
+            assert!(session.poll_call().is_none());
+            let text = written(&mut session);
+            let codes: Vec<_> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
+            assert_eq!(
+                codes,
+                ["-UNCERTAIN", "-REFUSED"],
+                "what has not been read has not run either"
+            );
+            assert!(session.is_over() && !session.is_reading());
+        }
+        // A read changes nothing, and what has not run will not.
+        let mut session = session();
+        session.receive(&lines(&["GET a", "SET a 1", "GET a"]));
+        let call = calls(&mut session).remove(0);
+        session.answer(call.ticket, Err(Failed::TimedOut));
+        let call = calls(&mut session).remove(0);
+        session.answer(call.ticket, Err(Failed::Refused("the queue is full".to_owned())));
+        assert_eq!(calls(&mut session).len(), 1);
     }
 
     #[test]

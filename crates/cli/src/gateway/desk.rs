@@ -7,6 +7,7 @@
 //! | any | its share of the memory is used up, and all of it | it ends |
 //! | any | a request takes too long to come, an answer to be read, or it says nothing for too long | it ends |
 //! | has calls under way | one is refused that has not run, for overload | it is called again a little later, up to its deadline |
+//! | has asked for more than its group has room for | no room comes in time | what it asked for is refused |
 //! | has calls under way | it ends | those that may run twice are cancelled, others run |
 //!
 //! Invariant: a client is read from while its session wants more and its answers are read; whoever does not read
@@ -27,6 +28,7 @@ use tailcut_proto::rpc::{
 
 use super::group::{Group, Targets};
 use crate::counters::Counters;
+use crate::sidecar::Labelled;
 
 /// What a desk is told.
 #[derive(Debug)]
@@ -82,6 +84,12 @@ struct Client {
     front: Front,
     /// A call that there was no room for.
     next: Option<Call>,
+    /// When that is given up.
+    deadline: Time,
+    /// One was given up, and none has been made since: others that wait behind it are given up at once.
+    is_starved: bool,
+    /// Bytes of requests in calls under way.
+    called_len: usize,
     /// It is among those that wait for this group.
     waits_for: Option<usize>,
     /// It is among those that do not read.
@@ -235,6 +243,7 @@ impl Desk {
     fn conclude(&mut self, call: &Outgoing, answer: Result<Vec<u8>, Failed>) {
         if let Some(client) = self.client(call.client) {
             client.reads.retain(|&(known, _)| known != call.ticket);
+            client.called_len -= call.message.len();
             client.front.answer(call.ticket, answer);
             self.touched.push(call.client);
         }
@@ -377,6 +386,26 @@ impl Desk {
         self.groups.iter().map(|group| group.window.size()).sum()
     }
 
+    /// What groups have, where there are several: names, what they are, and the value of each by where its reads go.
+    pub(super) fn groups(&self) -> Vec<Labelled> {
+        if self.groups.len() < 2 {
+            return Vec::new();
+        }
+        let of = |value: fn(&Group) -> u64| {
+            let values = self.groups.iter();
+            values.map(|group| (group.targets.reads.to_string(), value(group))).collect()
+        };
+        vec![
+            ("group_outstanding_calls", "Calls under way.", of(|group| group.under_way as u64)),
+            ("group_window_calls", "Calls that may be under way.", of(|group| group.window.size())),
+            (
+                "group_waiting_clients",
+                "Clients that wait for room.",
+                of(|group| group.waiting.len() as u64),
+            ),
+        ]
+    }
+
     /// Bytes held for clients.
     pub(super) fn held(&self) -> usize {
         self.held
@@ -436,6 +465,9 @@ impl Desk {
             id,
             front: Front::new(self.config.app, self.config.limits, &self.config.groups),
             next: None,
+            deadline: 0,
+            is_starved: false,
+            called_len: 0,
             waits_for: None,
             is_stuck: false,
             held: 0,
@@ -508,7 +540,10 @@ impl Desk {
     fn weigh(&mut self, id: ConnectionId, unsent: usize) -> bool {
         let Some(client) = self.client(id) else { return false };
         let waiting = client.next.as_ref().map_or(0, |call| call.message.len());
-        let before = std::mem::replace(&mut client.held, client.front.held() + unsent + waiting);
+        let before = std::mem::replace(
+            &mut client.held,
+            client.front.held() + unsent + waiting + client.called_len,
+        );
         let now = client.held;
         self.held = self.held + now - before;
         let memory_max = self.config.memory_max;
@@ -526,15 +561,25 @@ impl Desk {
         mut made: usize,
     ) -> usize {
         loop {
+            let timeout_ns = self.config.timeout_ns;
             let Some(client) = self.client(id) else { return made };
+            if client.next.is_none() {
+                let wait_ns = if client.is_starved { 0 } else { timeout_ns };
+                client.deadline = now.saturating_add(wait_ns);
+            }
             let next = client.next.take().or_else(|| client.front.poll_call());
             let Some(next) = next else { return made };
+            let deadline = client.deadline;
             let group = &self.groups[next.group];
             let of_turn = turn.filter(|&(of, _)| of == next.group).map(|(_, rivals)| rivals);
             let has_room = group.has_room()
                 && group.has_share(of_turn.unwrap_or(group.waiting.len()), made)
                 && endpoint.may_call(group.targets.of(next.route).0, next.message.len());
             if !has_room && group.under_way > 0 {
+                if now >= deadline {
+                    self.give_up(id, next.ticket);
+                    continue;
+                }
                 if let Some(client) = self.client(id) {
                     client.next = Some(next);
                 }
@@ -542,7 +587,11 @@ impl Desk {
             }
             let Call { ticket, message, route, group, is_idempotent } = next;
             made += 1;
-            let deadline = now.saturating_add(self.config.timeout_ns);
+            if let Some(client) = self.client(id) {
+                client.is_starved = false;
+                client.called_len += message.len();
+            }
+            let deadline = if deadline > now { deadline } else { now.saturating_add(timeout_ns) };
             let message = Arc::new(message);
             let stops = 0;
             let call = Outgoing {
@@ -558,8 +607,19 @@ impl Desk {
             if let Err((call, failed)) = self.make(endpoint, now, call)
                 && let Some(client) = self.client(id)
             {
+                client.called_len -= call.message.len();
                 client.front.answer(call.ticket, Err(failed));
             }
+        }
+    }
+
+    /// No room has come in time for what a client asks for.
+    fn give_up(&mut self, id: ConnectionId, ticket: u64) {
+        let failed = Failed::Refused("no server has had room for it in time".to_owned());
+        self.count_failed(&failed);
+        if let Some(client) = self.client(id) {
+            client.is_starved = true;
+            client.front.answer(ticket, Err(failed));
         }
     }
 
@@ -579,13 +639,16 @@ impl Desk {
         }
     }
 
-    /// Ends clients that have let too much time pass.
+    /// Ends clients that have let too much time pass, and has those looked after who have waited long enough.
     fn sweep(&mut self, endpoint: &mut Endpoint, now: Time, streams: &mut Streams) {
         self.sweep_at = now.saturating_add(SWEEP_NS);
         let (client_ns, idle_ns) = (self.config.client_ns_max, self.config.idle_ns_max);
         let has_passed = |since: Time, limit: u64| now.saturating_sub(since) >= limit;
         for index in 0..self.clients.len() {
             let Some(client) = &mut self.clients[index] else { continue };
+            if client.next.is_some() && now >= client.deadline {
+                self.touched.push(client.id);
+            }
             let (written, unsent) = (streams.written(client.id), streams.unsent(client.id));
             client.unread_since = match client.unread_since {
                 _ if unsent == 0 => None,

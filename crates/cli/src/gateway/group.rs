@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::SocketAddr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tailcut_bridge::Route;
 use tailcut_bridge::resp::keys::{Groups, SLOT_MAX};
 use tailcut_net::stream::ConnectionId;
@@ -54,8 +54,13 @@ impl fmt::Display for GroupFlag {
 impl Targets {
     /// Those that have these names.
     pub(super) fn resolve(reads: &str, writes: Option<&str>) -> Result<Self> {
-        let writes = writes.map(network::resolve).transpose()?;
-        Ok(Self { reads: network::resolve(reads)?, writes })
+        let resolve = |name: &str| {
+            let address = network::resolve(name)?;
+            ensure!(address.port() != 0, "{name} has no port to call");
+            anyhow::Ok(address)
+        };
+        let writes = writes.map(resolve).transpose()?;
+        Ok(Self { reads: resolve(reads)?, writes })
     }
 
     /// Where a call goes, and whether the router has to send it to its first server.
@@ -95,18 +100,19 @@ impl GroupFlag {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let how = || "write FIRST-LAST=READS[,WRITES], such as 0-8191=10.0.0.1:8000,10.0.0.2:8000";
         let (slots, targets) = text.split_once('=').ok_or_else(how)?;
-        let (first, last) = slots.split_once('-').ok_or_else(how)?;
+        let (first, last) = slots.split_once('-').unwrap_or((slots, slots));
         let slot = |text: &str| match text.parse() {
-            Ok(slot) if slot <= SLOT_MAX => Ok(slot),
+            Ok(slot) if slot <= SLOT_MAX && !text.starts_with('+') => Ok(slot),
             _ => Err(format!("`{text}` is no slot: they are 0 to {SLOT_MAX}")),
         };
         let (first, last) = (slot(first)?, slot(last)?);
         if last < first {
             return Err(format!("slot {last} comes before {first}"));
         }
-        let (reads, writes) = match targets.split_once(',') {
-            Some((reads, writes)) => (reads, Some(writes.to_owned())),
-            None => (targets, None),
+        let (reads, writes) = match targets.split(',').collect::<Vec<_>>()[..] {
+            [reads, writes] => (reads, Some(writes.to_owned())),
+            [reads] => (reads, None),
+            _ => return Err(how().to_owned()),
         };
         Ok(Self { first, last, reads: reads.to_owned(), writes })
     }
@@ -116,7 +122,8 @@ impl GroupFlag {
 pub(super) fn of_flags(flags: &[GroupFlag]) -> Result<(Vec<Targets>, Groups)> {
     let (mut all, mut slots) = (Vec::new(), Vec::new());
     for flag in flags {
-        let targets = Targets::resolve(&flag.reads, flag.writes.as_deref())?;
+        let targets = Targets::resolve(&flag.reads, flag.writes.as_deref())
+            .with_context(|| format!("--group {flag}"))?;
         let known = all.iter().position(|&known| known == targets);
         slots.push((flag.first, flag.last, known.unwrap_or(all.len())));
         if known.is_none() {
@@ -155,7 +162,17 @@ mod tests {
         assert_eq!(flag("0-8191=a:1"), Ok(expected(None)));
         assert_eq!(flag("0-8191=a:1,b:2"), Ok(expected(Some("b:2"))));
         assert_eq!(expected(Some("b:2")).to_string(), "0-8191=a:1,b:2");
-        for bad in ["", "0-1", "0=a:1", "5-4=a:1", "0-16384=a:1", "x-1=a:1", "-1-4=a:1"] {
+        assert_eq!(flag("5=a:1").map(|flag| (flag.first, flag.last)), Ok((5, 5)));
+        for bad in [
+            "",
+            "0-1",
+            "5-4=a:1",
+            "0-16384=a:1",
+            "x-1=a:1",
+            "-1-4=a:1",
+            "+0-9=a:1",
+            "0-9=a:1,b:2,c:3",
+        ] {
             assert!(flag(bad).is_err(), "{bad}");
         }
     }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
+use clap::{ArgGroup, ValueEnum};
 use tailcut_bridge::resp::keys::Groups;
 use tailcut_bridge::{FrontKind, Limits, MESSAGE_LEN_MAX};
 use tailcut_measure::quantity::Unit;
@@ -31,7 +31,7 @@ use crate::{network, output};
 /// bridge, and their answers go back in order. Prints `listening 127.0.0.1:6379` when it is ready. SIGINT or
 /// SIGTERM takes no new connections, answers what is under way and ends it, with its counters on standard error.
 #[derive(Debug, clap::Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, group(ArgGroup::new("targets").required(true).args(["to", "group"])))]
 pub(crate) struct Args {
     /// Where to take connections: tcp://ADDR; port 0 takes a free one
     #[arg(long, value_name = "URL", value_parser = parse_listen)]
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     app: Spoken,
     /// The router, or a bridge. Repeated, the others stand for the first: calls go to the next where one does
     /// not answer (R2P2 only)
-    #[arg(long, value_name = "ADDR", required_unless_present = "group")]
+    #[arg(long, value_name = "ADDR")]
     to: Vec<String>,
     /// Where what changes something goes, and what always has to go to the same server: the bridge of the
     /// primary, or a router before such [default: --to]
@@ -49,12 +49,12 @@ pub(crate) struct Args {
     writes_to: Option<String>,
     /// Servers that have some of the keys: the first slot and the last, numbered as in Redis Cluster, where
     /// reads go, and where writes do if that is elsewhere. Repeated until each of the 16384 slots has a group
-    #[arg(long, value_name = "SLOTS=READS[,WRITES]", conflicts_with_all = ["to", "writes_to"], value_parser = GroupFlag::parse)]
+    #[arg(long, value_name = "SLOTS=READS[,WRITES]", conflicts_with = "writes_to", value_parser = GroupFlag::parse)]
     group: Vec<GroupFlag>,
     /// What carries calls
     #[arg(long, value_name = "NAME", default_value = "r2p2")]
     transport: Transport,
-    /// How long a call may take
+    /// How long a request may take, with its wait for room
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive_ns)]
     timeout: u64,
     /// Connections at a time; more are refused
@@ -160,7 +160,8 @@ fn shown(args: &Args, listen: SocketAddr) -> Vec<(&'static str, String)> {
 fn targets(args: &Args) -> Result<(Vec<Targets>, Groups)> {
     let (targets, groups) = match &*args.group {
         [] => {
-            let targets = Targets::resolve(&args.to[0], args.writes_to.as_deref())?;
+            let targets = Targets::resolve(&args.to[0], args.writes_to.as_deref())
+                .context("--to and --writes-to")?;
             (vec![targets], Groups::default())
         }
         _ if args.app == Spoken::Http => bail!("keys are of Redis: --app http has no --group"),

@@ -96,6 +96,7 @@ impl Service {
                 ("window_calls", "Calls that may be under way.", desk.window()),
                 ("held_bytes", "Bytes held for clients.", desk.held() as u64),
             ],
+            groups: desk.groups(),
             counters,
             ..Snapshot::default()
         }

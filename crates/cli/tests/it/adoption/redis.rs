@@ -100,6 +100,14 @@ fn writes_go_to_the_primary_and_reads_anywhere() {
         let text = key.to_string();
         assert_eq!(client.ask(&format!("GET key:{key}")), format!("${}\r\n{text}\r\n", text.len()));
     }
+    // A script is where it was loaded.
+    let script = b"return redis.call('GET', KEYS[1])".to_vec();
+    client.send(&[vec![b"SCRIPT".to_vec(), b"LOAD".to_vec(), script]]);
+    let loaded = String::from_utf8(client.reply()).expect("text");
+    let hash = loaded.lines().nth(1).expect("a hash").to_owned();
+    for _ in 0..40 {
+        assert_eq!(client.ask(&format!("EVALSHA_RO {hash} 1 key:7")), "$1\r\n7\r\n");
+    }
     let answered = |index: usize| bridges[index].1.value("tailcut_bridge_server_answered_total");
     assert!(answered(0) > 100.0 && answered(1) > 0.0, "{} {}", answered(0), answered(1));
     assert_eq!(bridges[1].1.value("tailcut_bridge_server_errors_total"), 0.0);
