@@ -8,7 +8,7 @@ use std::task::Poll;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{Builder, SendRequest};
-use hyper::{Method, Request};
+use hyper::{Method, Request, StatusCode};
 
 use super::message;
 use super::pipe::{Pipe, Poller};
@@ -73,6 +73,10 @@ impl Client {
         let (sent, len_max) = (sender.send_request(request), self.reply_len_max);
         self.response = Some(Box::pin(async move {
             let (head, mut body) = sent.await.map_err(|_| Nonsense::Framing)?.into_parts();
+            // Nobody has asked for another protocol.
+            if head.status == StatusCode::SWITCHING_PROTOCOLS {
+                return Err(Nonsense::Framing);
+            }
             let mut bytes = Vec::new();
             let mut is_too_long = false;
             while let Some(frame) = body.frame().await {
@@ -208,6 +212,15 @@ mod tests {
         sent(&mut client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n");
         let reply = client.receive(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap().unwrap();
         assert_eq!(reply, message("HTTP/1.1 204 No Content\r\n\r\n"));
+    }
+
+    #[test]
+    fn another_protocol_that_nobody_asked_for_is_nonsense() {
+        let mut client = Client::new(1 << 10);
+        sent(&mut client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n");
+        let switched =
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n";
+        assert_eq!(client.receive(switched), Err(Nonsense::Framing));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use hyper::body::Bytes;
 use hyper::ext::ReasonPhrase;
-use hyper::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::{request, response};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
@@ -30,9 +30,10 @@ pub fn write_request(head: &request::Parts, body: &[u8], out: &mut Vec<u8>) {
     for part in [" ", target, " HTTP/1.1\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
-    // A target in absolute form names the host where the header need not.
-    if let (Some(host), false) = (head.uri.authority(), head.headers.contains_key("host")) {
-        write_header("host", host.as_str().as_bytes(), out);
+    // A target in absolute form names the host where the header need not, and one of HTTP/1.0 needs none.
+    if !head.headers.contains_key(HOST) {
+        let host = head.uri.authority().map_or("localhost", |host| host.as_str());
+        write_header("host", host.as_bytes(), out);
     }
     let has_body = !body.is_empty() || head.headers.contains_key(CONTENT_LENGTH);
     write_rest(&head.headers, has_body.then_some(body.len()), body, out);

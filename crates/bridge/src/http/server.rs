@@ -3,8 +3,8 @@
 //! | a request | then |
 //! |---|---|
 //! | has come whole | it is called |
-//! | is longer than a message may be | 413, and the connection ends |
-//! | wants CONNECT or a WebSocket | 501 |
+//! | is longer than a message may be, or says so | 413, and the connection ends |
+//! | wants CONNECT or a WebSocket, or has a coding besides chunks | 501 |
 //! | offers a newer version of HTTP by Upgrade | as any other: the offer is not taken |
 //!
 //! | a call | the response |
@@ -24,8 +24,8 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use http_body_util::{BodyExt, Full};
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
+use hyper::body::{Body, Bytes, Incoming};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -173,16 +173,30 @@ fn asks_for_socket(headers: &HeaderMap) -> bool {
     protocols.any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
 }
 
+/// True of a body with another coding than chunks, which is of the connection alone and would be lost.
+fn is_coded(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(TRANSFER_ENCODING).iter();
+    values.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"chunked"))
+}
+
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 
 /// Answers a request by a call.
 async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk>>) -> Answered {
-    let is_foreign = request.method() == Method::CONNECT || asks_for_socket(request.headers());
-    if is_foreign {
-        desk.borrow_mut().partial_len = 0;
-        return Ok(ending(plain(StatusCode::NOT_IMPLEMENTED, "it is not passed on")));
-    }
     let (head, mut body) = request.into_parts();
+    let is_foreign = head.method == Method::CONNECT || asks_for_socket(&head.headers);
+    let body_len_max = limits.message_len_max - HEAD_LEN_MAX;
+    let refused = if is_foreign || is_coded(&head.headers) {
+        Some(plain(StatusCode::NOT_IMPLEMENTED, "it is not passed on"))
+    } else if body.size_hint().lower() > body_len_max as u64 {
+        Some(plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long"))
+    } else {
+        None
+    };
+    if let Some(refused) = refused {
+        desk.borrow_mut().partial_len = 0;
+        return Ok(ending(refused));
+    }
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
         let Ok(frame) = frame else {
@@ -192,7 +206,7 @@ async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk
             bytes.extend_from_slice(data);
             desk.borrow_mut().body_len = bytes.len();
         }
-        if bytes.len() > limits.message_len_max - HEAD_LEN_MAX {
+        if bytes.len() > body_len_max {
             let mut desk = desk.borrow_mut();
             (desk.body_len, desk.partial_len) = (0, 0);
             return Ok(ending(plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long")));
@@ -373,6 +387,20 @@ mod tests {
         ]
         .concat();
         check(&long, "413");
+        // Before any of it has been sent.
+        for expect in ["", "Expect: 100-continue\r\n"] {
+            let head = "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9999999999\r\n";
+            check(format!("{head}{expect}\r\n").as_bytes(), "413");
+        }
+        let coded = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
+        check(coded, "501");
+    }
+
+    #[test]
+    fn an_old_client_need_not_name_the_host() {
+        let mut server = server();
+        server.receive(b"GET /a HTTP/1.0\r\n\r\n");
+        assert_eq!(called(&mut server).message, b"GET /a HTTP/1.1\r\nhost: localhost\r\n\r\n");
     }
 
     /// Java's client offers it with each first request.

@@ -59,6 +59,7 @@ fn curl_does_not_notice() {
         &["-H", "Expect: 100-continue", "--data-binary", &format!("@{big}"), "/length"],
         &["-H", "Transfer-Encoding: chunked", "--data-binary", &format!("@{big}"), "/length"],
         &["-0", "/small"],
+        &["-0", "-H", "Host:", "/small"],
     ];
     for case in cases {
         let [options @ .., path] = *case else { continue };
