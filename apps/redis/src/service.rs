@@ -239,8 +239,12 @@ impl Desk {
             self.counts.denied += 1;
             return Err(Refusal { code: Refusal::FORBIDDEN, text });
         }
-        message::read(payload).map_err(|error| {
-            let refusal = Refusal::from(error);
+        let read = message::read(payload).map_err(Refusal::from).and_then(|commands| {
+            let text = || "MULTI cannot be called: commands run here one by one".to_owned();
+            let refusal = |text| Refusal { code: Refusal::FORBIDDEN, text };
+            if commands.is_transaction { Err(refusal(text())) } else { Ok(commands) }
+        });
+        read.map_err(|refusal| {
             let is_malformed = refusal.code == Refusal::MALFORMED;
             self.counts.malformed += u64::from(is_malformed);
             self.counts.forbidden += u64::from(!is_malformed);

@@ -31,14 +31,11 @@ pub(super) fn list(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packages them into `out`, each without building it: the workspace's own build is that.
+/// Packages them into `out`, and builds each from its package, as they would be published. Needs cargo 1.90.
 pub(super) fn package(root: &Path, out: &Path) -> Result<()> {
     recreate(out)?;
     let mut cargo = cargo(root);
-    cargo.args(["package", "--no-verify", "--allow-dirty", "--locked"]);
-    for package in published(root)? {
-        cargo.args(["--package", name(&package)]);
-    }
+    cargo.args(["publish", "--workspace", "--dry-run", "--allow-dirty", "--locked"]);
     cargo.arg("--target-dir").arg(out.join("build"));
     run_command(&mut cargo)?;
     for entry in std::fs::read_dir(out.join("build/package"))? {

@@ -33,7 +33,7 @@ pub enum Class {
 /// Why a command is no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It begins, ends or watches for a transaction.
+    /// It begins or ends a transaction, of which all is one call, or watches for one.
     Transaction,
     /// It waits at the server until something happens.
     Blocking,
@@ -52,7 +52,7 @@ impl Why {
     pub fn text(self) -> &'static str {
         match self {
             Self::Transaction => {
-                "transactions need a connection of their own, and here calls share some"
+                "watching needs a connection of one's own, and here calls share some"
             }
             Self::Blocking => "a command that waits would keep a connection that others share",
             Self::Subscription => "messages that come unasked are no reply of a call",

@@ -90,6 +90,11 @@ impl Groups {
         if groups.all(|group| group == first) { Ok(first) } else { Err(Apart::Several) }
     }
 
+    /// Whether it matters which group a command goes to.
+    pub(super) fn has_keys(&self, command: Command<'_>) -> bool {
+        !self.ranges.is_empty() && keys(command).is_some_and(|keys| !keys.is_empty())
+    }
+
     fn of_key(&self, key: &[u8]) -> usize {
         let slot = slot(key);
         let index = self.ranges.partition_point(|&(last, _)| last < slot);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | a command of any kind | the server's, in RESP2 |
 //! | a run of writes, up to 64 | theirs, one after the other |
+//! | `MULTI`, up to 1,024 commands, and `EXEC` | theirs, of which the last has the replies of all commands |
 //! | `HELLO 3`, and one of these | the same in RESP3; HELLO has no reply |
 
 use super::command::{Class, Why, classify};
@@ -20,6 +21,8 @@ pub struct Commands {
     pub is_resp3: bool,
     /// They may run more than once.
     pub is_idempotent: bool,
+    /// They run as a whole: the first is `MULTI`, the last `EXEC`.
+    pub is_transaction: bool,
 }
 
 impl Commands {
@@ -45,7 +48,7 @@ pub enum MessageError {
     #[error("the message ends within a command")]
     Cut,
     /// Too many commands, or a run with another than a write in it.
-    #[error("a message has one command, or up to {COMMANDS_MAX} writes")]
+    #[error("a message has one command, up to {COMMANDS_MAX} writes, or a transaction")]
     Run,
     /// A command that no call can be.
     #[error("{name} cannot be called: {}", .why.text())]
@@ -65,13 +68,17 @@ pub enum MessageError {
 pub fn read(message: &[u8]) -> Result<Commands, MessageError> {
     let start = if message.starts_with(RESP3) { RESP3.len() } else { 0 };
     let (mut at, mut count, mut is_idempotent) = (start, 0, true);
-    let mut is_run = true;
+    let (mut is_run, mut is_transaction, mut is_ended) = (true, false, false);
     while at < message.len() || count == 0 {
         let rest = &message[at..];
         let len = Scan::default().advance(rest, LEN_MAX)?.ok_or(MessageError::Cut)?;
         let command = Command::new(&rest[..len]);
         let class = classify(command);
+        let is_first = count == 0 && is_alone(command, b"MULTI");
+        is_transaction |= is_first;
+        is_ended = is_transaction && is_alone(command, b"EXEC") && len == rest.len();
         let why = match class {
+            _ if is_first || is_ended => None,
             Class::Refused(why) => Some(why),
             Class::Session => Some(Why::Connection),
             _ => None,
@@ -86,11 +93,21 @@ pub fn read(message: &[u8]) -> Result<Commands, MessageError> {
         (at, count) = (at + len, count + 1);
         is_run &= class == Class::Write;
         is_idempotent &= class.is_idempotent();
-        if count > 1 && !is_run || count > COMMANDS_MAX {
+        let count_max = if is_transaction { QUEUED_MAX + 2 } else { COMMANDS_MAX };
+        if count > 1 && !is_run && !is_transaction || count > count_max {
             return Err(MessageError::Run);
         }
     }
-    Ok(Commands { start, count, is_resp3: start > 0, is_idempotent })
+    // Else the next message's commands would be of this transaction.
+    if is_transaction && !is_ended {
+        return Err(MessageError::Cut);
+    }
+    Ok(Commands { start, count, is_resp3: start > 0, is_idempotent, is_transaction })
+}
+
+/// Whether a command has this name and nothing else.
+pub(super) fn is_alone(command: Command<'_>, name: &[u8]) -> bool {
+    command.name().eq_ignore_ascii_case(name) && command.arguments().count() == 1
 }
 
 /// A command's name as it may be shown.
@@ -105,6 +122,9 @@ pub const RESP3: &[u8] = b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
 
 /// Most commands of a message: a long pipeline's round trips without a reply that is long.
 pub const COMMANDS_MAX: u32 = 64;
+
+/// Most commands of a transaction.
+pub const QUEUED_MAX: u32 = 1024;
 
 /// Longer than any message.
 const LEN_MAX: usize = 1 << 40;
@@ -127,7 +147,9 @@ mod tests {
     }
 
     fn check(lines: &[&str], start: usize, count: u32, is_idempotent: bool) {
-        let expected = Commands { start, count, is_resp3: start > 0, is_idempotent };
+        let is_transaction = lines.contains(&"MULTI");
+        let expected =
+            Commands { start, count, is_resp3: start > 0, is_idempotent, is_transaction };
         assert_eq!(read(&message(lines)), Ok(expected), "{lines:?}");
     }
 
@@ -151,6 +173,31 @@ mod tests {
             let expected: Vec<_> = expected.filter(|&name| name != b"HELLO").collect();
             assert_eq!(names, expected);
         }
+    }
+
+    #[test]
+    fn a_transaction_is_whole() {
+        check(&["MULTI", "GET a", "LPOP b", "EXEC"], 0, 4, false);
+        check(&["HELLO 3", "MULTI", "EXEC"], RESP3.len(), 2, false);
+        for lines in [
+            &["MULTI"][..],
+            &["MULTI", "GET a"],
+            &["MULTI", "EXEC", "GET a"],
+            &["MULTI", "EXEC", "EXEC"],
+            &["MULTI", "MULTI", "EXEC"],
+            &["MULTI", "BLPOP a 0", "EXEC"],
+            &["MULTI", "DISCARD", "EXEC"],
+            &["MULTI", "WATCH a", "EXEC"],
+            &["MULTI now", "GET a", "EXEC"],
+            &["MULTI", "GET a", "EXEC now"],
+            &["GET a", "MULTI", "EXEC"],
+            &["SET a 1", "MULTI", "EXEC"],
+            &["EXEC"],
+        ] {
+            assert!(read(&message(lines)).is_err(), "{lines:?}");
+        }
+        let long = [&["MULTI"][..], &["GET a"; 1025], &["EXEC"]].concat();
+        assert_eq!(read(&message(&long)), Err(MessageError::Run));
     }
 
     #[test]

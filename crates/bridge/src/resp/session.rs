@@ -9,7 +9,9 @@
 //! | of no group of servers, or of several | any | it is answered by an error |
 //! | of the connection | any | it is answered here |
 //! | refused | any | it is answered by an error |
-//! | any, behind a MULTI that was refused | any | it is refused, up to EXEC |
+//! | any, behind a MULTI | any | it is kept for EXEC, and answered here |
+//! | EXEC | nothing | all of the transaction is called, as a write that stands alone |
+//! | any, behind a WATCH that was refused and a MULTI | any | it is refused, up to EXEC |
 //! | any, behind a write that may still run | any | it is refused, and the connection ends |
 //! | a line of HTTP | any | it is answered by an error, and the connection ends |
 //!
@@ -19,8 +21,8 @@
 use std::collections::VecDeque;
 
 use super::command::{Class, Why, classify};
-use super::keys::Groups;
-use super::message::{self, COMMANDS_MAX, RESP3};
+use super::keys::{Apart, Groups};
+use super::message::{self, COMMANDS_MAX, QUEUED_MAX, RESP3};
 use super::requests::Requests;
 use super::scan::Command;
 use crate::call::{Call, Failed, Limits, Route};
@@ -52,12 +54,26 @@ pub struct Session {
 }
 
 /// What the client has changed of its connection.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     /// It has asked for RESP3.
     is_resp3: bool,
-    /// A MULTI was refused, and what follows up to its EXEC is too.
-    is_discarding: bool,
+    /// A WATCH was refused: the transaction that follows would run whatever has changed.
+    is_unwatched: bool,
+    /// It has begun.
+    transaction: Option<Transaction>,
+}
+
+/// A transaction that has begun and not ended.
+#[derive(Clone, Debug, Default)]
+struct Transaction {
+    /// Its commands, one behind the other.
+    queued: Vec<u8>,
+    commands: u32,
+    /// Of the servers that have its keys; `None` while none has been named.
+    group: Option<usize>,
+    /// One of them was refused, so that none may run.
+    is_failed: bool,
 }
 
 /// An answer that is due.
@@ -70,6 +86,8 @@ enum Due {
         /// Commands of the call.
         commands: u32,
         is_read: bool,
+        /// Replies that the client has been given already.
+        given: u32,
     },
 }
 
@@ -81,6 +99,8 @@ struct Next {
     class: Class,
     /// Of the servers that have its keys.
     group: usize,
+    /// Replies that the client has been given already.
+    given: u32,
 }
 
 /// What a command is to the session.
@@ -152,9 +172,15 @@ impl Session {
     pub fn answer(&mut self, ticket: u64, answer: Result<Vec<u8>, Failed>) {
         let index = ticket.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         let due = index.and_then(|index| self.due.get_mut(index));
-        let Some(due @ &mut Due::Called { commands, is_read }) = due else { return };
+        let Some(due @ &mut Due::Called { commands, is_read, given }) = due else { return };
         let may_run = matches!(answer, Err(Failed::Uncertain(_) | Failed::TimedOut));
-        let bytes = answer.unwrap_or_else(|failed| error(&failed).repeat(commands as usize));
+        let mut bytes = answer.unwrap_or_else(|failed| {
+            let given = b"\n".repeat(given as usize);
+            [given, error(&failed).repeat(commands as usize)].concat()
+        });
+        // Each of those is a line.
+        let ends = memchr::memchr_iter(b'\n', &bytes).take(given as usize);
+        bytes.drain(..ends.last().map_or(0, |end| end + 1));
         self.answers_len += bytes.len();
         self.recent_len = bytes.len().max(self.recent_len - self.recent_len / 8);
         *due = Due::Ready(bytes);
@@ -210,7 +236,9 @@ impl Session {
             Some(Step::Call(next)) => next.message.len(),
             _ => 0,
         };
-        self.requests.len() + self.answers_len + next
+        let queued =
+            self.state.transaction.as_ref().map_or(0, |transaction| transaction.queued.len());
+        self.requests.len() + self.answers_len + next + queued
     }
 
     /// Whether what is under way may answer as much as may wait.
@@ -231,7 +259,7 @@ impl Session {
             return None;
         }
         match self.requests.poll() {
-            Ok(command) => Some(self.state.step(command?, &self.groups)),
+            Ok(command) => Some(self.state.step(command?, &self.groups, &self.limits)),
             Err(error) => Some(Step::Farewell(format!("-ERR {error}\r\n").into_bytes())),
         }
     }
@@ -243,7 +271,7 @@ impl Session {
 
     /// Makes a call, with the writes for the same servers that stand behind a write.
     fn begin(&mut self, next: Next, is_read: bool) -> Call {
-        let Next { mut message, mut commands, class, group } = next;
+        let Next { mut message, mut commands, class, group, given } = next;
         // One that is long is moved once more only where the client speaks RESP3.
         if self.state.is_resp3 {
             message.splice(..0, RESP3.iter().copied());
@@ -269,14 +297,14 @@ impl Session {
             _ => Route::Primary,
         };
         let ticket = self.first + self.due.len() as u64;
-        self.due.push_back(Due::Called { commands, is_read });
+        self.due.push_back(Due::Called { commands, is_read, given });
         *(if is_read { &mut self.reads } else { &mut self.writes }) += 1;
         Call { ticket, message, route, group, is_idempotent: is_read }
     }
 }
 
 impl State {
-    fn step(&mut self, command: Command<'_>, groups: &Groups) -> Step {
+    fn step(&mut self, command: Command<'_>, groups: &Groups, limits: &Limits) -> Step {
         let class = classify(command);
         let name = || message::name(command);
         let refused =
@@ -284,34 +312,62 @@ impl State {
         if class == Class::Refused(Why::Http) {
             return Step::Farewell(refused(Why::Http));
         }
-        if self.is_discarding {
-            let is_exec = command.name().eq_ignore_ascii_case(b"EXEC");
-            let is_end = is_exec || command.name().eq_ignore_ascii_case(b"DISCARD");
-            self.is_discarding = !is_end;
-            return Step::Answer(match (is_exec, is_end) {
-                (true, _) => {
-                    b"-EXECABORT Transaction discarded, for MULTI was refused.\r\n".to_vec()
-                }
-                (false, true) => b"+OK\r\n".to_vec(),
-                (false, false) => {
-                    format!("-ERR {} is discarded, for MULTI was refused\r\n", name()).into_bytes()
-                }
-            });
+        if let Class::Refused(Why::Transaction) = class {
+            return self.transact(command);
+        }
+        if let Some(transaction) = &mut self.transaction {
+            return Step::Answer(transaction.queue(command, groups, limits));
         }
         match class {
             Class::Session => self.converse(command),
-            Class::Refused(why) => {
-                // Clients send a transaction in one go: none of it may run.
-                self.is_discarding = command.name().eq_ignore_ascii_case(b"MULTI");
-                Step::Answer(refused(why))
-            }
+            Class::Refused(why) => Step::Answer(refused(why)),
             class => match groups.of(command) {
                 Ok(group) => {
                     let message = command.bytes().to_vec();
-                    Step::Call(Next { message, commands: 1, class, group })
+                    Step::Call(Next { message, commands: 1, class, group, given: 0 })
                 }
                 Err(apart) => Step::Answer(apart.error(command)),
             },
+        }
+    }
+
+    /// A transaction begins, ends, or would be watched for.
+    fn transact(&mut self, command: Command<'_>) -> Step {
+        let name = command.name().to_ascii_uppercase();
+        let answer = |text: &str| Step::Answer(format!("{text}\r\n").into_bytes());
+        if command.arguments().count() > 1 && name != b"WATCH" {
+            let name = message::name(command);
+            self.transaction.iter_mut().for_each(|transaction| transaction.is_failed = true);
+            return answer(&format!("-ERR wrong number of arguments for '{name}' command"));
+        }
+        match (name.as_slice(), &mut self.transaction) {
+            (b"MULTI", None) => {
+                let is_failed = self.is_unwatched;
+                self.transaction = Some(Transaction { is_failed, ..Transaction::default() });
+                answer("+OK")
+            }
+            (b"MULTI" | b"WATCH", Some(transaction)) => {
+                transaction.is_failed = true;
+                answer("-ERR MULTI calls can not be nested, and WATCH inside MULTI is not allowed")
+            }
+            (b"WATCH", None) => {
+                self.is_unwatched = true;
+                answer(&format!("-ERR WATCH cannot be called: {}", Why::Transaction.text()))
+            }
+            (b"UNWATCH", None) => {
+                self.is_unwatched = false;
+                answer("+OK")
+            }
+            (b"UNWATCH", Some(_)) => answer("+QUEUED"),
+            (_, None) => answer(&format!("-ERR {} without MULTI", message::name(command))),
+            (name, Some(_)) => {
+                let is_exec = name == b"EXEC";
+                self.is_unwatched = false;
+                match self.transaction.take().filter(|_| is_exec) {
+                    None => answer("+OK"),
+                    Some(transaction) => transaction.execute(),
+                }
+            }
         }
     }
 
@@ -348,6 +404,49 @@ impl State {
     }
 }
 
+impl Transaction {
+    /// Keeps a command for EXEC; what its client is told.
+    fn queue(&mut self, command: Command<'_>, groups: &Groups, limits: &Limits) -> Vec<u8> {
+        let name = || message::name(command);
+        let refused =
+            |text: &str| format!("-ERR {} cannot be called: {text}\r\n", name()).into_bytes();
+        let len = self.queued.len() + command.bytes().len();
+        let is_full = self.commands >= QUEUED_MAX || len > limits.message_len_max - AROUND_LEN;
+        let error = match (classify(command), groups.of(command)) {
+            (Class::Refused(why), _) => refused(why.text()),
+            (Class::Session, _) => refused(Why::Connection.text()),
+            (_, Err(apart)) => apart.error(command),
+            (_, Ok(group))
+                if groups.has_keys(command) && self.group.is_some_and(|own| own != group) =>
+            {
+                Apart::Several.error(command)
+            }
+            _ if is_full => refused("the transaction is too long"),
+            (_, Ok(group)) => {
+                if groups.has_keys(command) {
+                    self.group = Some(group);
+                }
+                self.queued.extend_from_slice(command.bytes());
+                self.commands += 1;
+                return b"+QUEUED\r\n".to_vec();
+            }
+        };
+        self.is_failed = true;
+        error
+    }
+
+    fn execute(self) -> Step {
+        let Self { queued, commands, group, is_failed } = self;
+        if is_failed {
+            let text = &b"-EXECABORT Transaction discarded because of previous errors.\r\n"[..];
+            return Step::Answer(text.to_vec());
+        }
+        let message = [MULTI, &queued, EXEC].concat();
+        let (class, group) = (Class::Take, group.unwrap_or(0));
+        Step::Call(Next { message, commands: 1, class, group, given: commands + 1 })
+    }
+}
+
 /// What HELLO answers.
 fn hello(is_resp3: bool) -> Vec<u8> {
     let (head, version) = if is_resp3 { ("%7", 3) } else { ("*14", 2) };
@@ -379,6 +478,13 @@ fn error(failed: &Failed) -> Vec<u8> {
 
 /// The version of Redis that clients are told: the oldest that has all that is passed on.
 const VERSION: &str = "7.0.0";
+
+/// How a transaction begins and ends.
+const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
+const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
+
+/// Bytes around the commands of a transaction.
+const AROUND_LEN: usize = MULTI.len() + EXEC.len() + RESP3.len();
 
 /// Bytes of a run of writes, beyond which none is added.
 const RUN_LEN_MAX: usize = 16 << 10;
@@ -505,14 +611,77 @@ mod tests {
         assert_eq!(written(&mut session), error.repeat(2));
     }
 
+    fn codes(text: &str) -> Vec<&str> {
+        text.lines().map(|line| line.split(' ').next().unwrap()).collect()
+    }
+
     #[test]
-    fn a_transaction_is_refused_as_a_whole() {
+    fn a_transaction_is_one_call_and_answered_command_by_command() {
         let mut session = session();
-        session.receive(&lines(&["MULTI", "SET a 1", "EXEC", "GET a"]));
+        session.receive(&lines(&["GET a", "MULTI", "SET a 1", "LPOP b", "GET a"]));
+        let read = calls(&mut session).remove(0);
+        session.answer(read.ticket, Ok(b"_".to_vec()));
+        assert_eq!(written(&mut session), "_+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n");
+        assert!(session.held() > 0);
+        session.receive(&lines(&["EXEC", "GET a"]));
+        let made = calls(&mut session);
+        assert_eq!(made.len(), 1, "nothing passes it");
+        let whole = ["MULTI", "SET a 1", "LPOP b", "GET a", "EXEC"];
+        assert_eq!(made[0].message, lines(&whole));
+        assert_eq!((made[0].is_idempotent, made[0].route), (false, Route::Primary));
+        assert!(message::read(&made[0].message).unwrap().is_transaction);
+        let reply = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*3\r\n+OK\r\n$-1\r\n$1\r\n1\r\n";
+        session.answer(made[0].ticket, Ok(reply.to_vec()));
+        assert_eq!(written(&mut session), "*3\r\n+OK\r\n$-1\r\n$1\r\n1\r\n");
+        let last = calls(&mut session).remove(0);
+        session.answer(last.ticket, Ok(b"_".to_vec()));
+        assert!(written(&mut session) == "_" && session.is_idle() && session.held() == 0);
+    }
+
+    #[test]
+    fn a_transaction_that_fails_is_answered_once() {
+        let mut session = session();
+        session.receive(&lines(&["MULTI", "INCR a", "EXEC"]));
+        let call = calls(&mut session).remove(0);
+        session.answer(call.ticket, Err(Failed::Refused("the queue is full".to_owned())));
+        assert_eq!(codes(&written(&mut session)), ["+OK", "+QUEUED", "-REFUSED"]);
+    }
+
+    #[test]
+    fn nothing_of_a_transaction_runs_that_has_an_error_or_is_given_up() {
+        for (middle, expected) in [
+            (&["BLPOP a 0"][..], &["+QUEUED", "-ERR", "-EXECABORT"][..]),
+            (&["SELECT 0"], &["+QUEUED", "-ERR", "-EXECABORT"]),
+            (&["MULTI"], &["+QUEUED", "-ERR", "-EXECABORT"]),
+            (&["WATCH a"], &["+QUEUED", "-ERR", "-EXECABORT"]),
+            (&["DISCARD"], &["+QUEUED", "+OK", "-ERR"]),
+        ] {
+            let mut session = session();
+            session.receive(&lines(&[&["MULTI", "SET a 1"], middle, &["EXEC"]].concat()));
+            assert!(session.poll_call().is_none(), "{middle:?}");
+            let text = written(&mut session);
+            assert_eq!(codes(&text)[1..], *expected, "{middle:?}");
+        }
+        // What was to be watched may have changed.
+        let mut session = session();
+        session.receive(&lines(&["WATCH a", "MULTI", "SET a 1", "EXEC"]));
+        assert!(session.poll_call().is_none());
+        assert_eq!(codes(&written(&mut session)), ["-ERR", "+OK", "+QUEUED", "-EXECABORT"]);
+        session.receive(&lines(&["WATCH a", "UNWATCH", "MULTI", "EXEC"]));
         assert_eq!(calls(&mut session).len(), 1);
-        let text = written(&mut session);
-        let codes: Vec<&str> = text.lines().map(|line| line.split(' ').next().unwrap()).collect();
-        assert_eq!(codes, ["-ERR", "-ERR", "-EXECABORT"]);
+    }
+
+    #[test]
+    fn a_transaction_is_of_one_group() {
+        let groups = Groups::new([(0, 8999, 0), (9000, 16383, 1)]).unwrap();
+        let mut session = Session::new(Limits::default(), groups);
+        session.receive(&lines(&["MULTI", "PING", "SET foo 1", "PING", "EXEC"]));
+        assert_eq!(calls(&mut session)[0].group, 1);
+        let mut session =
+            Session::new(Limits::default(), Groups::new([(0, 8999, 0), (9000, 16383, 1)]).unwrap());
+        session.receive(&lines(&["MULTI", "SET foo 1", "SET bar 1", "EXEC"]));
+        assert!(session.poll_call().is_none());
+        assert_eq!(codes(&written(&mut session))[2..], ["-CROSSSLOT", "-EXECABORT"]);
     }
 
     #[test]

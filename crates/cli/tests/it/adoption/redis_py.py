@@ -25,17 +25,23 @@ assert server.zrange("board", 0, -1, withscores=True) == [(b"x", 1.5), (b"y", 2.
 server.mset({f"key:{i}": i for i in range(500)})
 assert len(set(server.scan_iter("key:*"))) == 500
 
-# A pipeline, in order; a transaction is refused, and none of it has run.
+# A pipeline, in order; a transaction, as a whole; and one that would watch is refused, and none of it has run.
 with server.pipeline(transaction=False) as pipeline:
     for i in range(1000):
         pipeline.incr("count").get("count")
     got = pipeline.execute()
 assert [(n, int(text)) for n, text in zip(got[::2], got[1::2])] == [(i, i) for i in range(1, 1001)]
+assert server.pipeline().set("whole", 1).incr("whole").get("whole").execute() == [True, 2, b"2"]
+long = server.pipeline()
+for i in range(1000):
+    long.rpush("list", i)
+assert long.lrange("list", 0, -1).execute()[-1] == [b"%d" % i for i in range(1000)]
+assert server.pipeline().lpush("whole", 1).incr("whole").execute(raise_on_error=False)[1] == 3
 try:
-    server.pipeline().set("a", "changed").execute()
-    sys.exit("a transaction ran")
+    server.transaction(lambda pipeline: pipeline.set("a", "changed"), "a")
+    sys.exit("a transaction ran whose keys nobody watched")
 except redis.RedisError as error:
-    assert "MULTI" in str(error), error
+    assert "WATCH cannot be called" in str(error), error
 assert server.get("a") == b"\r\n\x00\xff"
 
 # Errors are the server's, or say what cannot be.
