@@ -11,6 +11,7 @@ use std::thread;
 
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use serde_json::Value;
 
 use super::{path, router, value, wait_for_servers, wait_until};
 use crate::harness::{Service, serve};
@@ -182,4 +183,42 @@ fn endpoints_that_are_ready_are_servers_as_the_watch_tells() {
                   labelSelector=kubernetes.io%2Fservice-name%3Dsearch&";
     assert!(asked.iter().all(|target| target.starts_with(slices)), "{asked:?}");
     assert!(asked.iter().any(|target| target.ends_with("&resourceVersion=100")), "{asked:?}");
+}
+
+/// What Kubernetes itself answered, as `scripts/kubernetes record` wrote it, about servers that are here now.
+#[test]
+fn what_a_real_api_server_answered_is_understood() {
+    let recorded: Value = serde_json::from_str(include_str!("kubernetes.json")).expect("JSON");
+    let servers = [(); 3].map(|()| serve("synthetic", &[]));
+    let [first, second, third] = servers.each_ref().map(Service::address);
+    let here = |recorded: &Value| {
+        let text = recorded.as_str().expect("text").to_owned();
+        (1..).zip(&servers).fold(text, |text, (number, server)| {
+            let text = text.replace(&format!("\"10.99.0.{number}\""), "\"127.0.0.1\"");
+            text.replace(
+                &format!("\"port\":{}", 8000 + number),
+                &format!("\"port\":{}", port(server)),
+            )
+        })
+    };
+    let api = Api::start("recorded", here(&recorded["list"]));
+    let token = path("recorded.token");
+    fs::write(&token, "a-token\n").expect("a file");
+    let files = format!("token={}&ca={}", token.display(), api.ca.display());
+    let source = format!("kubernetes:shop/search:tailcut?api={}&{files}", api.url);
+    let (_router, admin) = router(&source, &[]);
+    wait_for_servers(&admin, &[first, second]);
+    let mut expected = [vec![first, second, third], vec![second, third]].into_iter();
+    for line in recorded["watch"].as_array().expect("lines") {
+        let line = here(line);
+        api.watch.send(format!("{line}\n")).expect("it listens");
+        if !line.contains("\"BOOKMARK\"") {
+            wait_for_servers(&admin, &expected.next().expect("two changes"));
+        }
+    }
+    assert!(expected.next().is_none());
+    // All is listed again, as it was.
+    api.watch.send(format!("{}\n", here(&recorded["gone"]))).expect("it listens");
+    api.watch.send(String::new()).expect("it listens");
+    wait_for_servers(&admin, &[first, second]);
 }
