@@ -36,7 +36,9 @@ def test_ports_and_probes_are_those_of_the_arguments(path):
     for container in containers(path):
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
         told = dict(part[2:].split("=", 1) for part in container["args"] if part.startswith("--") and "=" in part)
-        for name, flag in (("calls", "listen"), ("admin", "admin")):
+        # A gateway is called by clients of Redis.
+        called = "redis" if "gateway" in container["args"] else "calls"
+        for name, flag in ((called, "listen"), ("admin", "admin")):
             if flag in told:
                 assert int(told[flag].rsplit(":", 1)[1]) == ports[name]
         for probe in ("livenessProbe", "readinessProbe"):
@@ -54,7 +56,8 @@ def test_a_service_finds_its_pods(path):
     for document in documents(path):
         if document["kind"] == "Service":
             assert document["spec"]["selector"] in labels
-            assert document["spec"]["clusterIP"] == "None", "addresses are not to be translated"
+            if any(port["protocol"] == "UDP" for port in document["spec"]["ports"]):
+                assert document["spec"]["clusterIP"] == "None", "addresses are not to be translated"
 
 
 def test_the_router_names_the_servers():
@@ -63,4 +66,7 @@ def test_the_router_names_the_servers():
     named = [part.split("=", 1)[1] for part in router["args"] if part.startswith("--server=")]
     (servers,) = [part for part in documents(files["servers.yaml"]) if part["kind"] == "StatefulSet"]
     name, count = servers["metadata"]["name"], servers["spec"]["replicas"]
-    assert named == [f"{name}-{at}.{servers['spec']['serviceName']}:8000" for at in range(count)]
+    names = [f"{name}-{at}.{servers['spec']['serviceName']}:8000" for at in range(count)]
+    assert named == names
+    (gateway,) = containers(files["gateway.yaml"])
+    assert f"--writes-to={names[0]}" in gateway["args"], "the first is the primary"

@@ -346,7 +346,7 @@ impl State {
                 self.transaction = Some(Transaction { is_failed, ..Transaction::default() });
                 answer("+OK")
             }
-            (b"MULTI" | b"WATCH", Some(transaction)) => {
+            (b"MULTI" | b"WATCH" | b"UNWATCH", Some(transaction)) => {
                 transaction.is_failed = true;
                 answer("-ERR MULTI calls can not be nested, and WATCH inside MULTI is not allowed")
             }
@@ -358,7 +358,6 @@ impl State {
                 self.is_unwatched = false;
                 answer("+OK")
             }
-            (b"UNWATCH", Some(_)) => answer("+QUEUED"),
             (_, None) => answer(&format!("-ERR {} without MULTI", message::name(command))),
             (name, Some(_)) => {
                 let is_exec = name == b"EXEC";
@@ -654,6 +653,7 @@ mod tests {
             (&["SELECT 0"], &["+QUEUED", "-ERR", "-EXECABORT"]),
             (&["MULTI"], &["+QUEUED", "-ERR", "-EXECABORT"]),
             (&["WATCH a"], &["+QUEUED", "-ERR", "-EXECABORT"]),
+            (&["UNWATCH"], &["+QUEUED", "-ERR", "-EXECABORT"]),
             (&["DISCARD"], &["+QUEUED", "+OK", "-ERR"]),
         ] {
             let mut session = session();

@@ -386,14 +386,14 @@ impl Desk {
         self.groups.iter().map(|group| group.window.size()).sum()
     }
 
-    /// What groups have, where there are several: names, what they are, and the value of each by where its reads go.
+    /// What groups have, where there are several: names, what they are, and the value of each by where its calls go.
     pub(super) fn groups(&self) -> Vec<Labelled> {
         if self.groups.len() < 2 {
             return Vec::new();
         }
         let of = |value: fn(&Group) -> u64| {
             let values = self.groups.iter();
-            values.map(|group| (group.targets.reads.to_string(), value(group))).collect()
+            values.map(|group| (group.targets.name(), value(group))).collect()
         };
         vec![
             ("group_outstanding_calls", "Calls under way.", of(|group| group.under_way as u64)),

@@ -72,6 +72,11 @@ impl Targets {
         }
     }
 
+    /// In a word: where reads go, and behind a comma where writes do if that is elsewhere.
+    pub(super) fn name(self) -> String {
+        self.all().map(|address| address.to_string()).collect::<Vec<_>>().join(",")
+    }
+
     fn all(self) -> impl Iterator<Item = SocketAddr> {
         [self.reads].into_iter().chain(self.writes)
     }

@@ -87,6 +87,9 @@ fn a_group_that_is_silent_holds_up_no_other() {
     for client in &mut stuck {
         client.send(&[command("GET bar"), command("GET foo")]);
     }
+    let group = halves.bridges[0].0.address();
+    let waiting = format!("tailcut_gateway_group_waiting_clients{{group=\"{group}\"}}");
+    halves.front.1.wait_for(&waiting, 1.0);
     let started = Clock.now();
     for _ in 0..200 {
         assert_eq!(high.ask("GET foo"), "$1\r\n2\r\n");
