@@ -244,11 +244,10 @@ impl Desk {
             let refusal = |text| Refusal { code: Refusal::FORBIDDEN, text };
             if commands.is_transaction { Err(refusal(text())) } else { Ok(commands) }
         });
-        read.map_err(|refusal| {
+        read.inspect_err(|refusal| {
             let is_malformed = refusal.code == Refusal::MALFORMED;
             self.counts.malformed += u64::from(is_malformed);
             self.counts.forbidden += u64::from(!is_malformed);
-            refusal
         })
     }
 
