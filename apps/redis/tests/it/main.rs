@@ -77,9 +77,11 @@ fn what_is_no_call_is_refused_with_the_reason() {
             let name = text.split(' ').next().unwrap();
             assert!(rejection(&client, &line(text)).starts_with(name), "{text}");
         }
+        let whole = [line("MULTI"), line("INCR a"), line("EXEC")].concat();
+        assert!(rejection(&client, &whole).starts_with("MULTI cannot be called: "));
         assert!(rejection(&client, b"GET a\r\n").contains("Protocol error"));
         assert!(rejection(&client, b"").contains("ends within a command"));
-        assert_eq!((module.info("forbidden"), module.info("malformed")), ("7".into(), "2".into()));
+        assert_eq!((module.info("forbidden"), module.info("malformed")), ("8".into(), "2".into()));
         assert_eq!(call(&client, &line("PING")), b"+PONG\r\n");
     }
 }

@@ -52,7 +52,7 @@ impl Why {
     pub fn text(self) -> &'static str {
         match self {
             Self::Transaction => {
-                "watching needs a connection of one's own, and here calls share some"
+                "a transaction is one call, from MULTI to EXEC, and nothing is watched for it"
             }
             Self::Blocking => "a command that waits would keep a connection that others share",
             Self::Subscription => "messages that come unasked are no reply of a call",

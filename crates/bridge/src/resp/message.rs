@@ -100,7 +100,7 @@ pub fn read(message: &[u8]) -> Result<Commands, MessageError> {
     }
     // Else the next message's commands would be of this transaction.
     if is_transaction && !is_ended {
-        return Err(MessageError::Cut);
+        return Err(MessageError::Refused { name: "MULTI".to_owned(), why: Why::Transaction });
     }
     Ok(Commands { start, count, is_resp3: start > 0, is_idempotent, is_transaction })
 }
