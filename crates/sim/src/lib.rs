@@ -34,7 +34,6 @@ pub mod network;
 pub mod overload;
 pub mod queue;
 pub mod r2p2;
-mod regions;
 pub mod sojourn;
 
 /// Picoseconds, the tick of every simulation, in a nanosecond.

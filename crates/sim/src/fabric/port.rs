@@ -117,8 +117,6 @@ pub(super) struct Port {
     pub(super) is_armed: bool,
     /// Its owner wants to know each time its link is free.
     pub(super) is_watched: bool,
-    /// Its link may lead to another region.
-    pub(super) is_border: bool,
     pub(super) counters: PortCounters,
     buffer: SwitchBuffer,
     queued_bytes: u64,
@@ -137,7 +135,6 @@ impl Port {
             free_at: 0,
             is_armed: false,
             is_watched: false,
-            is_border: false,
             counters: PortCounters::default(),
             buffer,
             queued_bytes: 0,
