@@ -315,7 +315,9 @@ impl State {
         if let Class::Refused(Why::Transaction) = class {
             return self.transact(command);
         }
-        if let Some(transaction) = &mut self.transaction {
+        if let Some(transaction) = &mut self.transaction
+            && !command.name().eq_ignore_ascii_case(b"QUIT")
+        {
             return Step::Answer(transaction.queue(command, groups, limits));
         }
         match class {
@@ -655,6 +657,7 @@ mod tests {
             (&["WATCH a"], &["+QUEUED", "-ERR", "-EXECABORT"]),
             (&["UNWATCH"], &["+QUEUED", "-ERR", "-EXECABORT"]),
             (&["DISCARD"], &["+QUEUED", "+OK", "-ERR"]),
+            (&["QUIT"], &["+QUEUED", "+OK"]),
         ] {
             let mut session = session();
             session.receive(&lines(&[&["MULTI", "SET a 1"], middle, &["EXEC"]].concat()));

@@ -9,7 +9,7 @@ use tailcut_net::clock::Clock;
 
 use super::client::{Client, command};
 use super::{bridge, gateway, wait_until_quiet};
-use crate::harness::signal;
+use crate::harness::{Admin, Service, signal};
 use crate::{port, servers};
 
 /// A Redis at a port that stays the same.
@@ -52,6 +52,14 @@ impl Drop for Redis {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// A bridge before a server that is up, and a gateway with more arguments before that.
+fn before(to: &str, more: &[&str]) -> [(Service, Admin); 2] {
+    let (behind, behind_admin) = bridge("redis", to, &[]);
+    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
+    let front = gateway("redis", behind.address(), more);
+    [(behind, behind_admin), front]
 }
 
 fn is_there() -> bool {
@@ -137,9 +145,7 @@ fn no_write_overtakes_one_that_may_still_run() {
     }
     let server = Redis::start(port::free());
     let to = format!("tcp://127.0.0.1:{}", server.port);
-    let (behind, behind_admin) = bridge("redis", &to, &[]);
-    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
-    let (front, front_admin) = gateway("redis", behind.address(), &["--timeout", "300ms"]);
+    let [(_behind, behind_admin), (front, front_admin)] = before(&to, &["--timeout", "300ms"]);
     let mut client = Client::connect(front.address());
     assert_eq!(client.ask("SET k 0"), "+OK\r\n");
     signal("STOP", &server.child);
@@ -160,9 +166,8 @@ fn no_write_overtakes_one_that_may_still_run() {
 #[test]
 fn who_waits_for_room_waits_no_longer_than_for_an_answer() {
     let Some(server) = servers::redis(&[]) else { return };
-    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
-    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
-    let (front, front_admin) = gateway("redis", behind.address(), &["--timeout", "1s"]);
+    let [(behind, behind_admin), (front, front_admin)] =
+        before(&format!("tcp://{}", server.address), &["--timeout", "1s"]);
     let mut clients: Vec<Client> = (0..1_000).map(|_| Client::connect(front.address())).collect();
     behind.signal("STOP");
     let started = Clock.now();
@@ -191,9 +196,8 @@ fn who_waits_for_room_waits_no_longer_than_for_an_answer() {
 #[test]
 fn requests_under_way_count_as_memory() {
     let Some(server) = servers::redis(&[]) else { return };
-    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
-    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
-    let (front, front_admin) = gateway("redis", behind.address(), &["--memory", "20MiB"]);
+    let [(behind, behind_admin), (front, front_admin)] =
+        before(&format!("tcp://{}", server.address), &["--memory", "20MiB"]);
     behind.signal("STOP");
     std::thread::scope(|scope| {
         for _ in 0..12 {
@@ -223,9 +227,7 @@ fn requests_under_way_count_as_memory() {
 #[test]
 fn a_browser_s_post_is_no_commands() {
     let Some(server) = servers::redis(&[]) else { return };
-    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
-    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
-    let (front, _) = gateway("redis", behind.address(), &[]);
+    let [(_behind, _), (front, _)] = before(&format!("tcp://{}", server.address), &[]);
     let url = format!("http://{}/", front.address());
     for method in ["POST", "PUT"] {
         let body = ["-s", "--http0.9", "-X", method, "--data-binary", "SET by curl\r\nQUIT\r\n"];
@@ -247,9 +249,7 @@ fn who_never_pauses_keeps_nobody_waiting() {
     }
     let server = Redis::start(port::free());
     let to = format!("tcp://127.0.0.1:{}", server.port);
-    let (behind, behind_admin) = bridge("redis", &to, &[]);
-    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
-    let (front, front_admin) = gateway("redis", behind.address(), &[]);
+    let [(_behind, behind_admin), (front, front_admin)] = before(&to, &[]);
     let mut greedy = TcpStream::connect(front.address()).expect("a connection");
     let [mut answers, whole] = [(); 2].map(|()| greedy.try_clone().expect("a descriptor"));
     std::thread::scope(|scope| {
@@ -374,9 +374,7 @@ fn clients_that_mean_no_good_cost_little_and_are_counted() {
 #[test]
 fn a_drained_gateway_answers_what_it_has_and_ends_its_clients() {
     let Some(server) = servers::redis(&[]) else { return };
-    let (behind, behind_admin) = bridge("redis", &format!("tcp://{}", server.address), &[]);
-    behind_admin.wait_for("tailcut_bridge_server_up", 1.0);
-    let (front, _) = gateway("redis", behind.address(), &[]);
+    let [(behind, _), (front, _)] = before(&format!("tcp://{}", server.address), &[]);
     let address: SocketAddr = front.address().parse().expect("an address");
     let mut idle = Client::connect(address);
     assert_eq!(idle.ask("PING"), "+PONG\r\n");
