@@ -94,7 +94,9 @@ fn a_short_call_finds_the_worker_that_is_reserved_for_its_type() {
         let (server, _) = started(app, &["--workers", "2", "--types", "20ms", "--darc"]);
         let client = client(server.address(), Protocol::R2p2);
         let call = |service_ns: u64| client.start(&service_ns.to_be_bytes()).expect("a call");
-        for service_ns in [SHORT_NS, 3 * SHORT_NS] {
+        // Of the short ones the longest does not count, and the long one is so much longer that a
+        // thread which others keep off its core for a while still tells them apart.
+        for service_ns in [SHORT_NS, SHORT_NS, SHORT_NS, LONG_NS / 3] {
             call(service_ns).wait().expect("a reply");
         }
         let begun_at = Clock.now();
@@ -113,7 +115,7 @@ fn a_short_call_finds_the_worker_that_is_reserved_for_its_type() {
         let (_, waited) = report.split_once("waited, by type:\n").expect("a table");
         let counts = waited.lines().map(|line| line.split_whitespace().rev().nth(3));
         let counts: Vec<_> = counts.skip(1).take(2).flatten().collect();
-        assert_eq!(counts, ["2", "3"], "{app}: {report}");
+        assert_eq!(counts, ["4", "3"], "{app}: {report}");
     }
 }
 
