@@ -2,8 +2,8 @@
 //! them.
 //!
 //! What counts is what is left of a message at a packet. The packets that need no grant and those
-//! of the last 10 kB, which are sent like them, are put in the order of what is left, with all
-//! grants before; and every level gets as many bytes of the wire.
+//! of the last 10 kB on the wire, which are sent like them, are put in the order of what is left,
+//! with all grants before; and every level gets as many bytes of the wire.
 
 use tailcut_measure::workload::Workload;
 
@@ -72,16 +72,16 @@ fn message_packets(size: u64, cut: Cut, mut packet: impl FnMut(u64, u64)) {
     if grants > 0 {
         packet(0, grants * u64::from(paper::CONTROL_WIRE_BYTES));
     }
-    for index in packets.saturating_sub(TAIL_PACKETS_MAX)..packets {
-        let left = granted - index * granted_len;
-        if left <= paper::RTT_BYTES {
-            packet(left, u64::from(paper::scheduled_wire_bytes(left.min(granted_len) as u32)));
+    let mut wire_left = 0;
+    for left in (0..packets).rev().map(|index| granted - index * granted_len) {
+        let wire_bytes = u64::from(paper::scheduled_wire_bytes(left.min(granted_len) as u32));
+        wire_left += wire_bytes;
+        if wire_left >= paper::RTT_BYTES {
+            break;
         }
+        packet(left, wire_bytes);
     }
 }
-
-/// More packets than the last 10 kB have.
-const TAIL_PACKETS_MAX: u64 = 11;
 
 #[cfg(test)]
 mod tests {
