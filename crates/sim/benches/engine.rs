@@ -84,17 +84,27 @@ fn bench_homa(turns: usize, events: u64) {
         // One switch has fewer hosts, and more time for it.
         let duration_ns = if hosts == 16 { 4 * duration_ns } else { duration_ns };
         let mut rates: Vec<f64> =
-            (0..turns).map(|_| messages_per_us(&workload, hosts, duration_ns)).collect();
+            (0..turns).map(|_| messages_per_us(&workload, (hosts, 1), duration_ns)).collect();
         println!("  {name}, {hosts:>3} hosts        {:6.2} M packets/s", median(&mut rates));
     }
+    let workload = Workload::named("w3").expect("it is kept");
+    let mut ratios: Vec<f64> = (0..turns)
+        .map(|_| {
+            let [one, two] =
+                [1, 2].map(|threads| messages_per_us(&workload, (144, threads), duration_ns));
+            two / one
+        })
+        .collect();
+    println!("  W3, leaf-spine, 144 hosts, two threads over one  {:4.2}", median(&mut ratios));
 }
 
 /// Packets delivered for each microsecond of real time.
-fn messages_per_us(workload: &Workload, hosts: u32, duration_ns: u64) -> f64 {
+fn messages_per_us(workload: &Workload, (hosts, threads): (u32, usize), duration_ns: u64) -> f64 {
     let homa = Transport::Homa(Settings::default());
     let experiment = homa::Experiment {
         duration_ns,
         warmup_ns: 0,
+        threads,
         ..homa::Experiment::new(workload.clone(), 0.8, hosts, homa)
     };
     let started = Instant::now();

@@ -34,6 +34,7 @@ pub mod network;
 pub mod overload;
 pub mod queue;
 pub mod r2p2;
+mod regions;
 pub mod sojourn;
 
 /// Picoseconds, the tick of every simulation, in a nanosecond.

@@ -16,6 +16,12 @@ use foldhash::fast::FixedState;
 use tailcut_proto::address::AddressKey;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Source, Time, Transmit};
 
+mod border;
+mod members;
+
+use self::border::Border;
+pub(crate) use self::border::Outbox;
+use self::members::Members;
 use crate::PS_PER_NS;
 use crate::agenda::Agenda;
 use crate::clock::Clock;
@@ -26,7 +32,7 @@ use crate::impair::{ImpairedPath, Impairment};
 /// A network of nodes of one kind (an enum where several kinds meet).
 #[derive(Debug)]
 pub struct Network<N> {
-    members: Vec<Member<N>>,
+    members: Members<N>,
     /// All but the members, so that both can be at hand at once.
     wire: Wire,
     /// Where nodes write what they send.
@@ -57,6 +63,8 @@ struct Wire {
     framing: Framing,
     /// Bytes of each datagram that are kept.
     head_len_max: usize,
+    /// Where this network ends, if it is one region of several.
+    border: Option<Box<Border>>,
     statistics: Statistics,
 }
 
@@ -122,6 +130,27 @@ pub struct Statistics {
     pub damaged: u64,
     /// A hash over every datagram delivered, its time and its place: equal runs have equal hashes.
     pub trace_hash: u64,
+}
+
+impl Statistics {
+    /// The sum of two networks; the hash is over those of both.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            delivered: self.delivered + other.delivered,
+            lost: self.lost + other.lost,
+            dropped: self.dropped + other.dropped,
+            blocked: self.blocked + other.blocked,
+            stray: self.stray + other.stray,
+            unheard: self.unheard + other.unheard,
+            overflowed: self.overflowed + other.overflowed,
+            late: self.late + other.late,
+            duplicated: self.duplicated + other.duplicated,
+            damaged: self.damaged + other.damaged,
+            trace_hash: mix(self.trace_hash, other.trace_hash),
+        }
+    }
 }
 
 /// How long a host's software takes for each datagram; more for a slow host.
@@ -271,9 +300,11 @@ impl<N: Node> Network<N> {
             damage: Damage::default(),
             framing: udp_framing,
             head_len_max: usize::MAX,
+            border: None,
             statistics: Statistics::default(),
         };
-        Self { members: Vec::new(), wire, buffer: vec![0; GSO_BYTES_MAX], whole: Vec::new() }
+        let (members, buffer) = (Members::default(), vec![0; GSO_BYTES_MAX]);
+        Self { members, wire, buffer, whole: Vec::new() }
     }
 
     /// Adds a node; tells its place.
@@ -287,14 +318,16 @@ impl<N: Node> Network<N> {
         impairment: Impairment,
         seed: u64,
     ) -> usize {
-        let place = self.members.len();
+        let place = self.members.end();
         let hosts = self.wire.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
         assert!(place < hosts, "the topology has {hosts} hosts");
         let earlier = self.wire.places.insert(AddressKey(address), place as u32);
         assert!(earlier.is_none(), "{address} is taken");
         let path = ImpairedPath::new(impairment, seed);
         let clock = Clock::default();
-        self.wire.delays.push(HostDelays::default());
+        if place >= self.wire.delays.len() {
+            self.wire.delays.push(HostDelays::default());
+        }
         self.members.push(Member {
             address,
             node,
@@ -513,10 +546,18 @@ impl<N: Node> Network<N> {
     /// Runs until `until`. After each input to a node, `application` has a turn with it, to take
     /// events and give work.
     pub fn run(&mut self, until: Time, mut application: impl FnMut(&mut Turn<'_, N>)) {
-        let until_ps = until.saturating_mul(PS_PER_NS);
+        self.run_to_ps(until.saturating_mul(PS_PER_NS), &mut application);
+    }
+
+    /// As [`Network::run`], to a time in ps.
+    pub(crate) fn run_to_ps(
+        &mut self,
+        until_ps: u64,
+        application: &mut impl FnMut(&mut Turn<'_, N>),
+    ) {
         while let Some((now_ps, event)) = self.wire.agenda.pop_until(until_ps) {
             self.wire.advance_to(now_ps);
-            self.handle(event, &mut application);
+            self.handle(event, application);
         }
         self.wire.advance_to(until_ps);
     }
@@ -574,7 +615,7 @@ impl<N: Node> Network<N> {
             },
             Some(Happening::Dropped(packet)) => self.wire.drop_datagram(packet.tag),
             Some(Happening::NicFree(host)) => self.flush(host as usize),
-            None => {}
+            None => self.wire.emigrate(),
         }
     }
 
@@ -739,13 +780,20 @@ impl Wire {
         else {
             let software_ns =
                 self.delays[place as usize].transmit_ns + self.delays[to as usize].receive_ns;
-            self.agenda
-                .post(self.now_ps + (delay_ns + software_ns) * PS_PER_NS, Event::Deliver(index));
-            return;
+            return self.send_aside(index, self.now_ps + (delay_ns + software_ns) * PS_PER_NS);
         };
         let packet = Packet { from: place, to, wire_bytes, priority, is_marked: false, tag: index };
         if let Some(Happening::Dropped(_)) = fabric.send(self.now_ps, packet, &mut self.agenda) {
             self.drop_datagram(index);
+        }
+    }
+
+    /// It reaches its host at a time, without a link.
+    fn send_aside(&mut self, index: u32, at_ps: u64) {
+        let to = self.datagrams[index as usize].hop.to;
+        match &self.border {
+            Some(border) if border.is_beyond(to) => self.leave_aside(index, at_ps, to),
+            _ => self.agenda.post(at_ps, Event::Deliver(index)),
         }
     }
 

@@ -1,6 +1,8 @@
 //! `tailcut sim homa`: messages under load over the network of Homa's published simulation, at the
 //! grain of packets.
 
+use std::num::NonZero;
+
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -101,6 +103,9 @@ pub(crate) struct Args {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
+    /// Threads at most, each of which has some of the racks: the results are the same on any number [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    threads: Option<u16>,
 }
 
 /// A transport of messages.
@@ -140,7 +145,7 @@ struct Buckets(Vec<u64>);
 
 pub(super) fn check(args: &Args) -> Result<()> {
     let mut carriers = [args.transport].into_iter().chain(args.beside.iter().copied());
-    Ok(carriers.try_for_each(|carrier| args.experiment(carrier).check())?)
+    Ok(carriers.try_for_each(|carrier| args.experiment(carrier, 1).check())?)
 }
 
 pub(super) fn run(args: &Args) -> Result<Outcome> {
@@ -167,14 +172,20 @@ pub(super) fn run(args: &Args) -> Result<Outcome> {
 /// The runs of all carriers, on all cores.
 fn simulate_all(args: &Args, carriers: &[Carrier]) -> Result<Vec<Findings>> {
     use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
+    let threads = match args.threads {
+        Some(threads) => usize::from(threads),
+        // A sweep, which has a run on each core.
+        None if rayon::current_thread_index().is_some() => 1,
+        None => (cores() / carriers.len()).max(1),
+    };
     let run = |&carrier: &Carrier| {
-        simulate(&args.experiment(carrier)).map_err(|error| anyhow!("{error}"))
+        simulate(&args.experiment(carrier, threads)).map_err(|error| anyhow!("{error}"))
     };
     carriers.par_iter().map(run).collect()
 }
 
 impl Args {
-    fn experiment(&self, carrier: Carrier) -> Experiment {
+    fn experiment(&self, carrier: Carrier, threads: usize) -> Experiment {
         Experiment {
             workload: self.workload.clone(),
             load: self.load,
@@ -191,6 +202,7 @@ impl Args {
                 .clone()
                 .map_or_else(|| equal_shares(&self.workload), |buckets| buckets.0),
             seed: self.seed,
+            threads,
         }
     }
 
@@ -260,6 +272,11 @@ impl Args {
             "seed": self.seed,
         })
     }
+}
+
+/// Cores that there are, or one where that is not known.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
 impl Carrier {

@@ -24,7 +24,7 @@ use tailcut_proto::policy::Draws;
 
 use self::port::Element;
 use self::port::{Admission, Port, PortCounters};
-use self::topology::{Map, Topology};
+use self::topology::{Map, Split, Topology};
 use crate::agenda::Agenda;
 
 /// A packet as links and switches see it.
@@ -77,6 +77,22 @@ pub struct Fabric {
     free: u32,
     /// Which way packets are sprayed.
     draws: Draws,
+    /// The region of the topology that this is, if it is one of several.
+    region: Option<(Split, u32)>,
+    /// Packets that have left it; empty between events.
+    left: Vec<Left>,
+}
+
+/// A packet on a link to another region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Left {
+    /// When it can be queued at the end of the link, ps.
+    pub(crate) at_ps: u64,
+    /// That end.
+    pub(crate) next: Element,
+    /// The region that has it.
+    pub(crate) region: u32,
+    pub(crate) packet: Packet,
 }
 
 /// A packet under way.
@@ -95,7 +111,28 @@ impl Fabric {
     pub fn new(topology: &Topology, hosts: u32, seed: u64) -> Self {
         let (map, ports) = topology.build(hosts);
         let software_ps = vec![(0, 0); map.host_count()];
-        Self { map, ports, software_ps, flights: Vec::new(), free: NONE, draws: Draws::new(seed) }
+        let (flights, draws, left) = (Vec::new(), Draws::new(seed), Vec::new());
+        Self { map, ports, software_ps, flights, free: NONE, draws, region: None, left }
+    }
+
+    /// Is one region of several from now on: what others have is theirs to carry.
+    pub(crate) fn set_region(&mut self, split: Split, region: u32) {
+        for port in &mut self.ports {
+            port.is_border = matches!(port.to, Element::Spine(_) | Element::Core(_));
+        }
+        self.region = Some((split, region));
+    }
+
+    /// A packet that has left the region.
+    pub(crate) fn poll_left(&mut self) -> Option<Left> {
+        self.left.pop()
+    }
+
+    /// A packet is on a link from another region.
+    pub(crate) fn enter<E: From<Event>>(&mut self, left: Left, agenda: &mut Agenda<E>) {
+        let Left { at_ps, next, packet, .. } = left;
+        let flight = self.take_place(Flight { packet, next, behind: NONE });
+        agenda.post(at_ps, Event::Arrive(flight).into());
     }
 
     /// Hosts of the topology.
@@ -274,8 +311,19 @@ impl Fabric {
         let egress = &mut self.ports[port as usize];
         let place = &mut self.flights[flight as usize];
         let free_at = egress.carry(now, place.packet.wire_bytes);
+        let at_ps = free_at + egress.delay_ps;
+        if egress.is_border
+            && let Some((split, own)) = self.region
+        {
+            let (next, packet) = (egress.to, place.packet);
+            let region = split.of_egress(next, packet.to);
+            if region != own {
+                self.left.push(Left { at_ps, next, region, packet });
+                return self.release(flight);
+            }
+        }
         (place.next, place.behind) = (egress.to, NONE);
-        agenda.post(free_at + egress.delay_ps, Event::Arrive(flight).into());
+        agenda.post(at_ps, Event::Arrive(flight).into());
         if egress.is_watched {
             self.arm(port, agenda);
         }

@@ -117,6 +117,8 @@ pub(super) struct Port {
     pub(super) is_armed: bool,
     /// Its owner wants to know each time its link is free.
     pub(super) is_watched: bool,
+    /// Its link may lead to another region.
+    pub(super) is_border: bool,
     pub(super) counters: PortCounters,
     buffer: SwitchBuffer,
     queued_bytes: u64,
@@ -135,6 +137,7 @@ impl Port {
             free_at: 0,
             is_armed: false,
             is_watched: false,
+            is_border: false,
             counters: PortCounters::default(),
             buffer,
             queued_bytes: 0,

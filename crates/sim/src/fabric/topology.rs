@@ -120,6 +120,59 @@ impl Topology {
     }
 }
 
+/// A topology in regions, between which packets take their time: racks in order, and what joins them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Split {
+    map: Map,
+    regions: u32,
+    /// The least time from one to another, ps.
+    lookahead_ps: u64,
+}
+
+impl Split {
+    /// The topology for `hosts` hosts in as many regions as it has racks, or in [`REGIONS_MAX`].
+    pub(crate) fn of(topology: &Topology, hosts: u32) -> Self {
+        let (map, ports) = topology.build(hosts);
+        let between_switches = ports.iter().skip(2 * map.host_count());
+        let lookahead_ps = between_switches.map(|port| port.delay_ps).min().unwrap_or(u64::MAX);
+        Self { map, regions: map.racks().min(REGIONS_MAX), lookahead_ps }
+    }
+
+    pub(crate) fn regions(&self) -> u32 {
+        self.regions
+    }
+
+    pub(crate) fn lookahead_ps(&self) -> u64 {
+        self.lookahead_ps
+    }
+
+    /// The region of a host.
+    pub(crate) fn of_host(&self, host: u32) -> u32 {
+        self.of_rack(host / self.map.hosts_per_rack)
+    }
+
+    /// The region that has the port by which a packet for `to` leaves an element. Those of spines towards a leaf are that
+    /// leaf's, so that a packet between racks of a pod is handed over once.
+    pub(super) fn of_egress(&self, element: Element, to: u32) -> u32 {
+        let rack = to / self.map.hosts_per_rack;
+        match element {
+            Element::Host(host) => self.of_host(host),
+            Element::Leaf(leaf) => self.of_rack(leaf),
+            Element::Spine(spine) if spine / self.map.spines == rack / self.map.racks_per_pod => {
+                self.of_rack(rack)
+            }
+            Element::Spine(number) | Element::Core(number) => number % self.regions,
+        }
+    }
+
+    fn of_rack(&self, rack: u32) -> u32 {
+        rack * self.regions / self.map.racks()
+    }
+}
+
+/// Regions of a topology, each of which has all ports, though it uses few of them.
+const REGIONS_MAX: u32 = 16;
+
 /// Where ports are, by arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {

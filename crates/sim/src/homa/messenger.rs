@@ -8,7 +8,7 @@ use tailcut_proto::node::{Node, Time};
 use super::Said;
 
 /// A host's end of a transport of messages.
-pub(super) trait Messenger: Node {
+pub(super) trait Messenger: Node + Send {
     /// Sends a message of `len` bytes that is known by `word`; tells whether it was taken.
     fn send(&mut self, now: Time, to: SocketAddr, len: u64, word: u64) -> bool;
 

@@ -80,6 +80,8 @@ pub struct Experiment {
     pub buckets: Vec<u64>,
     /// Everything random.
     pub seed: u64,
+    /// Threads at most, of which each has some of the racks; the findings are the same on any number.
+    pub threads: usize,
 }
 
 /// Many hosts that send to one at the same time, again and again, besides the load: which ones is drawn each time. Their
@@ -155,6 +157,17 @@ pub struct Counts {
     pub refused: u64,
     /// Messages that had not arrived when the run ended.
     pub unfinished: u64,
+}
+
+impl Counts {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            refused: self.refused + other.refused,
+            unfinished: self.unfinished + other.unfinished,
+        }
+    }
 }
 
 /// How full links and switches were while messages came, without the warm-up.
@@ -255,6 +268,7 @@ impl Experiment {
             warmup_ns: 2_000_000,
             transport,
             seed: 1,
+            threads: 1,
         }
     }
 

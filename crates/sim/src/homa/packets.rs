@@ -4,19 +4,22 @@
 //! leaves next, and not the NIC's queue.
 
 use std::collections::VecDeque;
+use std::mem;
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use tailcut_proto::node::Time;
 
 use super::load::{Message, Source};
-use super::messenger::Messenger;
+use super::messenger::{Arrival, Messenger};
 use super::record::Record;
 use super::{Counts, Experiment, Findings, Links, Said, paper};
 use crate::PS_PER_NS;
-use crate::fabric::port::SwitchBuffer;
+use crate::fabric::Fabric;
+use crate::fabric::port::{PortCounters, SwitchBuffer};
 use crate::fabric::topology::Spreading;
-use crate::impair::Impairment;
 use crate::network::{Framing, Network, Turn};
+use crate::regions::{Application, Regions, Span};
 
 /// How packets are carried.
 pub(super) struct Carrier {
@@ -26,19 +29,39 @@ pub(super) struct Carrier {
     pub(super) spreading: Spreading,
 }
 
-/// The applications of all hosts.
+/// The applications of the hosts of a region.
 struct Hosts<'a> {
     experiment: &'a Experiment,
+    /// Which, in the upper half of a word.
+    region: u64,
+    /// The first host.
+    first: usize,
+    /// As the following: by host, from the first.
     sources: Vec<Source>,
-    /// Messages of each host that wait because as many as may be are outstanding.
+    /// Messages that wait because as many as may be are outstanding.
     backlogs: Vec<VecDeque<Message>>,
-    /// Messages of each host that have been sent and have not arrived.
+    /// Messages that have been sent and have not arrived.
     outstanding: Vec<u32>,
     /// Messages under way, by their words; free places hold what was there.
     under_way: Vec<Message>,
     free: Vec<u32>,
-    record: Record<'a>,
+    /// Messages that have arrived since they were recorded, and how long that took, ps.
+    taken: Vec<(Message, u64)>,
+    /// Arrivals of messages that hosts of other regions have sent.
+    elsewhere: Vec<Arrival>,
     counts: Counts,
+    /// Bytes that waited at the switch ports towards the hosts, over all looks.
+    queued_bytes: u64,
+    /// How often those were looked at.
+    looks: u64,
+}
+
+/// A run: the network, and the hosts of each region.
+struct Run<'a, N> {
+    experiment: &'a Experiment,
+    regions: Regions<N>,
+    hosts: Vec<Hosts<'a>>,
+    record: Record<'a>,
 }
 
 /// Runs `experiment` with a `node` of a transport at every host.
@@ -48,57 +71,131 @@ pub(super) fn run<N: Messenger>(
     carrier: Carrier,
     node: impl Fn(u32) -> N,
 ) -> Findings {
-    let buffer = SwitchBuffer {
-        capacity_bytes: experiment.buffer_bytes.unwrap_or(u64::MAX),
-        ..SwitchBuffer::default()
-    };
-    let topology = paper::topology(experiment.hosts, experiment.pods, buffer, carrier.spreading);
-    let mut network = Network::over(&topology, experiment.hosts, experiment.seed);
-    network.set_framing(carrier.framing);
-    network.keep_heads(carrier.head_len);
-    for host in 0..experiment.hosts {
-        let place = network.add(address(host), node(host), Impairment::NONE, 0);
-        network.set_delays(place, paper::DELAYS);
-        network.pace_nic(place, DATAGRAM_LEN_MAX);
-    }
-    for (place, source) in sources.iter().enumerate() {
-        network.wake_at(place, START + source.next_ns(), 0);
-    }
-    let mut hosts = Hosts::new(experiment, sources);
-    let links = hosts.run_load(&mut network);
+    let mut run = Run::new(experiment, sources, carrier, node);
+    let links = run.run_load();
     let limit = START + 2 * experiment.duration_ns;
-    while !hosts.are_done() && network.now() < limit {
-        let until = limit.min(network.now() + experiment.duration_ns / 16 + 1);
-        network.run(until, |turn| hosts.handle(turn));
+    while !run.are_done() && run.regions.now() < limit {
+        run.run_until(limit.min(run.regions.now() + experiment.duration_ns / 16 + 1), 0);
     }
-    let counts = Counts {
-        unfinished: hosts.counts.sent - hosts.counts.received - hosts.counts.refused,
-        ..hosts.counts
-    };
+    let counts = run.hosts.iter().map(|hosts| hosts.counts).fold(Counts::default(), Counts::plus);
+    let unfinished = counts.sent - counts.received - counts.refused;
     Findings {
-        buckets: hosts.record.slowdowns.buckets(),
-        all: hosts.record.slowdowns.all(),
-        incasts: hosts.record.incasts(),
-        counts,
+        buckets: run.record.slowdowns.buckets(),
+        all: run.record.slowdowns.all(),
+        incasts: run.record.incasts(),
+        counts: Counts { unfinished, ..counts },
         links: Some(links),
-        homa: said(&network),
-        network: network.statistics(),
-        elapsed_ns: network.now() - START,
+        homa: said(&run.regions),
+        network: run.regions.statistics(),
+        elapsed_ns: run.regions.now() - START,
+    }
+}
+
+impl<'a, N: Messenger> Run<'a, N> {
+    fn new(
+        experiment: &'a Experiment,
+        sources: Vec<Source>,
+        carrier: Carrier,
+        node: impl Fn(u32) -> N,
+    ) -> Self {
+        let buffer = SwitchBuffer {
+            capacity_bytes: experiment.buffer_bytes.unwrap_or(u64::MAX),
+            ..SwitchBuffer::default()
+        };
+        let Experiment { hosts, pods, seed, .. } = *experiment;
+        let topology = paper::topology(hosts, pods, buffer, carrier.spreading);
+        let addresses: Vec<_> = (0..hosts).map(address).collect();
+        let mut regions = Regions::new(&topology, &addresses, seed, node);
+        regions.set_framing(carrier.framing);
+        regions.keep_heads(carrier.head_len);
+        for place in 0..hosts as usize {
+            regions.set_delays(place, paper::DELAYS);
+            regions.of_mut(place).pace_nic(place, DATAGRAM_LEN_MAX);
+        }
+        for (place, source) in sources.iter().enumerate() {
+            regions.of_mut(place).wake_at(place, START + source.next_ns(), 0);
+        }
+        let mut sources = sources.into_iter();
+        let all = regions.networks().iter().zip(0..).map(|(network, region)| {
+            let places = network.region_hosts();
+            Hosts::new(experiment, region, places.clone(), sources.by_ref().take(places.len()))
+        });
+        let hosts = all.collect();
+        Self { experiment, regions, hosts, record: Record::new(experiment) }
+    }
+
+    fn are_done(&self) -> bool {
+        self.hosts.iter().all(Hosts::are_done)
+    }
+
+    /// Runs, with a look at the queues every `look_ns` if that is not 0, and records what has arrived.
+    fn run_until(&mut self, until: Time, look_ns: Time) {
+        let Self { experiment, regions, hosts, record } = self;
+        regions.run(Span { until, look_ns, threads: experiment.threads }, hosts);
+        for index in 0..hosts.len() {
+            for Arrival { word, at } in mem::take(&mut hosts[index].elsewhere) {
+                hosts[(word >> REGION_SHIFT) as usize].receive(word, at);
+            }
+        }
+        for (message, took_ps) in hosts.iter_mut().flat_map(|hosts| hosts.taken.drain(..)) {
+            record.note(&message, took_ps);
+        }
+    }
+
+    /// Runs while messages come, and looks at the links between the end of the warm-up and then.
+    fn run_load(&mut self) -> Links {
+        let Experiment { warmup_ns, duration_ns, hosts, .. } = *self.experiment;
+        self.run_until(START + warmup_ns, 0);
+        let before = Meter::read(&self.regions);
+        self.run_until(START + duration_ns, SAMPLE_NS);
+        let after = Meter::read(&self.regions);
+        let time_ns = duration_ns - warmup_ns;
+        let capacity_bytes = time_ns as f64 * paper::HOST_GBIT / 8.0 * f64::from(hosts);
+        let share =
+            |bytes: fn(&Meter) -> u64| (bytes(&after) - bytes(&before)) as f64 / capacity_bytes;
+        let last_hop = |host: u32| {
+            let counters = fabric(self.regions.of(host as usize)).last_hop_counters(host);
+            counters.queued_bytes_max
+        };
+        let switches =
+            self.regions.networks().iter().map(|network| fabric(network).switch_counters());
+        let switches = switches.reduce(PortCounters::plus).unwrap_or_default();
+        let queued_bytes: u64 = self.hosts.iter().map(|hosts| hosts.queued_bytes).sum();
+        let samples: u64 = self.hosts.iter().map(|hosts| hosts.looks).sum();
+        Links {
+            uplink_share: share(|meter| meter.up_bytes),
+            downlink_share: share(|meter| meter.down_bytes),
+            data_share: share(|meter| meter.data_bytes),
+            last_hop_queue_mean_bytes: queued_bytes as f64 / samples as f64,
+            last_hop_queue_max_bytes: (0..hosts).map(last_hop).max().unwrap_or(0),
+            queue_max_bytes: switches.queued_bytes_max,
+            dropped: switches.dropped,
+        }
     }
 }
 
 impl<'a> Hosts<'a> {
-    fn new(experiment: &'a Experiment, sources: Vec<Source>) -> Self {
-        let hosts = experiment.hosts as usize;
+    /// The hosts at these places, whose messages are of `sources`; there may be fewer of those.
+    fn new(
+        experiment: &'a Experiment,
+        region: u64,
+        places: Range<u32>,
+        sources: impl Iterator<Item = Source>,
+    ) -> Self {
         Self {
             experiment,
-            sources,
-            backlogs: vec![VecDeque::new(); hosts],
-            outstanding: vec![0; hosts],
+            region,
+            first: places.start as usize,
+            sources: sources.collect(),
+            backlogs: vec![VecDeque::new(); places.len()],
+            outstanding: vec![0; places.len()],
             under_way: Vec::new(),
             free: Vec::new(),
-            record: Record::new(experiment),
+            taken: Vec::new(),
+            elsewhere: Vec::new(),
             counts: Counts::default(),
+            queued_bytes: 0,
+            looks: 0,
         }
     }
 
@@ -106,92 +203,80 @@ impl<'a> Hosts<'a> {
         self.free.len() == self.under_way.len() && self.backlogs.iter().all(VecDeque::is_empty)
     }
 
-    /// Runs while messages come, and looks at the links between the end of the warm-up and then.
-    fn run_load<N: Messenger>(&mut self, network: &mut Network<N>) -> Links {
-        network.run(START + self.experiment.warmup_ns, |turn| self.handle(turn));
-        let before = Meter::read(network);
-        let (mut queued_bytes, mut samples) = (0, 0);
-        let until = START + self.experiment.duration_ns;
-        while network.now() < until {
-            network.run(until.min(network.now() + SAMPLE_NS), |turn| self.handle(turn));
-            queued_bytes += last_hops(network).sum::<u64>();
-            samples += u64::from(self.experiment.hosts);
-        }
-        let after = Meter::read(network);
-        let time_ns = self.experiment.duration_ns - self.experiment.warmup_ns;
-        let capacity_bytes =
-            time_ns as f64 * paper::HOST_GBIT / 8.0 * f64::from(self.experiment.hosts);
-        let share =
-            |bytes: fn(&Meter) -> u64| (bytes(&after) - bytes(&before)) as f64 / capacity_bytes;
-        let fabric = network.fabric().expect("the network has links");
-        let last_hop = |host| fabric.last_hop_counters(host).queued_bytes_max;
-        Links {
-            uplink_share: share(|meter| meter.up_bytes),
-            downlink_share: share(|meter| meter.down_bytes),
-            data_share: share(|meter| meter.data_bytes),
-            last_hop_queue_mean_bytes: queued_bytes as f64 / samples as f64,
-            last_hop_queue_max_bytes: (0..self.experiment.hosts).map(last_hop).max().unwrap_or(0),
-            queue_max_bytes: fabric.switch_counters().queued_bytes_max,
-            dropped: fabric.switch_counters().dropped,
-        }
-    }
-
-    fn handle<N: Messenger>(&mut self, turn: &mut Turn<'_, N>) {
-        if turn.alarm.is_some() {
-            self.take(turn);
-        }
-        while let Some(arrival) = turn.node.poll_arrival(turn.now) {
-            self.free.push(arrival.word as u32);
-            self.receive(self.under_way[arrival.word as usize], arrival.at - START);
-        }
-        while self.outstanding[turn.place] < self.experiment.pattern.outstanding_max()
-            && let Some(message) = self.backlogs[turn.place].pop_front()
-        {
-            self.send(turn, message);
-        }
-    }
-
     /// Takes the message that is due, and sets the alarm for the next.
     fn take<N: Messenger>(&mut self, turn: &mut Turn<'_, N>) {
-        let source = &mut self.sources[turn.place];
+        let host = turn.place - self.first;
+        let source = &mut self.sources[host];
         let message = source.take(&self.experiment.workload);
         if source.next_ns() < self.experiment.duration_ns {
             turn.wake_in(START + source.next_ns() - turn.now, 0);
         }
         self.counts.sent += u64::from(self.is_counted(&message));
-        self.backlogs[turn.place].push_back(message);
+        self.backlogs[host].push_back(message);
     }
 
     fn send<N: Messenger>(&mut self, turn: &mut Turn<'_, N>, message: Message) {
-        let word = self.free.pop().unwrap_or(self.under_way.len() as u32);
-        match self.under_way.get_mut(word as usize) {
-            Some(place) => *place = message,
+        let place = self.free.pop().unwrap_or(self.under_way.len() as u32);
+        match self.under_way.get_mut(place as usize) {
+            Some(known) => *known = message,
             None => self.under_way.push(message),
         }
+        let word = self.region << REGION_SHIFT | u64::from(place);
         let (len, other) = (message.len, address(message.caller_and_called().1));
         let is_taken = if message.is_asked {
-            turn.node.ask(turn.now, other, len, u64::from(word))
+            turn.node.ask(turn.now, other, len, word)
         } else {
-            turn.node.send(turn.now, other, len, u64::from(word))
+            turn.node.send(turn.now, other, len, word)
         };
         if is_taken {
-            self.outstanding[turn.place] += 1;
+            self.outstanding[turn.place - self.first] += 1;
         } else {
-            self.free.push(word);
+            self.free.push(place);
             self.counts.refused += u64::from(self.is_counted(&message));
         }
     }
 
-    fn receive(&mut self, message: Message, at_ns: Time) {
-        self.outstanding[message.caller_and_called().0 as usize] -= 1;
+    /// A message of this region has arrived.
+    fn receive(&mut self, word: u64, at: Time) {
+        self.free.push(word as u32);
+        let message = self.under_way[word as u32 as usize];
+        self.outstanding[message.caller_and_called().0 as usize - self.first] -= 1;
         if self.is_counted(&message) {
             self.counts.received += 1;
-            self.record.note(&message, (at_ns - message.at_ns) * PS_PER_NS);
+            self.taken.push((message, (at - START - message.at_ns) * PS_PER_NS));
         }
     }
 
     fn is_counted(&self, message: &Message) -> bool {
         message.at_ns >= self.experiment.warmup_ns
+    }
+}
+
+impl<N: Messenger> Application<N> for Hosts<'_> {
+    fn handle(&mut self, turn: &mut Turn<'_, N>) {
+        if turn.alarm.is_some() {
+            self.take(turn);
+        }
+        while let Some(arrival) = turn.node.poll_arrival(turn.now) {
+            if arrival.word >> REGION_SHIFT == self.region {
+                self.receive(arrival.word, arrival.at);
+            } else {
+                self.elsewhere.push(arrival);
+            }
+        }
+        let host = turn.place - self.first;
+        while self.outstanding[host] < self.experiment.pattern.outstanding_max()
+            && let Some(message) = self.backlogs[host].pop_front()
+        {
+            self.send(turn, message);
+        }
+    }
+
+    fn look(&mut self, network: &Network<N>) {
+        let fabric = fabric(network);
+        let hosts = network.region_hosts();
+        self.looks += hosts.len() as u64;
+        self.queued_bytes += hosts.map(|host| fabric.last_hop_backlog_bytes(host)).sum::<u64>();
     }
 }
 
@@ -203,27 +288,30 @@ struct Meter {
 }
 
 impl Meter {
-    fn read<N: Messenger>(network: &Network<N>) -> Self {
-        let fabric = network.fabric().expect("the network has links");
-        let hosts = 0..fabric.host_count() as u32;
-        Self {
-            up_bytes: hosts.clone().map(|host| fabric.nic_counters(host).sent_bytes).sum(),
-            down_bytes: hosts.clone().map(|host| fabric.last_hop_counters(host).sent_bytes).sum(),
-            data_bytes: hosts.map(|host| network.node(host as usize).data_received_bytes()).sum(),
+    fn read<N: Messenger>(regions: &Regions<N>) -> Self {
+        let mut meter = Self { up_bytes: 0, down_bytes: 0, data_bytes: 0 };
+        for network in regions.networks() {
+            for host in network.region_hosts() {
+                meter.up_bytes += fabric(network).nic_counters(host).sent_bytes;
+                meter.down_bytes += fabric(network).last_hop_counters(host).sent_bytes;
+                meter.data_bytes += network.node(host as usize).data_received_bytes();
+            }
         }
+        meter
     }
 }
 
-/// Bytes that wait at each switch port towards a host.
-fn last_hops<N: Messenger>(network: &Network<N>) -> impl Iterator<Item = u64> {
-    let fabric = network.fabric().expect("the network has links");
-    (0..fabric.host_count() as u32).map(|host| fabric.last_hop_backlog_bytes(host))
+fn fabric<N: Messenger>(network: &Network<N>) -> &Fabric {
+    network.fabric().expect("the network has links")
 }
 
 /// Control packets of the endpoints of all hosts, where they are Homa's.
-fn said<N: Messenger>(network: &Network<N>) -> Option<Said> {
-    let hosts = 0..network.fabric().expect("the network has links").host_count();
-    hosts.filter_map(|host| network.node(host).said()).reduce(|sum, one| Said {
+fn said<N: Messenger>(regions: &Regions<N>) -> Option<Said> {
+    let nodes = regions
+        .networks()
+        .iter()
+        .flat_map(|network| network.region_hosts().map(|host| network.node(host as usize)));
+    nodes.filter_map(Messenger::said).reduce(|sum, one| Said {
         grants: sum.grants + one.grants,
         resends: sum.resends + one.resends,
         busy: sum.busy + one.busy,
@@ -236,6 +324,8 @@ fn address(host: u32) -> SocketAddr {
     ((0x0a00_0000 + host).to_be_bytes(), PORT).into()
 }
 
+/// Where a word has the region of the host that sends the message; the lower half is the message's place there.
+const REGION_SHIFT: u32 = 32;
 /// When the load begins.
 const START: Time = 1_000_000;
 /// Between two looks at the queues.
@@ -252,6 +342,7 @@ mod tests {
     use super::super::lanes::{self, Lanes, Sharing};
     use super::super::{Incast, Settings, Timers, Transport};
     use super::*;
+    use crate::impair::Impairment;
 
     /// One message between two hosts of an idle network, ns.
     fn one_way_ns(to: u32, len: u64) -> Time {
@@ -288,6 +379,35 @@ mod tests {
             let ideal_ps = paper::ideal_ps(2884, links);
             let ratio = one_way_ns(to, 2884) as f64 * 1e3 / ideal_ps as f64;
             assert!((1.0..1.06).contains(&ratio), "{ratio}");
+        }
+    }
+
+    /// Homa between racks and between pods, with incasts that fill buffers, and streams: whatever the threads are.
+    #[test]
+    fn the_trace_is_the_same_on_any_number_of_threads() {
+        let workload = Workload::named("w2").expect("it is kept");
+        let settings = Settings { timers: Timers::Network, ..Settings::default() };
+        let homa = Experiment {
+            incast: Some(Incast { senders: 20, len: 10_000, every_ns: 100_000, is_asked: false }),
+            buffer_bytes: Some(64_000),
+            ..Experiment::new(workload.clone(), 0.6, 80, Transport::Homa(settings))
+        };
+        let pods = Some(paper::PodShape { racks: 2, oversubscription: 2 });
+        let over_cores = Experiment { hosts: 64, pods, ..homa.clone() };
+        let streams = Experiment::new(workload, 0.6, 48, Transport::Streams);
+        for experiment in [homa, over_cores, streams] {
+            let run = |threads| {
+                let times = (400_000, 40_000);
+                let (duration_ns, warmup_ns) = times;
+                let experiment =
+                    Experiment { threads, duration_ns, warmup_ns, ..experiment.clone() };
+                super::super::run(&experiment).expect("it can be run")
+            };
+            let one = run(1);
+            assert!(one.counts.received > 5_000, "{one:?}");
+            for threads in [2, 3, 100] {
+                assert_eq!(format!("{:?}", run(threads)), format!("{one:?}"), "{threads} threads");
+            }
         }
     }
 
