@@ -5,7 +5,7 @@ export PATH := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(PATH)
 # Published figures to compare with, where they lie beside the checkout; tests that need them print `SKIPPED: reference` without.
 export TAILCUT_REFERENCE ?= $(abspath $(wildcard ../shared/reference))
 
-.PHONY: help demo test bench search redis redis-module mutants setup
+.PHONY: help demo test bench peers search redis redis-module mutants setup
 
 BUILT := $(abspath $(or $(CARGO_TARGET_DIR),target))/debug
 
@@ -15,6 +15,7 @@ help:
 	@echo 'make demo    show what a short tail is; writes target/demo.html'
 	@echo 'make test    run every test'
 	@echo 'make bench   compare with other stacks on this machine, time the simulator, and try the statistics'
+	@echo 'make peers   echoes beside Aeron, tonic and QUIC on this machine; compiles them first, which takes minutes'
 	@echo 'make book    build the docs as a book, at target/book'
 	@echo 'make search  a search service behind a router, NGINX and HAProxy; writes experiments/search. 15 minutes, 3 GB'
 	@echo 'make redis   a Redis with replicas likewise; writes experiments/redis. 10 minutes'
@@ -37,6 +38,14 @@ test:
 bench:
 	scripts/setup bench
 	cargo bench --workspace $(BENCH_FLAGS) $(BENCHES)
+	@[ ! -x $(PEERS) ] && echo 'Aeron, tonic and QUIC: compiled and compared by `make peers`' || $(PEERS) echo
+
+# Outside CI: Aeron, tonic and QUIC take minutes to compile.
+PEERS := apps/peers/target/release/tailcut-peers
+peers:
+	scripts/setup peers
+	PATH="$(CURDIR)/target/tools/cmake/bin:$$PATH" cargo build --release --locked --features aeron --manifest-path apps/peers/Cargo.toml --target-dir apps/peers/target
+	$(PEERS) echo
 
 .PHONY: book
 book:

@@ -1,15 +1,13 @@
 //! The first call of a new client, from its files to the reply: keys from an agent and a sealed call, beside a channel
 //! of tonic with TLS and a unary call on it.
 //!
-//! `cargo run --release --manifest-path apps/tonic/Cargo.toml`
+//! `cargo run --release --manifest-path apps/peers/Cargo.toml first-call`
 //!
 //! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, aws-lc); the bytes are the same, 32 there and
 //! back; clients are on one core, servers and the agent, in a process of their own, on another. Slices take turns; what is
 //! printed is the median of the slices' medians, and of the pairs' ratios, with quartiles.
 
-mod files;
-mod peer;
-
+use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
@@ -20,22 +18,26 @@ use tailcut_net::affinity;
 use tailcut_net::keys::agent::{AgentConfig, Certificate, KeyAgent};
 
 use crate::files::Files;
+use crate::grpc;
+use crate::slices::{LOOPBACK, MESSAGE, on_server_core, runtime};
+use crate::support::CLIENT_CORE;
 
-fn main() {
-    if let Some(directory) = std::env::args_os().nth(1) {
+/// The clients, or their servers, which are told where the files are.
+pub(crate) fn run(directory: Option<OsString>) {
+    if let Some(directory) = directory {
         return serve(&Files::at(directory.into()));
     }
     let files = Files::write();
     let (mut servers, [agent, sealed, peer]) = start_servers(&files);
     let asking = files.asking(agent);
     affinity::pin_to(CLIENT_CORE).expect("two cores");
-    let runtime = peer::runtime();
+    let runtime = runtime();
     let mut ours = || {
         let keys = KeySource::open(&asking).expect("the agent answers");
         let client = ClientBuilder::new().seal(&keys).connect(sealed).expect("a client");
         drop(client.call(&MESSAGE).expect("a reply"));
     };
-    let mut theirs = || runtime.block_on(peer::call(&files, peer));
+    let mut theirs = || runtime.block_on(grpc::call(&files, peer));
     // What is made once is made before, and what the next client finds ready.
     for _ in 0..10 {
         (ours(), theirs());
@@ -57,6 +59,7 @@ fn main() {
 fn start_servers(files: &Files) -> (Child, [SocketAddr; 3]) {
     let program = std::env::current_exe().expect("this program");
     let mut servers = Command::new(program)
+        .arg("first-call")
         .arg(files.directory())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -75,7 +78,7 @@ fn start_servers(files: &Files) -> (Child, [SocketAddr; 3]) {
 /// Tells the addresses, and serves until standard input ends.
 fn serve(files: &Files) {
     let [agent, sealed] = serve_sealed(files);
-    println!("{agent}\n{sealed}\n{}", peer::serve(files));
+    println!("{agent}\n{sealed}\n{}", grpc::serve(files));
     // Whatever is said there.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
@@ -111,14 +114,6 @@ fn serve_sealed(files: &Files) -> [SocketAddr; 2] {
     [asked, address]
 }
 
-/// Runs for ever beside the clients.
-fn on_server_core(run: impl FnOnce() + Send + 'static) {
-    std::thread::spawn(|| {
-        affinity::pin_to(SERVER_CORE).expect("two cores");
-        run();
-    });
-}
-
 /// Microseconds of a run, at the median.
 fn slice(run: &mut impl FnMut()) -> f64 {
     let (mut times, end) = (Vec::new(), Instant::now() + SLICE);
@@ -139,14 +134,6 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     values.sort_unstable_by(f64::total_cmp);
     [1, 2, 3].map(|part| values[part * (values.len() - 1) / 4])
 }
-
-const LOOPBACK: &str = "127.0.0.1:0";
-
-/// What is sent and comes back.
-const MESSAGE: [u8; 32] = [1; 32];
-
-const CLIENT_CORE: usize = 0;
-const SERVER_CORE: usize = 1;
 
 const PAIRS: usize = 9;
 const SLICE: Duration = Duration::from_millis(500);

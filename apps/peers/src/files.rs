@@ -17,7 +17,7 @@ pub(crate) struct Files {
 
 impl Files {
     pub(crate) fn write() -> Self {
-        let directory = std::env::temp_dir().join(format!("tailcut-tonic-{}", std::process::id()));
+        let directory = std::env::temp_dir().join(format!("tailcut-peers-{}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let files = Self { directory, is_own: true };
         let mut params = CertificateParams::new(Vec::new()).expect("no name");

@@ -1,4 +1,4 @@
-//! tonic: a unary service of bytes, without generated code.
+//! gRPC by tonic: a unary service of bytes, without generated code.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -7,16 +7,17 @@ use std::task::{Context, Poll};
 
 use bytes::{Buf, BufMut};
 use http::uri::PathAndQuery;
-use tokio::runtime::{Builder, Runtime};
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::server::{NamedService, UnaryService};
 use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
+use tonic::transport::{
+    Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig,
+};
 use tonic::{Request, Response, Status};
 
 use crate::files::{Files, SERVER_NAME};
-use crate::{LOOPBACK, MESSAGE, on_server_core};
+use crate::slices::{LOOPBACK, MESSAGE, Slice, beside, keep_outstanding, on_server_core, runtime};
 
 /// An echo server; its address.
 pub(crate) fn serve(files: &Files) -> SocketAddr {
@@ -46,15 +47,47 @@ pub(crate) async fn call(files: &Files, server: SocketAddr) {
     let endpoint = Endpoint::from_shared(format!("https://{server}")).expect("an address");
     let endpoint = endpoint.tls_config(tls.domain_name(SERVER_NAME)).expect("a certificate");
     let mut client = tonic::client::Grpc::new(endpoint.connect().await.expect("it listens"));
+    echo(&mut client).await;
+}
+
+async fn echo(client: &mut tonic::client::Grpc<Channel>) {
     client.ready().await.expect("a connection");
     let path = PathAndQuery::from_static("/echo.Echo/Echo");
     let reply = client.unary(Request::new(MESSAGE.to_vec()), path, Bytes).await;
     assert_eq!(reply.expect("a reply").into_inner(), MESSAGE);
 }
 
-/// Of one thread.
-pub(crate) fn runtime() -> Runtime {
-    Builder::new_current_thread().enable_all().build().expect("a runtime")
+/// Echoes for so long, with a call of each of `outstanding` tasks on one channel without TLS.
+pub(crate) fn run(outstanding: usize, slice_ns: u64) -> Slice {
+    let listener = TcpListener::bind(LOOPBACK).expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    listener.set_nonblocking(true).expect("the option");
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    beside(
+        || {
+            runtime().block_on(async {
+                let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                let server = Server::builder().add_service(Echo);
+                let stopped = async { stopped.await.unwrap_or_default() };
+                let served = server.serve_with_incoming_shutdown(incoming, stopped).await;
+                served.expect("the server's calls");
+            });
+        },
+        || {
+            runtime().block_on(async {
+                let endpoint = Endpoint::from_shared(format!("http://{address}"));
+                let channel = endpoint.expect("an address").connect().await.expect("it listens");
+                let slice = keep_outstanding(outstanding, slice_ns, || {
+                    let mut client = tonic::client::Grpc::new(channel.clone());
+                    async move { echo(&mut client).await }
+                })
+                .await;
+                stop.send(()).expect("the server waits for it");
+                slice
+            })
+        },
+    )
 }
 
 /// Answers what it is sent.
