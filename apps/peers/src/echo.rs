@@ -92,6 +92,7 @@ fn waiting_rows() -> [Row; 6] {
     ]
 }
 
+#[cfg(feature = "aeron")]
 fn polling(outstanding: usize, slice_ns: u64) -> Slice {
     ours(Wait::BusyPoll, outstanding, slice_ns)
 }

@@ -29,6 +29,7 @@ impl RoundTrips {
         self.0.push(ns);
     }
 
+    #[cfg(feature = "aeron")]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
