@@ -343,7 +343,7 @@ impl<'a> Packet<'a> {
 /// Packets of a message of `message_len` bytes cut every `segment_len`; `None` where 16 bits do not
 /// hold them. An empty message is one packet.
 pub fn packet_count(message_len: u32, segment_len: u16) -> Option<u16> {
-    // Most messages. A division takes as long as all else that a packet is looked at for.
+    // Most messages, which need no division.
     if message_len <= u32::from(segment_len) {
         return Some(1);
     }
