@@ -20,10 +20,17 @@ fn endpoint(secret: u8) -> Driver<Endpoint> {
     let port = UdpPort::bind("127.0.0.1:0".parse().unwrap(), buffers).unwrap();
     let credit_bytes = port.receive_buffer_bytes().unwrap() / 2;
     let mut driver = Driver::new(Wait::BusyPoll).unwrap();
-    let node = Endpoint::new(
-        driver.clock().now(),
-        Config { secret: [secret; 16], credit_bytes, ..Config::default() },
-    );
+    // Both ends are one thread: what it is kept off its core for is no lost packet.
+    let timeout_ns = 1_000_000_000;
+    let config = Config {
+        secret: [secret; 16],
+        credit_bytes,
+        rto_initial_ns: timeout_ns,
+        rto_min_ns: timeout_ns,
+        rto_max_ns: timeout_ns,
+        ..Config::default()
+    };
+    let node = Endpoint::new(driver.clock().now(), config);
     driver.add(node, port, None);
     driver
 }
