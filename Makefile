@@ -19,7 +19,7 @@ help:
 	@echo 'make book    build the docs as a book, at target/book'
 	@echo 'make search  a search service behind a router, NGINX and HAProxy; writes experiments/search. 15 minutes, 3 GB'
 	@echo 'make redis   a Redis with replicas likewise; writes experiments/redis. 10 minutes'
-	@echo 'make mutants change proto in thousands of places, and list the changes that no test notices; takes hours.'
+	@echo 'make mutants change placement and proto in thousands of places, and list the changes that no test notices; takes hours.'
 	@echo '             MUTANTS="-f crates/proto/src/r2p2/pace.rs" for a file, MUTANTS="--shard 0/40" for a share of all files'
 	@echo 'make redis-module  build the Redis module and try it in real servers'
 	@echo 'make setup   install what these need'
@@ -70,7 +70,7 @@ redis:
 mutants:
 	scripts/setup mutants
 	mkdir -p target
-	cargo mutants --package tailcut-proto --output target $(MUTANTS)
+	cargo mutants --package tailcut-placement --package tailcut-proto --output target $(MUTANTS)
 
 redis-module:
 	scripts/setup test

@@ -3,7 +3,7 @@
  * socket of UDP.
  *
  * The client stays the source, so the server answers it directly. The policies are those of
- * crates/proto/src/policy, to the bit for one random word and one CPU. A place is taken by one atomic operation,
+ * crates/placement/src/policy, to the bit for one random word and one CPU. A place is taken by one atomic operation,
  * so no server ever has more than the bound. Packets are read as in crates/wire/src/r2p2/packet.rs. */
 #include "packet.h"
 #include "router.h"
@@ -65,7 +65,7 @@ INLINE int count(enum count what, int verdict)
 #define UP(what) count(what, XDP_PASS)
 #define DROP(what) count(what, XDP_DROP)
 
-/* SplitMix64, as Draws in crates/proto/src/policy/draws.rs. */
+/* SplitMix64, as Draws in crates/placement/src/policy/draws.rs. */
 INLINE __u64 word(__u64 *state)
 {
     __u64 z = *state += 0x9e3779b97f4a7c15ull;

@@ -1,7 +1,7 @@
 /* The R2P2 router, jbsq:N, for v1model (bmv2): places requests of one packet, takes the servers' FEEDBACK, and
  * recirculates a request for which no server has room.
  *
- * The policy is crates/proto/src/policy/jbsq.rs: the fewest outstanding below the bound, of several the first in the
+ * The policy is crates/placement/src/policy/jbsq.rs: the fewest outstanding below the bound, of several the first in the
  * circle that begins after the last placement. outstanding = placed - base, base = seen - (received - concluded), as
  * in ebpf/router.h. What it cannot place alone goes to the port of the user-space router, as with XDP.
  *

@@ -226,11 +226,33 @@ fn trace_path(name: &str) -> String {
     format!("{TRACES}/{}.txt", name.replace([':', '+'], "-"))
 }
 
-/// The hash of a program with what it includes and uses: a number that is new in crates/wire changes no program.
+/// The hash of a program with what it includes and uses: a number that is new in crates/wire changes no program, nor
+/// does a comment.
 fn source_hash(tree: &Tree, program: &str) -> Result<String> {
     let text = |path| tree.text(path).with_context(|| format!("{path} is missing"));
-    let own = format!("{}{}", text(PACKETS)?, text(program)?);
+    let own = without_comments(&format!("{}{}", text(PACKETS)?, text(program)?));
     git_hash(&format!("{}{own}", used(text(HEADER)?, &own)))
+}
+
+/// The lines of a program in P4 that hold more than comments, of which it has no strings to hide in.
+fn without_comments(program: &str) -> String {
+    let (mut kept, mut rest) = (String::new(), program);
+    while let Some(at) = rest.find('/') {
+        let (before, from) = rest.split_at(at);
+        kept.push_str(before);
+        let end = match from.as_bytes().get(1) {
+            Some(b'*') => from[2..].find("*/").map_or(from.len(), |end| 2 + end + "*/".len()),
+            Some(b'/') => from.find('\n').unwrap_or(from.len()),
+            _ => {
+                kept.push('/');
+                1
+            }
+        };
+        rest = &from[end..];
+    }
+    kept.push_str(rest);
+    let lines = kept.lines().map(str::trim_end).filter(|line| !line.is_empty());
+    lines.map(|line| format!("{line}\n")).collect()
 }
 
 /// The numbers and headers of one text that another names.
@@ -400,6 +422,12 @@ mod tests {
             lines.push(format!("{program} {} {what}", source_hash(tree, program).expect("a hash")));
         }
         lines.join("\n")
+    }
+
+    #[test]
+    fn comments_are_no_part_of_a_program() {
+        let program = "/* what\n * it is */\n#include <core.p4>\nx = y / 2; // half\n\n  z /* not */ = 1;\n// end";
+        assert_eq!(without_comments(program), "#include <core.p4>\nx = y / 2;\n  z  = 1;\n");
     }
 
     #[test]

@@ -92,7 +92,7 @@ mod tests {
     use std::hash::BuildHasher;
 
     use super::*;
-    use crate::keyed::KeyedState;
+    use tailcut_placement::keyed::KeyedState;
 
     #[test]
     fn every_address_is_a_key_of_its_own() {

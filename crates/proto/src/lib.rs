@@ -9,8 +9,7 @@
 //! | [`address`] | addresses as keys of tables |
 //! | [`node`] | the edge towards the network: what every participant is |
 //! | [`rpc`] | the edge towards the application: call, reply, cancel, events |
-//! | [`policy`] | where a request goes |
-//! | [`scheduler`] | the central queue, and who has what outstanding |
+//! | [`policy`], [`scheduler`] | where a request goes, and who waits: the crate `tailcut-placement` |
 //! | [`r2p2`] | the R2P2 endpoint: client and server |
 //! | [`homa`] | the Homa endpoint: client and server |
 //! | [`endpoint`] | nothing: an endpoint of either, by configuration |
@@ -20,7 +19,7 @@
 //! | [`netclone`] | NetClone's switch, of its published format |
 //! | [`conformance`] | nothing: traces of decisions, which every data plane replays |
 //! | [`reply_filter`] | the filter of a router in the path of replies |
-//! | `peer`, `call`, `message`, `order`, `keyed` | what every protocol needs: one core |
+//! | `peer`, `call`, `message` | what every protocol needs: one core |
 //! | [`work`] | steps of work, counted in fuzz targets and fault runs |
 //!
 //! Invariant: input from the network never panics, never fails a call of this crate, and never
@@ -34,19 +33,15 @@ pub mod endpoint;
 mod gso_batch;
 pub mod histogram;
 pub mod homa;
-mod keyed;
 mod message;
 pub mod netclone;
 pub mod node;
-mod order;
 mod peer;
-pub mod policy;
 pub mod r2p2;
 pub mod reply_filter;
 pub mod router;
 pub mod rpc;
 mod rtt;
-pub mod scheduler;
 #[cfg(not(target_family = "wasm"))]
 pub mod sealed;
 #[cfg(target_family = "wasm")]
@@ -54,3 +49,5 @@ pub mod sealed;
 pub mod sealed;
 pub mod stream;
 pub mod work;
+
+pub use tailcut_placement::{policy, scheduler};

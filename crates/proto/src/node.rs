@@ -14,9 +14,7 @@ use std::sync::Arc;
 
 use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys};
 
-/// Nanoseconds since an epoch of the driver's choice: the monotonic clock's in `net`, 0 in the
-/// simulator. Never decreases.
-pub type Time = u64;
+pub use tailcut_placement::Time;
 
 /// Both ends of a datagram's way. IPv4 is never in its IPv6-mapped form here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,10 +1,10 @@
-//! The rule that each field of the structs of proto and net says its unit and invariant.
+//! The rule that each field of the structs of placement, proto and net says its unit and invariant.
 
 use syn::visit::{self, Visit};
 
 use crate::tree::{Tree, Violation};
 
-/// Refuses a named field without a doc in the source of proto and net, tests apart.
+/// Refuses a named field without a doc in the source of placement, proto and net, tests apart.
 pub(super) fn fields_have_docs(tree: &Tree) -> Vec<Violation> {
     fields_are_said(tree, WITHOUT_DOCS)
 }
@@ -64,7 +64,7 @@ fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }
 
-const SOURCES: &[&str] = &["crates/net/src/", "crates/proto/src/"];
+const SOURCES: &[&str] = &["crates/net/src/", "crates/placement/src/", "crates/proto/src/"];
 
 /// Files with fields that have none: this list only shrinks.
 const WITHOUT_DOCS: &[&str] = &[];

@@ -84,8 +84,9 @@ fn string<'a>(parent: &'a DeTable<'_>, key: &str) -> Option<&'a str> {
 /// Who may depend on whom; DESIGN, "The house".
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tailcut-wire", &[]),
-    ("tailcut-proto", &["tailcut-wire"]),
-    ("tailcut-measure", &["tailcut-proto"]),
+    ("tailcut-placement", &[]),
+    ("tailcut-proto", &["tailcut-placement", "tailcut-wire"]),
+    ("tailcut-measure", &["tailcut-placement"]),
     ("tailcut-bridge", &[]),
     ("tailcut-net", &["tailcut-proto", "tailcut-wire"]),
     ("tailcut-sim", &["tailcut-measure", "tailcut-proto", "tailcut-wire"]),

@@ -160,22 +160,23 @@ fn a_statement_is_measured_and_what_is_wrong_is_told() {
     told(&format!("http://{at}"), &[], &["speaks PostgreSQL", "asked for http"]);
 }
 
-/// Answers as a server without TLS: by N where it is asked for it, and not at all otherwise. It ends with its
-/// thread's process.
-fn without_tls() -> SocketAddr {
+/// Answers as a server does where it is asked for TLS, and not at all otherwise or after it. It ends with its thread's
+/// process.
+fn answering(answer: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
+    let answered = move |mut stream: TcpStream| {
+        let mut question = [0; 8];
+        if stream.read_exact(&mut question).is_ok() && question == *b"\0\0\0\x08\x04\xd2\x16\x2f" {
+            let _ = stream.write_all(&[answer]);
+            // Whoever asked ends the connection.
+            while stream.read(&mut question).is_ok_and(|len| len > 0) {}
+        }
+    };
     std::thread::spawn(move || {
         for stream in listener.incoming() {
-            let Ok(mut stream) = stream else { return };
-            let mut question = [0; 8];
-            if stream.read_exact(&mut question).is_ok()
-                && question == *b"\0\0\0\x08\x04\xd2\x16\x2f"
-            {
-                let _ = stream.write_all(b"N");
-                // Whoever asked ends the connection.
-                let _ = stream.read(&mut question);
-            }
+            let Ok(stream) = stream else { return };
+            std::thread::spawn(move || answered(stream));
         }
     });
     address
@@ -183,8 +184,15 @@ fn without_tls() -> SocketAddr {
 
 #[test]
 fn a_server_without_tls_is_told() {
-    let url = format!("postgres://{}?sslmode=require", without_tls());
+    let url = format!("postgres://{}?sslmode=require", answering(b'N'));
     wrong_uses::check(&[&url, "--insecure"], &["speaks PostgreSQL without TLS", "asked over TLS"]);
+}
+
+#[test]
+fn a_server_that_is_slow_to_shake_hands_is_not_one_without_tls() {
+    let url = format!("postgres://{}?sslmode=require", answering(b'S'));
+    let says = ["lets no connection be opened", "nothing came back"];
+    wrong_uses::check(&[&url, "--insecure"], &says);
 }
 
 #[test]

@@ -32,6 +32,11 @@ pub(super) fn refine(target: &Target, spoken: Spoken) -> Spoken {
     if spoken == Spoken::Http && accepts_tls(target) { Spoken::Tls } else { spoken }
 }
 
+/// Whether a server of PostgreSQL agrees to TLS.
+pub(super) fn upgrades_postgres(target: &Target) -> bool {
+    first_bytes(target, None, POSTGRES_TLS).is_some_and(|answered| answered == b"S")
+}
+
 fn accepts_tls(target: &Target) -> bool {
     if matches!(target, Target::Unix(_)) {
         return false;

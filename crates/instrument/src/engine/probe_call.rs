@@ -28,7 +28,7 @@ use tailcut_net::stream::{Connection, Event, Reason, StreamConfig, Streams, TlsC
 use tailcut_proto::node::Time;
 
 use super::calls::{self, CallEnd};
-use super::identify::{accepts_tcp, identify, refine};
+use super::identify::{accepts_tcp, identify, refine, upgrades_postgres};
 use super::plan::Plan;
 use super::target::Target;
 use crate::job::{Job, Transport};
@@ -166,7 +166,14 @@ impl<'a> Asked<'a> {
     /// Whether the target may well speak this.
     fn expects(&self, spoken: Spoken) -> bool {
         let over_tls = self.job.transport == Transport::Tls;
-        if spoken == Spoken::Tls { over_tls } else { spoken.is_of(self.app.name()) && !over_tls }
+        match spoken {
+            Spoken::Tls => over_tls,
+            // It speaks in clear at first, whatever it agrees to then.
+            Spoken::Postgres if over_tls => {
+                spoken.is_of(self.app.name()) && upgrades_postgres(&self.target)
+            }
+            _ => spoken.is_of(self.app.name()) && !over_tls,
+        }
     }
 
     fn judge_stream(&self, dialogue: &Dialogue) -> Result<(), Complaint> {
@@ -302,7 +309,7 @@ impl<'a> Asked<'a> {
         }
         if !why.contains("certificate") {
             return match identify(&self.target) {
-                Some(spoken) if spoken != Spoken::Tls => self.speaks(spoken),
+                Some(spoken) if !self.expects(spoken) => self.speaks(spoken),
                 _ => complain(
                     format!("{target} speaks no TLS that fits: {why}"),
                     "Measure it without TLS, or look into the server's log.",

@@ -13,7 +13,7 @@
 
 use std::num::NonZeroU32;
 
-use tailcut_proto::policy::{PolicySpec, QueueModel};
+use tailcut_placement::policy::{PolicySpec, QueueModel};
 
 use super::{EkM1, Jbsq, MDk, MG1, MMk, QueueingError, Sojourn, check_count, check_load};
 use crate::distribution::{Distribution, Form};

@@ -3,7 +3,7 @@
 //! and M/D/16 with E16/D/1 by another method), so an error of half a unit in the last place is the
 //! tolerance.
 
-use tailcut_proto::policy::PolicySpec;
+use tailcut_placement::policy::PolicySpec;
 
 use super::*;
 use crate::distribution::Distribution;

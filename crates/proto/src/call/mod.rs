@@ -1,6 +1,5 @@
-//! What every protocol keeps of a call: typed slots, counters, and when to look for calls to nobody.
+//! What every protocol keeps of a call: counters, and when to look for calls to nobody.
 
 pub(crate) mod counters;
 pub(crate) mod numbering;
-pub(crate) mod slab;
 pub(crate) mod unreachable;

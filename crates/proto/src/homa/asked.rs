@@ -19,9 +19,9 @@ use super::config::Recovery;
 use super::slot::{Partial, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Phase};
-use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
 use crate::work;
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 /// What was asked for again, over all messages.
 #[derive(Debug, Default)]

@@ -17,11 +17,11 @@ use super::ids::ClientId;
 use super::slot::{Member, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
-use crate::call::slab::{SlotId, SlotKey};
 use crate::message::payload::Payload;
 use crate::node::Time;
 use crate::peer::table::{Peer, PeerId};
 use crate::rpc::{Call, CallError, CallId, Caller, Event, Failure, Lent};
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 impl Endpoint {
     /// Begins a call; `lent` is the request where [`Call::payload`] is not, and `back` who has called, where

@@ -17,9 +17,9 @@ use super::cutoffs::Cutoffs;
 use super::ids::ClientId;
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase, UnscheduledRank};
-use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
+use tailcut_placement::slab::SlotId;
 
 impl Endpoint {
     pub(super) fn handle_grant(&mut self, now: Time, origin: &Origin, grant: &GrantPacket) {

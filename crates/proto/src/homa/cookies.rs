@@ -23,9 +23,9 @@ use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
 use super::transmit::Control;
 use super::{Carrier, Config, Endpoint, Origin, Phase, Shown};
-use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::peer::cookies::{self, AskCookies, Cookies, Extent};
+use tailcut_placement::slab::SlotId;
 
 /// What makes an endpoint's cookies.
 pub(super) fn cookies_of(config: &Config) -> Cookies {

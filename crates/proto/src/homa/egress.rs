@@ -9,11 +9,11 @@ use super::config::Link;
 use super::link::{Device, NicQueue};
 use super::slot::{Naming, Slot, rank};
 use super::transmit::Control;
-use crate::call::slab::{Slab, SlotId};
 use crate::node::{Path, Time, is_unanswerable};
-use crate::order::heap::{Heap, Places};
 use crate::peer::table::PeerId;
 use crate::sealed::{ANSWERS_MAX, HOMA_ANSWER_LEN};
+use tailcut_placement::order::heap::{Heap, Places};
+use tailcut_placement::slab::{Slab, SlotId};
 
 /// Everything that an endpoint is to send.
 #[derive(Debug)]

@@ -17,13 +17,13 @@ use super::pace::Meter;
 use super::slot::rank;
 use super::transmit::Control;
 use super::{Endpoint, Phase};
-use crate::call::slab::SlotId;
 use crate::node::Time;
-use crate::order::heap::Places;
 use crate::peer::holdings::Spare;
 use crate::peer::table::PeerId;
 use crate::rtt::Rtt;
 use crate::work;
+use tailcut_placement::order::heap::Places;
+use tailcut_placement::slab::SlotId;
 
 /// Peers that want grants.
 #[derive(Debug, Default)]

@@ -20,11 +20,11 @@ use super::config::Config;
 use super::ids::ClientId;
 use super::slot::{Fetch, Member, Part};
 use super::{Endpoint, Phase};
-use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::peer::table::PeerId;
 use crate::rpc::Failure;
 use crate::work;
+use tailcut_placement::slab::SlotId;
 
 impl Endpoint {
     /// Sends a long request: the first part by the RPC in `first`, the others by RPCs of their own.

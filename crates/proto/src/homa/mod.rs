@@ -62,16 +62,16 @@ use self::peers::HomaPeer;
 use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
-use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::call::unreachable::UnreachableLook;
-use crate::keyed::KeyedState;
 use crate::node::{Attached, Node, Path, Time, Transmit, is_unanswerable};
-use crate::order::wheel::Wheel;
 use crate::peer::cookies::Cookies;
 use crate::peer::table::{PeerId, Table};
 use crate::peer::validation::Tokens;
 use crate::rpc::{AnswerError, Call, CallError, CallId, Caller, Event, Lent, RequestId, Rpc};
 use crate::sealed::{Access, ChangedKeys, Denial, EndpointSeal, Keys, LostKeys};
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::order::wheel::Wheel;
+use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 
 /// A Homa client and server on one port.
 #[derive(Debug)]

@@ -18,9 +18,9 @@ use super::pace::Pace;
 use super::{Endpoint, Origin, Shown};
 use crate::call::numbering::Numbering;
 use crate::node::Time;
-use crate::order::heap::Heap;
 use crate::peer::table::{Peer, PeerId};
 use crate::rtt::Rtt;
+use tailcut_placement::order::heap::Heap;
 
 /// State of a peer besides that of every protocol.
 #[derive(Debug)]

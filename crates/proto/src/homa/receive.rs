@@ -4,10 +4,10 @@ use tailcut_wire::homa::{DataFlags, DataHeader};
 
 use super::peers::Echo;
 use super::{Endpoint, Phase};
-use crate::call::slab::SlotId;
 use crate::message::reassembly::Arrival;
 use crate::node::Time;
 use crate::peer::table::PeerId;
+use tailcut_placement::slab::SlotId;
 
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.

@@ -21,10 +21,10 @@ use tailcut_wire::r2p2::DropReason;
 use super::slot::{Naming, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Phase, Recovery};
-use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
 use crate::rtt::Bounds;
+use tailcut_placement::slab::SlotId;
 
 impl Endpoint {
     /// Has the timer of an RPC look at it by the time that something is due.

@@ -22,12 +22,12 @@ use super::ids::{ClientId, SEQUENCE_MAX};
 use super::slot::{Naming, Partial, Slot};
 use super::transmit::{CONTROL_PRIORITY, Control};
 use super::{Endpoint, Origin, Phase};
-use crate::call::slab::SlotId;
 use crate::node::{Path, Time, Transmit};
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
 use crate::rpc::{CallError, Caller, Failure, RequestId};
 use crate::sealed::{DENIED_CODE, Denial, NoKey, TRAILER_LEN, addressed, client_of};
+use tailcut_placement::slab::SlotId;
 
 /// What a server's policy says of a packet that would begin a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

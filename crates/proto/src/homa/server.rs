@@ -23,13 +23,13 @@ use super::sealing::Admission;
 use super::slot::{Partial, Slot};
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase, Shown};
-use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
 use crate::peer::once::Memory;
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
 use crate::rpc::{AnswerError, Event, RequestId};
 use crate::work;
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 impl Endpoint {
     /// DATA of a request.

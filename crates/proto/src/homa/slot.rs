@@ -7,7 +7,6 @@ use tailcut_wire::homa::{DataFlags, Ports};
 use super::ids::ClientId;
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use crate::call::slab::SlotId;
 use crate::message::payload::Payload;
 use crate::node::Time;
 use crate::peer::holdings::Held;
@@ -15,6 +14,7 @@ use crate::peer::table::PeerId;
 use crate::peer::validation::Allowance;
 use crate::rpc::CallOptions;
 use crate::sealed::client_of;
+use tailcut_placement::slab::SlotId;
 
 /// One RPC. The slot outlives it and is used again.
 #[derive(Debug, Default)]

@@ -12,10 +12,10 @@ use super::outgoing::{Level, Piece};
 use super::peers::Echo;
 use super::slot::Slot;
 use super::{Carrier, Endpoint, Phase, UnscheduledRank};
-use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
 use crate::node::{Attached, GSO_DATAGRAMS_MAX, Path, Time, Transmit};
 use crate::peer::table::Peer;
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
 /// not at all when it has ended. Where packets are sealed, `addressee` says to the seal whom a packet of none

@@ -13,8 +13,8 @@
 use std::collections::HashMap;
 
 use super::limits::Serving;
-use crate::call::slab::room;
-use crate::keyed::KeyedState;
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::slab::room;
 
 /// Holdings of the shares, of what was taken above the halves.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::address::Prefix;
-use crate::call::slab::{ROOM_MAX, room};
+use tailcut_placement::slab::{ROOM_MAX, room};
 
 /// Configuration of the server half of an endpoint.
 #[derive(Clone, Debug)]

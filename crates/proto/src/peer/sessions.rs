@@ -14,10 +14,10 @@ use std::net::IpAddr;
 
 use super::limits::Serving;
 use super::once::Once;
-use crate::keyed::KeyedState;
 use crate::node::Time;
-use crate::order::list::List;
 use crate::work;
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::order::list::List;
 
 /// Sessions of one peer, in no order.
 pub(crate) type Sessions = Vec<Session>;

@@ -24,10 +24,10 @@ use super::crowd::{Crowd, ShareCounts};
 use super::limits::Serving;
 use super::sessions::{self, Account, Budget, Denied, Session, Sessions, Start, prefix_of};
 use crate::address::{AddressKey, share_of};
-use crate::call::slab::ROOM_MAX;
-use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::work;
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::slab::ROOM_MAX;
 
 /// The place of a peer in its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

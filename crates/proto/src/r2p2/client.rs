@@ -32,16 +32,16 @@ use super::queue::SendQueue;
 use super::servers::{Proof, Servers};
 use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
-use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::call::unreachable::UnreachableLook;
-use crate::keyed::KeyedState;
 use crate::message::payload::Payload;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, clock_us};
-use crate::order::wheel::Wheel;
 use crate::peer::table::{NOBODY, PeerId};
 use crate::policy::Draws;
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure, Lent};
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::order::wheel::Wheel;
+use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 
 /// The calls of an endpoint.
 #[derive(Debug)]
@@ -275,7 +275,7 @@ impl Client {
 
     /// Calls that have not ended.
     pub(super) fn calls(&self) -> usize {
-        self.slots.len()
+        self.slots.live_count()
     }
 
     pub(super) fn cancel(&mut self, id: CallId, shared: &mut Shared) {
@@ -609,7 +609,7 @@ impl Client {
 
     fn take_slot(&mut self, shared: &mut Shared) -> Result<SlotId, CallError> {
         let limit = shared.config.calls_max.min(usize::from(u16::MAX));
-        if self.slots.len() >= limit {
+        if self.slots.live_count() >= limit {
             return Err(CallError::TooManyOutstanding { limit });
         }
         Ok(self.slots.take(Slot::new))

@@ -20,9 +20,9 @@ use super::client::{Client, End, Slot};
 use super::config::{Cloning, Copies, Loser};
 use super::copies::CopyState;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// A call begins: decides whether it will have a copy.

@@ -9,8 +9,8 @@ use super::client::Client;
 use super::config::{Config, Copies};
 use super::copies::CopyState;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::peer::table::PeerId;
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// A call begins: whether all that goes without credit goes at once, which is so where its target

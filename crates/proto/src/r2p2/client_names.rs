@@ -11,8 +11,8 @@ use std::net::SocketAddr;
 use super::client::{Client, Slot};
 use super::pace::Start;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::node::Time;
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// True if what asks for packet 0 by name is where that has been sent, and has told its name.

@@ -11,8 +11,8 @@ use tailcut_wire::r2p2::{Flags, ReplyHeader};
 use super::client::{Client, Demand, is_before_us};
 use super::servers::Proof;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::node::{Time, clock_us};
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// The server asks for its token before it keeps or sends anything, or a router for its cookie.

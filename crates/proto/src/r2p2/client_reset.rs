@@ -15,10 +15,10 @@ use super::copies::CopyState;
 use super::named::Named;
 use super::pace::Start;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::Failure;
 use crate::sealed::NoKey;
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// A node has no key of the epoch under which a request has come.

@@ -9,9 +9,9 @@ use super::pace::Start;
 use super::queue::{Item, Written};
 use super::servers::Proof;
 use super::shared::Shared;
-use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
 use crate::node::{Attached, Time, Transmit, clock_us};
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 impl Client {
     pub(super) fn poll_transmit(

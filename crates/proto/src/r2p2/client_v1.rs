@@ -10,11 +10,11 @@ use tailcut_wire::r2p2::{
 use super::client::{Client, Slot};
 use super::incoming::InOrder;
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
 use crate::message::payload::Payload;
 use crate::node::{Path, Time};
 use crate::rpc::Failure;
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// Gives the call a request id that is free, and its packets.

@@ -25,10 +25,10 @@ use super::client::{Client, Recovery};
 use super::copies::CopyState;
 use super::pace::{Start, WAIT_DIVISOR};
 use super::shared::Shared;
-use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
 use crate::peer::table::PeerId;
 use crate::rpc::Failure;
+use tailcut_placement::slab::SlotId;
 
 impl Client {
     /// A call begins: true if it goes at once. Otherwise its timer has been set.

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use super::incoming::Incoming;
 use super::outgoing::Outgoing;
-use crate::call::slab::SlotKey;
+use tailcut_placement::slab::SlotKey;
 
 /// Packets of slots, and control packets `C` of no slot. What a slot's item means is decided when
 /// its turn comes; where the slot has been released by then, it means nothing.

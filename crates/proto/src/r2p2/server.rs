@@ -28,12 +28,8 @@ use super::renounced::Renounced;
 use super::routers::{Routers, Via};
 use super::shared::Shared;
 use crate::address::AddressKey;
-use crate::call::slab::{Slab, SlotId, SlotKey};
-use crate::keyed::KeyedState;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
-use crate::order::list::{Linked, Links};
-use crate::order::wheel::Wheel;
 use crate::peer::cookies::{AskCookies, Cookies};
 use crate::peer::holdings::Held;
 use crate::peer::limits::{Holdings, Serving};
@@ -43,6 +39,10 @@ use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
 use crate::sealed::{DENIED_CODE, Denial};
 use crate::work;
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::order::list::{Linked, Links};
+use tailcut_placement::order::wheel::Wheel;
+use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 
 /// The requests of an endpoint.
 #[derive(Debug)]

@@ -14,9 +14,9 @@ use super::config::Pool;
 use super::queue::{Item, Written};
 use super::server::{Asked, Control, Phase, Server, Slot};
 use super::shared::Shared;
-use crate::call::slab::{SlotId, SlotKey};
 use crate::gso_batch::GsoBatch;
 use crate::node::{Attached, Path, Transmit};
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 impl Server {
     /// True if there is nothing to send.

@@ -14,12 +14,12 @@ use super::incoming::InOrder;
 use super::server::{Admission, Control, Phase, Server};
 use super::shared::Shared;
 use crate::address::AddressKey;
-use crate::call::slab::SlotId;
 use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
 use crate::peer::cookies::Extent;
 use crate::peer::limits::Serving;
 use crate::rpc::{AnswerError, CallOptions};
+use tailcut_placement::slab::SlotId;
 
 impl Server {
     pub(super) fn handle_request_v1(

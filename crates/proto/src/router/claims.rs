@@ -30,8 +30,8 @@ use super::ids::{PlacementState, ServerKey};
 use super::outbox::Datagram;
 use super::server::Server;
 use crate::address::AddressKey;
-use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::node::{Path, Time};
+use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 
 /// Claims under way.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Router {
         let chosen = self.choose_for_claim(&arrival);
         let others = self.order.len().saturating_sub(1);
         let has_room =
-            self.claims.slots.len() < CLAIMS_MAX && self.claims.may_ask(now, others.max(1));
+            self.claims.slots.live_count() < CLAIMS_MAX && self.claims.may_ask(now, others.max(1));
         let Some(chosen) = chosen.filter(|_| has_room) else {
             self.metrics.claims_dropped += 1;
             return self.table.release(entry);

@@ -41,12 +41,12 @@ use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
 use crate::address::share_of;
-use crate::call::slab::SlotKey;
-use crate::keyed::KeyedState;
 use crate::node::Time;
 use crate::peer::crowd::ShareCounts;
 use crate::scheduler::Ticket;
 use crate::work;
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::slab::SlotKey;
 
 /// Identity of a request: its RPC id, and the client, so that one client's ids cannot be taken
 /// by another.

@@ -83,13 +83,13 @@ use self::workers::Pool;
 use crate::address::AddressKey;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
-use crate::order::heap::{Heap, Places};
 use crate::peer::cookies::Cookies;
 use crate::policy::{BoundEstimator, Draws, HeldBounds, QueueModel};
 use crate::reply_filter::ReplyFilter;
 use crate::scheduler::Scheduler;
 use crate::scheduler::overload::OverloadConfig;
 use crate::sealed::{ChangedKeys, Keys, LostKeys, RouterLimits, RouterSeal};
+use tailcut_placement::order::heap::{Heap, Places};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.

@@ -13,10 +13,10 @@ use super::ids::ServerKey;
 use super::outbox::Datagram;
 use super::server::{ProbeCause, Server, Shown};
 use crate::address::AddressKey;
-use crate::call::slab::SlotId;
 use crate::node::{Path, Time};
 use crate::policy::{Load, WorkerId};
 use crate::scheduler::{Rank, Service};
+use tailcut_placement::slab::SlotId;
 
 impl Router {
     /// Adds a server behind the others. It is probed at the next timeout and in service with its

@@ -21,8 +21,8 @@ use super::reset::{self, Avoided};
 use super::train;
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
-use crate::keyed::KeyedState;
 use crate::node::Time;
+use tailcut_placement::keyed::KeyedState;
 
 /// A client's half.
 #[derive(Debug)]

@@ -15,7 +15,7 @@
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
-use crate::keyed::KeyedState;
+use tailcut_placement::keyed::KeyedState;
 
 /// A session of a client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -77,7 +77,7 @@ pub use self::text::KeysError;
 pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
 use crate::address::AddressKey;
-use crate::keyed::KeyedState;
+use tailcut_placement::keyed::KeyedState;
 
 /// Counters of a seal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

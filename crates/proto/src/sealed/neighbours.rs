@@ -34,8 +34,8 @@ use super::packet::hop_names;
 use super::{Cause, Peers};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
-use crate::keyed::KeyedState;
 use crate::node::Time;
+use tailcut_placement::keyed::KeyedState;
 
 /// Routers, as a server knows them, or a router that is a server to others.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use super::keys::{Keys, Master, Role, Transport};
 use super::names::name_of;
 use super::packet::{self, Glance, client_address, glance, reply_nonce, request_nonce};
 use super::{TRAILER_LEN, train};
-use crate::keyed::KeyedState;
+use tailcut_placement::keyed::KeyedState;
 
 /// Opens packets in the order in which they were captured.
 #[derive(Debug)]

@@ -14,8 +14,8 @@ use super::keys::EPOCH_KEPT_MS;
 use super::known::{Known, SessionKey};
 use super::wall_clock::WallClock;
 use crate::address::AddressKey;
-use crate::keyed::KeyedState;
 use crate::node::Time;
+use tailcut_placement::keyed::KeyedState;
 
 /// Of a packet, what only its seal tells.
 #[derive(Clone, Copy, Debug, Default)]

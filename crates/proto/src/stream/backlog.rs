@@ -2,8 +2,8 @@
 //! that resets one costs no more than by another message, however many wait.
 
 use super::slot::Slot;
-use crate::call::slab::{Slab, SlotId};
-use crate::order::list::{Linked, Links, List};
+use tailcut_placement::order::list::{Linked, Links, List};
+use tailcut_placement::slab::{Slab, SlotId};
 
 /// The streams that wait.
 #[derive(Debug, Default)]

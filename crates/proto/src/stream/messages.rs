@@ -8,9 +8,9 @@ use zerocopy::IntoBytes;
 use super::shares::Way;
 use super::slot::{Phase, Sent, What};
 use super::{Fault, Streams};
-use crate::call::slab::{SlotId, SlotKey};
 use crate::node::Time;
 use crate::rpc::{Call, CallError, CallId, CallOptions, DropReason, Failure, Rpc};
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 impl<E: Rpc> Streams<E> {
     /// Sends what queued streams have to send, as far as messages may be outstanding.

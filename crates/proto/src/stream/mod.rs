@@ -42,13 +42,13 @@ use self::shares::{Shares, Way};
 use self::slot::{Holder, Key, Phase, Sent, Slot, What};
 use crate::address::AddressKey;
 use crate::call::numbering::Numbers;
-use crate::call::slab::{Slab, SlotId, SlotKey};
 use crate::call::unreachable::UnreachableLook;
-use crate::keyed::KeyedState;
 use crate::node::{Node, Path, Time, Transmit};
-use crate::order::wheel::Wheel;
 use crate::rpc::{CallError, Event, Failure, Rpc};
 use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys};
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::order::wheel::Wheel;
+use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 
 /// A stream of a [`Streams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,9 +11,9 @@ use super::shares::Way;
 use super::slot::{Holder, Key, Phase};
 use super::{Fault, Streams};
 use crate::address::AddressKey;
-use crate::call::slab::SlotId;
 use crate::node::Time;
 use crate::rpc::{Caller, DropReason, RequestId, Rpc};
+use tailcut_placement::slab::SlotId;
 
 impl<E: Rpc> Streams<E> {
     /// A request: it is answered at once.

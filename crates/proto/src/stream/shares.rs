@@ -14,10 +14,10 @@ use std::net::IpAddr;
 use super::Streams;
 use super::config::Config;
 use crate::address::share_of;
-use crate::call::slab::SlotId;
-use crate::keyed::KeyedState;
 use crate::peer::crowd::{SHARE, may_have_more};
 use crate::rpc::Rpc;
+use tailcut_placement::keyed::KeyedState;
+use tailcut_placement::slab::SlotId;
 
 /// A direction of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

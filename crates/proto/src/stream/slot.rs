@@ -6,10 +6,10 @@ use super::half::{Cut, Incoming, Outgoing};
 use super::shares::Way;
 use super::{Fault, StreamId};
 use crate::address::AddressKey;
-use crate::call::slab::SlotKey;
 use crate::node::Time;
-use crate::order::list::Links;
 use crate::rpc::{CallId, Caller};
+use tailcut_placement::order::list::Links;
+use tailcut_placement::slab::SlotKey;
 
 /// A stream in its place of the table.
 #[derive(Debug)]

@@ -1,11 +1,11 @@
 //! Slots in the order in which they came, any of which can leave. The links are in the slots, so
 //! that a list costs two words and never allocates.
 
-use crate::call::slab::{Slab, SlotId};
+use crate::slab::{Slab, SlotId};
 
 /// A list's ends.
 #[derive(Debug)]
-pub(crate) struct List {
+pub struct List {
     /// `SlotId::NONE` where it is empty.
     first: SlotId,
     /// `SlotId::NONE` where it is empty.
@@ -14,7 +14,7 @@ pub(crate) struct List {
 
 /// A slot's neighbours in the list that it is in; `SlotId::NONE` where there is none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Links {
+pub struct Links {
     /// The slot before it.
     previous: SlotId,
     /// The slot behind it.
@@ -22,7 +22,7 @@ pub(crate) struct Links {
 }
 
 /// A slot that can be in one list.
-pub(crate) trait Linked {
+pub trait Linked {
     /// Its neighbours.
     fn links(&mut self) -> &mut Links;
 }
@@ -40,16 +40,18 @@ impl Default for Links {
 }
 
 impl List {
-    pub(crate) fn first(&self) -> Option<SlotId> {
+    /// The slot that came first.
+    pub fn first(&self) -> Option<SlotId> {
         (self.first != SlotId::NONE).then_some(self.first)
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// True if no slot is in the list.
+    pub fn is_empty(&self) -> bool {
         self.first == SlotId::NONE
     }
 
     /// Puts `slot`, which is in no list, behind all others.
-    pub(crate) fn push<T: Linked>(&mut self, slots: &mut Slab<T>, slot: SlotId) {
+    pub fn push<T: Linked>(&mut self, slots: &mut Slab<T>, slot: SlotId) {
         *slots[slot].links() = Links { previous: self.last, next: SlotId::NONE };
         match self.last {
             SlotId::NONE => self.first = slot,
@@ -59,7 +61,7 @@ impl List {
     }
 
     /// Takes out `slot`, which is in this list.
-    pub(crate) fn remove<T: Linked>(&mut self, slots: &mut Slab<T>, slot: SlotId) {
+    pub fn remove<T: Linked>(&mut self, slots: &mut Slab<T>, slot: SlotId) {
         let Links { previous, next } = std::mem::take(slots[slot].links());
         match previous {
             SlotId::NONE => self.first = next,

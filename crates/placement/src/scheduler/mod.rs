@@ -33,9 +33,9 @@ mod queue;
 mod spread;
 pub mod typed;
 
-use crate::call::slab::SlotKey;
-use crate::node::Time;
+use crate::Time;
 use crate::policy::{HeldBounds, Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
+use crate::slab::SlotKey;
 
 use self::overload::{Order, Overload, OverloadConfig};
 use self::queue::Queue;

@@ -27,7 +27,7 @@
 //! refused, it stands at once while clients keep a pace. A queue of a quarter of a second made them
 //! come and stay away by turns, and left the workers idle for a fifth of the time.
 
-use crate::node::Time;
+use crate::Time;
 use crate::policy::OUT_OF_SERVICE;
 
 pub use super::queue::Order;

@@ -18,10 +18,10 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::{Ticket, TypeId};
-use crate::call::slab::Slab;
+use crate::Time;
 use crate::keyed::KeyedState;
-use crate::node::Time;
 use crate::order::heap::{Heap, Places};
+use crate::slab::Slab;
 
 /// Which item of a line leaves first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +119,7 @@ impl<T> Queue<T> {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.slots.len()
+        self.slots.live_count()
     }
 
     pub(super) fn push(
@@ -251,7 +251,7 @@ impl<T> Queue<T> {
     /// Keeps the lines together at most twice as long as the queue, and at most twice as many, at a
     /// cost of O(1) for each item that left early.
     fn sweep(&mut self) {
-        let most = 2 * self.slots.len() + SWEEP_SLACK;
+        let most = 2 * self.slots.live_count() + SWEEP_SLACK;
         if self.by_share.len() > most {
             self.idle_empty_lines();
         }

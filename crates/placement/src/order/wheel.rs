@@ -4,12 +4,12 @@
 //! one turn of the wheel stay in their bucket until their turn comes. Nothing is allocated but when
 //! the table grows.
 
-use crate::call::slab::{SlotId, room};
-use crate::node::Time;
+use crate::Time;
+use crate::slab::{SlotId, room};
 
 /// A timer wheel over slot indexes.
 #[derive(Debug)]
-pub(crate) struct Wheel {
+pub struct Wheel {
     /// Ticks are `2^tick_bits` ns long.
     tick_bits: u32,
     /// No timer is due in a tick before this one.
@@ -39,7 +39,7 @@ struct Timer {
 
 impl Wheel {
     /// A wheel whose ticks are `2^tick_bits` ns long.
-    pub(crate) fn new(tick_bits: u32) -> Self {
+    pub fn new(tick_bits: u32) -> Self {
         Self {
             tick_bits,
             cursor: 0,
@@ -52,13 +52,13 @@ impl Wheel {
     }
 
     /// The wheel with room for the timers of a table that may have `most` slots.
-    pub(crate) fn of_at_most(mut self, most: usize) -> Self {
+    pub fn of_at_most(mut self, most: usize) -> Self {
         self.timers.reserve(room(most));
         self
     }
 
     /// Sets the timer of `slot` to `at`, replacing an earlier setting.
-    pub(crate) fn arm(&mut self, slot: SlotId, at: Time) {
+    pub fn arm(&mut self, slot: SlotId, at: Time) {
         let round_up = (1 << self.tick_bits) - 1;
         let tick = (at.saturating_add(round_up) >> self.tick_bits).max(self.cursor);
         match self.timers.get(slot.index()).map(|timer| timer.tick) {
@@ -86,7 +86,7 @@ impl Wheel {
 
     /// Sets the timer of `slot` to `at`, unless it is set to an earlier time: for who looks again
     /// when it is due, and moves its deadline with every packet.
-    pub(crate) fn arm_by(&mut self, slot: SlotId, at: Time) {
+    pub fn arm_by(&mut self, slot: SlotId, at: Time) {
         let is_earlier =
             self.timers.get(slot.index()).is_some_and(|timer| timer.tick <= at >> self.tick_bits);
         if !is_earlier {
@@ -96,12 +96,12 @@ impl Wheel {
 
     /// True if the timer of `slot` is set to `at` or earlier, a tick more or less.
     #[inline]
-    pub(crate) fn is_armed_by(&self, slot: SlotId, at: Time) -> bool {
+    pub fn is_armed_by(&self, slot: SlotId, at: Time) -> bool {
         self.timers.get(slot.index()).is_some_and(|timer| timer.tick <= (at >> self.tick_bits) + 1)
     }
 
     /// Stops the timer of `slot`; harmless when it is not armed.
-    pub(crate) fn disarm(&mut self, slot: SlotId) {
+    pub fn disarm(&mut self, slot: SlotId) {
         let Some(&Timer { tick, previous, next }) =
             self.timers.get(slot.index()).filter(|timer| timer.tick != IDLE)
         else {
@@ -127,12 +127,12 @@ impl Wheel {
     }
 
     /// True if the timer of `slot` is armed.
-    pub(crate) fn is_armed(&self, slot: SlotId) -> bool {
+    pub fn is_armed(&self, slot: SlotId) -> bool {
         self.timers.get(slot.index()).is_some_and(|timer| timer.tick != IDLE)
     }
 
     /// Takes one timer that is due at `now`.
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<SlotId> {
+    pub fn pop_due(&mut self, now: Time) -> Option<SlotId> {
         let current = now >> self.tick_bits;
         if current < self.earliest {
             self.cursor = self.cursor.max(current);
@@ -164,7 +164,7 @@ impl Wheel {
 
     /// A time at or before the earliest timer, and after the last [`Wheel::pop_due`] when that
     /// found nothing; `None` when no timer is armed.
-    pub(crate) fn next_due(&self) -> Option<Time> {
+    pub fn next_due(&self) -> Option<Time> {
         (self.armed_count > 0).then(|| self.earliest.max(self.cursor) << self.tick_bits)
     }
 

@@ -13,7 +13,7 @@ use siphasher::sip::SipHasher13;
 
 /// Makes hashers with the same secret factors.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyedState {
+pub struct KeyedState {
     /// One for each word of a key.
     factors: [u128; FACTORS],
     /// The summand.
@@ -22,7 +22,7 @@ pub(crate) struct KeyedState {
 
 /// Hashes one key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct KeyedHasher {
+pub struct KeyedHasher {
     /// The factors of its maker.
     state: KeyedState,
     /// The sum so far.
@@ -33,7 +33,7 @@ pub(crate) struct KeyedHasher {
 
 impl KeyedState {
     /// The factors that follow from a secret seed.
-    pub(crate) fn with_seed(seed: u64) -> Self {
+    pub fn with_seed(seed: u64) -> Self {
         let half = |count: u64| {
             let mut hasher = SipHasher13::new_with_keys(seed, !seed);
             hasher.write_u64(count);

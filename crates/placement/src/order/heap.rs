@@ -3,15 +3,15 @@
 //!
 //! Several heaps may share one [`Places`] as long as a slot is in at most one of them.
 
-use crate::call::slab::{SlotId, room};
+use crate::slab::{SlotId, room};
 
 /// Where each slot is in its heap.
 #[derive(Debug, Default)]
-pub(crate) struct Places(Vec<u32>);
+pub struct Places(Vec<u32>);
 
 /// Slots by key, the least first.
 #[derive(Debug)]
-pub(crate) struct Heap<K = u64> {
+pub struct Heap<K = u64> {
     /// Binary heap: no item is less than its parent, which is at half its place.
     items: Vec<(K, SlotId)>,
 }
@@ -23,7 +23,8 @@ impl<K> Default for Heap<K> {
 }
 
 impl Places {
-    pub(crate) fn contains(&self, slot: SlotId) -> bool {
+    /// True if the slot is in the heap.
+    pub fn contains(&self, slot: SlotId) -> bool {
         self.place(slot) != NONE
     }
 
@@ -41,29 +42,29 @@ impl Places {
 
 impl<K: Copy + Ord> Heap<K> {
     /// A heap, and the places in it, of a table that may have `most` slots.
-    pub(crate) fn of_at_most(most: usize) -> (Self, Places) {
+    pub fn of_at_most(most: usize) -> (Self, Places) {
         let room = room(most);
         (Self { items: Vec::with_capacity(room) }, Places(Vec::with_capacity(room)))
     }
 
     /// The least key and its slot.
-    pub(crate) fn peek(&self) -> Option<(K, SlotId)> {
+    pub fn peek(&self) -> Option<(K, SlotId)> {
         self.items.first().copied()
     }
 
     /// The slots in the first places, among them the `count` least: no more than `2^count - 1`
     /// places hold those.
-    pub(crate) fn foremost(&self, count: usize) -> &[(K, SlotId)] {
+    pub fn foremost(&self, count: usize) -> &[(K, SlotId)] {
         &self.items[..self.items.len().min((1 << count.min(8)) - 1)]
     }
 
     /// All slots, in no order that says anything.
-    pub(crate) fn all(&self) -> impl Iterator<Item = (K, SlotId)> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = (K, SlotId)> + '_ {
         self.items.iter().copied()
     }
 
     /// Puts `slot` in, or gives it another key.
-    pub(crate) fn set(&mut self, places: &mut Places, slot: SlotId, key: K) {
+    pub fn set(&mut self, places: &mut Places, slot: SlotId, key: K) {
         let place = match places.place(slot) {
             NONE => {
                 self.items.push((key, slot));
@@ -79,7 +80,7 @@ impl<K: Copy + Ord> Heap<K> {
     }
 
     /// Takes `slot` out; harmless when it is in no heap.
-    pub(crate) fn remove(&mut self, places: &mut Places, slot: SlotId) {
+    pub fn remove(&mut self, places: &mut Places, slot: SlotId) {
         let place = places.place(slot);
         if place == NONE {
             return;

@@ -6,6 +6,6 @@
 //! | `list` | of arrival; any slot can leave | O(1) |
 //! | `wheel` | by deadline, to the tick | O(1) |
 
-pub(crate) mod heap;
-pub(crate) mod list;
-pub(crate) mod wheel;
+pub mod heap;
+pub mod list;
+pub mod wheel;

@@ -12,16 +12,16 @@ use std::ops::{Index, IndexMut};
 
 /// The place of a slot in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct SlotId(pub(crate) u32);
+pub struct SlotId(pub u32);
 
 /// A use of a slot: its place and generation. Of a slot that has been released since, it finds
 /// nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct SlotKey(pub(crate) u64);
+pub struct SlotKey(pub u64);
 
 /// Slots, live and free.
 #[derive(Debug)]
-pub(crate) struct Slab<T> {
+pub struct Slab<T> {
     /// Every slot that was ever taken, by place.
     entries: Vec<Entry<T>>,
     /// Free slots, the one released last at the end.
@@ -40,10 +40,10 @@ struct Entry<T> {
 
 impl SlotId {
     /// No slot.
-    pub(crate) const NONE: Self = Self(u32::MAX);
+    pub const NONE: Self = Self(u32::MAX);
 
     /// As an index of a vector.
-    pub(crate) fn index(self) -> usize {
+    pub fn index(self) -> usize {
         self.0 as usize
     }
 }
@@ -57,19 +57,19 @@ impl<T> Default for Slab<T> {
 /// Entries for which a table that may have `most` has room from the beginning. To grow is to copy a
 /// table, or to hash all of it again, within one packet; room that is not used costs addresses and no
 /// memory. Beyond it a table grows as vectors do.
-pub(crate) fn room(most: usize) -> usize {
+pub fn room(most: usize) -> usize {
     most.min(ROOM_MAX)
 }
 
 impl<T> Slab<T> {
     /// A table that may have `most` slots.
-    pub(crate) fn of_at_most(most: usize) -> Self {
+    pub fn of_at_most(most: usize) -> Self {
         let room = room(most);
         Self { entries: Vec::with_capacity(room), free: Vec::with_capacity(room) }
     }
 
     /// Makes a slot live; its value is that of its last use, or `fresh` in a new slot.
-    pub(crate) fn take(&mut self, fresh: impl FnOnce() -> T) -> SlotId {
+    pub fn take(&mut self, fresh: impl FnOnce() -> T) -> SlotId {
         let id = self.free.pop().unwrap_or_else(|| {
             self.entries.push(Entry { generation: 0, is_live: false, value: fresh() });
             SlotId(self.entries.len() as u32 - 1)
@@ -79,7 +79,7 @@ impl<T> Slab<T> {
     }
 
     /// Ends the use of a live slot.
-    pub(crate) fn release(&mut self, id: SlotId) {
+    pub fn release(&mut self, id: SlotId) {
         let entry = &mut self.entries[id.index()];
         debug_assert!(entry.is_live, "{id:?} is released twice");
         entry.is_live = false;
@@ -88,34 +88,34 @@ impl<T> Slab<T> {
     }
 
     /// The key of the present use of a slot.
-    pub(crate) fn key(&self, id: SlotId) -> SlotKey {
+    pub fn key(&self, id: SlotId) -> SlotKey {
         SlotKey(u64::from(self.entries[id.index()].generation) << 32 | u64::from(id.0))
     }
 
     /// The live slot that a key was given for.
-    pub(crate) fn find(&self, key: SlotKey) -> Option<SlotId> {
+    pub fn find(&self, key: SlotKey) -> Option<SlotId> {
         let (id, generation) = (SlotId(key.0 as u32), (key.0 >> 32) as u32);
         let entry = self.entries.get(id.index())?;
         (entry.is_live && entry.generation == generation).then_some(id)
     }
 
     /// The live slot at a place that a packet names.
-    pub(crate) fn at(&self, place: u32) -> Option<SlotId> {
+    pub fn at(&self, place: u32) -> Option<SlotId> {
         self.entries.get(place as usize).filter(|entry| entry.is_live).map(|_| SlotId(place))
     }
 
     /// Places below this are, or have been, slots.
-    pub(crate) fn places(&self) -> u32 {
+    pub fn places(&self) -> u32 {
         self.entries.len() as u32
     }
 
     /// The values of all slots, free ones included.
-    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+    pub fn values(&self) -> impl Iterator<Item = &T> {
         self.entries.iter().map(|entry| &entry.value)
     }
 
     /// Live slots.
-    pub(crate) fn len(&self) -> usize {
+    pub fn live_count(&self) -> usize {
         self.entries.len() - self.free.len()
     }
 }
@@ -138,7 +138,7 @@ impl<T> IndexMut<SlotId> for Slab<T> {
 
 /// More than are under way at once but under attack or overload: some 3 MB of addresses for the largest
 /// slots.
-pub(crate) const ROOM_MAX: usize = 4096;
+pub const ROOM_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -149,7 +149,7 @@ mod tests {
         let mut slab = Slab::default();
         let (one, other) = (slab.take(|| 1), slab.take(|| 2));
         let key = slab.key(one);
-        assert_eq!((slab.find(key), slab.at(one.0), slab.len()), (Some(one), Some(one), 2));
+        assert_eq!((slab.find(key), slab.at(one.0), slab.live_count()), (Some(one), Some(one), 2));
         slab.release(one);
         assert_eq!((slab.find(key), slab.at(one.0), slab.at(9)), (None, None, None));
         let again = slab.take(|| unreachable!("the value of the last use is there"));
