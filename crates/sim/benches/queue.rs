@@ -33,7 +33,7 @@ fn main() {
             rates.push(run.requests as f64 / start.elapsed().as_secs_f64() / 1e6);
         }
     }
-    println!("queue grain, {turns} turns of {requests} requests, medians:");
+    println!("request level, {turns} turns of {requests} requests, medians:");
     for ((groups, policy), mut rates) in SYSTEMS.into_iter().zip(rates) {
         rates.sort_unstable_by(f64::total_cmp);
         let goal = if (groups, policy) == (1, "jbsq:2") { "   (at least 10)" } else { "" };

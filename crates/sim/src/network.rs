@@ -120,7 +120,7 @@ pub struct Statistics {
     pub stray: u64,
     /// Datagrams to a node that was down.
     pub unheard: u64,
-    /// Datagrams to a node that stood still, beyond what its socket keeps.
+    /// Datagrams to a paused node, beyond what its socket keeps.
     pub overflowed: u64,
     /// Datagrams that were under way for longer than [`Network::set_transit_ns_max`] allows.
     pub late: u64,
@@ -213,7 +213,7 @@ struct Member<N> {
     path: ImpairedPath,
     clock: Clock,
     is_up: bool,
-    /// What waits for it while it stands still; `None` while it runs.
+    /// What waits for it while it is paused; `None` while it runs.
     pause: Option<Backlog>,
     /// What was under way to it for longer is lost, ps; [`u64::MAX`] for never.
     transit_ps_max: u64,
@@ -224,7 +224,7 @@ struct Member<N> {
     nic_room: NicRoom,
 }
 
-/// What waits for a host that stands still.
+/// What waits for a paused host.
 #[derive(Debug)]
 struct Backlog {
     /// Datagrams in its socket.
@@ -396,8 +396,8 @@ impl<N: Node> Network<N> {
         self.rewake(place);
     }
 
-    /// The processes of a host stand still: it sends nothing, at most `len_max` datagrams wait in its
-    /// socket, and what is due waits too. Harmless when it stands still.
+    /// Pauses the processes of a host: it sends nothing, at most `len_max` datagrams wait in its
+    /// socket, and what is due waits too. Harmless when it is paused.
     pub fn pause(&mut self, place: usize, len_max: usize) {
         let backlog = || Backlog { datagrams: Vec::new(), len_max, alarms: Vec::new() };
         self.members[place].pause.get_or_insert_with(backlog);

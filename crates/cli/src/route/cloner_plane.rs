@@ -87,7 +87,7 @@ impl ClonerPlane {
         }
         for (id, (server, seen)) in switch.servers().zip(&self.seen).enumerate() {
             if server.is_silent && seen.has_way {
-                self.xdp.forget_way(id);
+                self.xdp.release_way(id);
             }
             self.xdp.set_out(id, server.is_drained);
         }

@@ -174,7 +174,7 @@ pub(super) fn opening(args: &Args, secured: Option<&Secured>) -> Result<Opening>
     let mut opening = args.transport.opening_over(args.serving.datapath)?;
     secured.into_iter().for_each(|secured| secured.apply(&mut opening));
     opening.segmented_send =
-        if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
+        if args.no_segmented_send { SegmentedSend::Off } else { SegmentedSend::On };
     if opening.protocol == Protocol::R2p2 {
         opening.r2p2 = r2p2_config(args)?;
     }

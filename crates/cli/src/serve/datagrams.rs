@@ -121,7 +121,7 @@ impl<F: Framing> Ports<F> {
             Driver::new(args.serving.polling.wait()).context("cannot set up polling")?;
         let count = places.len();
         let segmented_send =
-            if args.no_coalescing { SegmentedSend::Off } else { SegmentedSend::On };
+            if args.no_segmented_send { SegmentedSend::Off } else { SegmentedSend::On };
         let opening = Opening { segmented_send, ..Opening::default() };
         for (index, place) in places {
             let crew = args.crew_config(index);

@@ -155,7 +155,7 @@ pub(crate) struct Args {
     seed: u64,
     /// Send every datagram as a message of its own, to measure what GSO batches are worth
     #[arg(long)]
-    no_coalescing: bool,
+    no_segmented_send: bool,
     #[command(flatten)]
     serving: ServingFlags,
 }

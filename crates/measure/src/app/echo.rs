@@ -19,6 +19,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     options: &[],
     parse,
     carrier: Carrier::Message,
+    with_files: None,
     serves: Serves::Echo,
 }];
 

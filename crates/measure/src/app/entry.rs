@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::codec::{Carrier, Codec, Loader};
 use super::error::AppError;
+use super::requests_file::ReadFile;
 use super::serving::TaskForm;
 
 /// The registration of an application under a name.
@@ -21,6 +22,8 @@ pub struct Entry {
     pub options: &'static [&'static [AppOption]],
     /// What carries it where nobody says: a stream for what others speak over TCP.
     pub carrier: Carrier,
+    /// What stands behind the colon, with what the files hold that it names; `None` where it names none.
+    pub with_files: Option<WithFiles>,
     /// The server's side, where `tailcut serve` has it.
     pub serves: Serves,
 }
@@ -41,6 +44,9 @@ pub struct AppOption {
 
 /// A reader of an application's text form.
 pub type Parse = fn(text: &str, load: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError>;
+
+/// Replaces the files that a text form names by what they hold.
+pub type WithFiles = fn(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError>;
 
 /// The server's side of an application.
 #[derive(Clone, Copy, Debug)]

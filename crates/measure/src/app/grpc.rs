@@ -34,6 +34,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     options: &[OPTIONS],
     parse,
     carrier: Carrier::Stream,
+    with_files: Some(with_files),
     serves: Serves::Nothing,
 }];
 
@@ -87,7 +88,7 @@ fn times(option: &'static str, text: &str) -> Result<u32, AppError> {
 }
 
 /// Replaces `message=@FILE` by what the file holds.
-pub(super) fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
+fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
     let (path, rest) = text.split_once(',').unwrap_or((text, ""));
     let mut options = Options::parse(NAME, rest)?;
     let file = options.look("message").and_then(|text| text.strip_prefix('@'));

@@ -33,6 +33,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         options: &[OPTIONS],
         parse,
         carrier: Carrier::Stream,
+        with_files: Some(|text, read| with_files(NAMES[0], text, read)),
         serves: Serves::Nothing,
     },
     Entry {
@@ -42,6 +43,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         options: &[OPTIONS],
         parse: parse_2,
         carrier: Carrier::Stream,
+        with_files: Some(|text, read| with_files(NAMES[1], text, read)),
         serves: Serves::Nothing,
     },
 ];
@@ -133,11 +135,7 @@ impl Http {
 
 /// Replaces the files that an application names by what they hold: `body=@FILE`, and `http:@FILE`, a
 /// list of requests. This crate does no IO: `read` gives what a file holds.
-pub(super) fn with_files(
-    name: &'static str,
-    text: &str,
-    read: &mut ReadFile<'_>,
-) -> Result<String, AppError> {
+fn with_files(name: &'static str, text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
     let mut read = |path: &str| read_text(path, read);
     let Some(path) = text.strip_prefix('@') else { return with_body(name, text, &mut read) };
     let list = read(path)?;

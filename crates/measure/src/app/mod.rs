@@ -36,43 +36,56 @@
 
 mod codec;
 mod conversation;
-mod echo;
 mod entry;
 mod error;
 mod exchange;
-mod grpc;
-mod http;
 mod http2;
 mod lines;
-mod memcached;
 mod options;
 mod payload;
-mod redis;
 mod registry;
 mod reply;
 mod requests_file;
 pub mod serving;
 mod spoken;
 mod store;
-mod stss;
-mod synthetic;
 
 pub use self::codec::{
     Carrier, Codec, DatagramFramer, Expected, Framer, Key, Loader, Login, Preload, Session,
     Setting, TlsUpgrade, Write, WriteKey,
 };
 pub use self::conversation::Conversation;
-pub use self::entry::{AppOption, Entry, Parse, Serves};
+pub use self::entry::{AppOption, Entry, Parse, Serves, WithFiles};
 pub use self::error::AppError;
 pub use self::exchange::{Replies, Requests};
 pub use self::options::{Options, quoted};
-pub use self::registry::{App, CODECS};
+pub use self::registry::App;
 pub use self::reply::{
     After, Answer, ERRORS_MAX, ErrorCode, ErrorCounts, ErrorKind, Malformed, Outcome, Reply, Tally,
     name as error_name,
 };
 pub use self::requests_file::ReadFile;
 pub use self::spoken::Spoken;
+
+/// Compiles the file of each application and lists its entries.
+macro_rules! registry {
+    ($($file:ident,)+) => {
+        $(mod $file;)+
+
+        /// All applications. A new one is a file with its [`Codec`], and a name here.
+        pub const CODECS: &[&[Entry]] = &[$(self::$file::ENTRIES),+];
+    };
+}
+
+registry! {
+    echo,
+    synthetic,
+    stss,
+    memcached,
+    redis,
+    http,
+    grpc,
+}
 
 #[cfg(test)]
 mod tests;

@@ -3,23 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::CODECS;
 use super::codec::{Carrier, Codec, DatagramFramer, Expected, Loader, Login, Preload, TlsUpgrade};
 use super::entry::{Entry, Serves};
 use super::error::AppError;
 use super::requests_file::ReadFile;
-use super::{echo, grpc, http, memcached, redis, stss, synthetic};
 use crate::distribution::Distribution;
-
-/// All applications. A new one is a file with its [`Codec`], and a line here.
-pub const CODECS: &[&[Entry]] = &[
-    echo::ENTRIES,
-    synthetic::ENTRIES,
-    stss::ENTRIES,
-    memcached::ENTRIES,
-    redis::ENTRIES,
-    http::ENTRIES,
-    grpc::ENTRIES,
-];
 
 /// A measured application: a codec under its name.
 #[derive(Clone, Debug)]
@@ -54,14 +43,11 @@ impl App {
     ///
     /// A file that `read` cannot give, and what is wrong with the text.
     pub fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
-        match text.split_once(':') {
-            Some(("http", rest)) => Ok(format!("http:{}", http::with_files("http", rest, read)?)),
-            Some(("http2", rest)) => {
-                Ok(format!("http2:{}", http::with_files("http2", rest, read)?))
-            }
-            Some(("redis", rest)) => Ok(format!("redis:{}", redis::with_files(rest, read)?)),
-            Some(("grpc", rest)) => Ok(format!("grpc:{}", grpc::with_files(rest, read)?)),
-            _ => Ok(text.to_owned()),
+        let (name, rest) = text.split_once(':').unwrap_or((text, ""));
+        let entry = CODECS.iter().copied().flatten().find(|entry| entry.name == name);
+        match entry.and_then(|entry| entry.with_files) {
+            Some(with_files) => Ok(format!("{name}:{}", with_files(rest, read)?)),
+            None => Ok(text.to_owned()),
         }
     }
 

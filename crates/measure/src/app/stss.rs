@@ -29,6 +29,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     options: &[OPTIONS],
     parse,
     carrier: Carrier::Message,
+    with_files: None,
     serves: Serves::Tasks(&StssTasks),
 }];
 

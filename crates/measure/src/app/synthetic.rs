@@ -24,6 +24,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     options: &[],
     parse,
     carrier: Carrier::Message,
+    with_files: None,
     serves: Serves::Tasks(&SyntheticTasks),
 }];
 

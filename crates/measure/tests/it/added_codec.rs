@@ -22,6 +22,7 @@ const ENTRIES: &[Entry] = &[Entry {
     options: &[],
     parse,
     carrier: Carrier::Stream,
+    with_files: None,
     serves: Serves::Nothing,
 }];
 

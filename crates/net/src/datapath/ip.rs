@@ -112,7 +112,7 @@ impl IpPort {
         sys::attach_filter(socket.as_fd(), &port_program(local, form))?;
         // A raw socket has an address alone.
         socket.bind(&SocketAddr::new(local.ip(), 0).into())?;
-        forget_strangers(&socket);
+        leave_out_strangers(&socket);
         let framing = HomaIp { local, form, _claim: claim, strays: Strays::default() };
         Self::new(
             socket,
@@ -182,7 +182,7 @@ impl Strays {
 }
 
 /// Before it has its filter and its address, a raw socket takes everybody's packets.
-fn forget_strangers(socket: &Socket) {
+fn leave_out_strangers(socket: &Socket) {
     for _ in 0..STRANGERS_MAX {
         if socket.recv(&mut [MaybeUninit::uninit(); 1]).is_err() {
             break;

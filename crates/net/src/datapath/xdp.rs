@@ -352,7 +352,7 @@ impl XdpPort {
             hops.handle(&message);
         });
         if left == Left::Unknown {
-            hops.forget_all();
+            hops.evict_all();
             let _ = self.asker.ask(&Question::Links, |message| hops.handle(&message));
         }
         if has_other_addresses || left == Left::Unknown {

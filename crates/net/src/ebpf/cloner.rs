@@ -11,7 +11,7 @@
 //! first of them, whatever it answers, makes the program place there.
 //!
 //! User space deals with the pairs of a server that does not answer: it forgets the way there
-//! ([`XdpCloner::forget_way`]), until the server answers what user space has tried it with.
+//! ([`XdpCloner::release_way`]), until the server answers what user space has tried it with.
 //!
 //! Invariant: it decides as [`tailcut_proto::netclone::Switch`] whose servers are all in service. What is attached is
 //! detached when this is dropped, or its process killed.
@@ -151,7 +151,7 @@ impl XdpCloner {
     }
 
     /// Leaves the pairs of a server to user space until it answers. Panics for an id above 15.
-    pub fn forget_way(&self, index: usize) {
+    pub fn release_way(&self, index: usize) {
         self.word(index, server::INTERFACE).store(0, Ordering::Release);
     }
 

@@ -308,7 +308,7 @@ impl XdpPlaces {
 
     fn release(&self, entry: usize, addr: SocketAddr) {
         self.word(entry, server::IS_IN_SERVICE).store(0, Ordering::Release);
-        self.forget_peer(addr);
+        self.release_peer(addr);
         self.word(entry, server::PORT).store(0, Ordering::Release);
         self.set_len();
     }
@@ -326,7 +326,7 @@ impl XdpPlaces {
         }
     }
 
-    fn forget_peer(&self, addr: SocketAddr) {
+    fn release_peer(&self, addr: SocketAddr) {
         // One that is not there any more is what is wanted.
         let _ = self.object.remove(PEERS, &peer_key(addr));
     }
@@ -416,7 +416,7 @@ impl SharedPlaces for XdpPlaces {
         let entry = self.entries.get_mut(usize::from(slot)).and_then(Option::take);
         match entry {
             Some(entry) => self.release(entry, addr),
-            None => self.forget_peer(addr),
+            None => self.release_peer(addr),
         }
     }
 

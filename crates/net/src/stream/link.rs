@@ -279,7 +279,7 @@ impl Link {
             Err(error) if is_transient(&error) => self.is_blocked = true,
             Err(error) => return Err(Reason::of(&error)),
         }
-        self.forget_sent();
+        self.release_sent();
         Ok(())
     }
 
@@ -407,7 +407,7 @@ impl Link {
     /// Keeps the buffer from growing behind a peer that reads slowly: moved only once most of it is
     /// gone.
     #[inline]
-    fn forget_sent(&mut self) {
+    fn release_sent(&mut self) {
         if self.sent >= self.out.len() {
             self.out.clear();
             self.sent = 0;

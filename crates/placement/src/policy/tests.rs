@@ -110,3 +110,41 @@ fn nobody_in_service_holds() {
         check_shares(laedge(1), loads, &[(Placement::Hold, 1.0)]);
     }
 }
+
+/// What a file and its line come to: each entry is built, printed and, unless it is for simulations
+/// alone, read back.
+#[test]
+fn every_entry_of_the_registry_works() {
+    let entries: Vec<_> = REGISTRY.iter().copied().flatten().collect();
+    for entry in &entries {
+        assert_eq!(entries.iter().filter(|other| other.name == entry.name).count(), 1);
+        for form in entry.forms {
+            let argument = match form.parameter {
+                "" => String::new(),
+                "auto" => ":auto".to_owned(),
+                _ => format!(":{COUNT_MAX}"),
+            };
+            let plus = entry.name.find('+').filter(|_| !argument.is_empty());
+            let (name, suffix) = entry.name.split_at(plus.unwrap_or(entry.name.len()));
+            let text = format!("{name}{argument}{suffix}");
+            let spec = text.parse::<PolicySpec>();
+            assert_eq!(spec.is_ok(), entry.scope != Scope::Simulated, "{text}");
+            if let Ok(spec) = spec {
+                assert_eq!(spec.to_string(), text);
+                assert!(!spec.describe().contains("{}"), "{text}");
+                spec.build();
+            }
+        }
+    }
+}
+
+/// One file and one line: every file of a policy is listed.
+#[test]
+fn every_file_is_in_the_registry() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policy");
+    let names = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
+    let others =
+        ["mod.rs", "draws.rs", "estimator.rs", "held_bounds.rs", "registry.rs", "tests.rs"];
+    let policies = names.filter(|name| !others.iter().any(|other| name == other)).count();
+    assert_eq!(REGISTRY.len(), policies);
+}

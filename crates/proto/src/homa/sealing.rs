@@ -312,7 +312,7 @@ impl Endpoint {
             let Ports { source, destination } = origin.common.ports();
             let ports = Ports { source: destination, destination: source };
             let addressee = self.addressee();
-            self.push_control(Control::Prove { to, ports, id, addressee });
+            self.push_control(Control::Validate { to, ports, id, addressee });
         }
         // Every client's first packet is such a question, so that it counts for nothing odd.
         self.answer_unknown(origin);

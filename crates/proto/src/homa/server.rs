@@ -394,13 +394,13 @@ impl Endpoint {
         self.check_fit(header).map_err(|reason| Some(Refusal::Drop(reason)))?;
         let address = origin.path.peer;
         // Who cannot remember a refusal does not promise that no copy will run.
-        let forgetful = Some(Refusal::Drop(DropReason::Uncertain));
+        let uncertain = Some(Refusal::Drop(DropReason::Uncertain));
         let peer = match self.peers.find(address) {
             Some(known) => known,
             None if !self.takes_stranger(now, origin, header) => {
                 return Err(Some(Refusal::Validate));
             }
-            None => self.peer_of(now, address).ok_or(forgetful)?,
+            None => self.peer_of(now, address).ok_or(uncertain)?,
         };
         let id = ClientId(origin.common.sender_id.get());
         self.check_session(now, (address, peer), id).map_err(Some)?;
@@ -423,7 +423,7 @@ impl Endpoint {
             .map_or(0, |place| self.peers[place].silent_ns(now));
         let place = self.peers.session(now, peer, id.session(), serving).map_err(|denied| {
             self.metrics.deny(denied);
-            forgetful
+            uncertain
         })?;
         if let Some(seal) = &mut self.seal {
             self.peers[place].note_sound();
@@ -438,14 +438,14 @@ impl Endpoint {
                 return Err(None);
             }
             self.metrics.duplicate_after_release += 1;
-            return Err(forgetful);
+            return Err(uncertain);
         }
         let transit_ns_max = self.config.serving.transit_ns_max;
         // Where packets are sealed, that has been told by when the session began.
         if self.seal.is_none()
             && may_predate(now, header, (self.peers[place].known_since, transit_ns_max))
         {
-            return Err(forgetful);
+            return Err(uncertain);
         }
         if !is_closed && (!is_full || is_fetch) {
             return Ok((peer, partial));
@@ -454,7 +454,7 @@ impl Endpoint {
             // The client takes the refusal for a promise that no copy of it will run.
             self.peers.take(place, id.sequence()).map_err(|denied| {
                 self.metrics.deny(denied);
-                forgetful
+                uncertain
             })?;
         }
         let reason = if self.is_stopping { DropReason::Stopping } else { DropReason::Overload };
@@ -590,7 +590,7 @@ impl Endpoint {
         let ports = Ports { source: destination, destination: source };
         let addressee = self.addressee();
         match refusal {
-            Refusal::Validate => self.push_control(Control::Prove { to, ports, id, addressee }),
+            Refusal::Validate => self.push_control(Control::Validate { to, ports, id, addressee }),
             Refusal::Drop(reason) => {
                 self.metrics.drop(reason);
                 if header.flags().has(DataFlags::KNOWN) {

@@ -55,7 +55,7 @@ pub(super) enum Control {
         addressee: u64,
     },
     /// Our cutoffs to a stranger, who must tell their version back.
-    Prove {
+    Validate {
         to: Path,
         ports: Ports,
         id: ClientId,
@@ -370,7 +370,7 @@ impl Endpoint {
                 return Some((to, size_of::<AckPacket>(), addressee));
             }
             Control::Cookie { to, .. } => return Some((to, size_of::<CookiePacket>(), 0)),
-            Control::Prove { to, addressee, .. } => {
+            Control::Validate { to, addressee, .. } => {
                 return Some((to, size_of::<CutoffsPacket>(), addressee));
             }
             Control::Refused { to, addressee, .. } => return Some((to, DATA_LEN + 1, addressee)),
@@ -430,7 +430,7 @@ impl Endpoint {
                 });
                 put(room, &AckPacket { common, num_acks: (count as u16).into(), acks });
             }
-            Control::Prove { to, ports, id, .. } => {
+            Control::Validate { to, ports, id, .. } => {
                 self.metrics.cutoffs += 1;
                 let common = CommonHeader::new(PacketType::Cutoffs, ports, id.0 | 1);
                 put(room, &self.cutoffs_packet(common, self.echo_for(to.peer)));

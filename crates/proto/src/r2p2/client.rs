@@ -816,7 +816,7 @@ impl Client {
             _ => FLOOR_LAG_MAX / 16,
         };
         let (session, sequence) = (slot.rpc_id.session().0, slot.rpc_id.sequence());
-        let is_long = packets > FORGOTTEN_PACKETS_MAX;
+        let is_long = packets > RELEASED_PACKETS_MAX;
         if !slot.options.v1 && (is_long || self.numbering.floor_lag(session, sequence) > lag_max) {
             self.say(index, server, End::Received(packets));
         }
@@ -979,7 +979,7 @@ const GUARD_NS: u64 = 50_000;
 const FLOOR_LAG_MAX: u32 = 1024;
 
 /// Longer replies are acknowledged at once: 5.5 kB of full packets.
-const FORGOTTEN_PACKETS_MAX: u16 = 4;
+const RELEASED_PACKETS_MAX: u16 = 4;
 
 /// Timeouts without a sign of life after which an idempotent call leaves its server.
 const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;

@@ -139,7 +139,7 @@ impl Client {
         let target = &self.servers[slot.target.record].state;
         let timeout_ns = target.reply.timeout_ns(shared.config.timeouts(), 0);
         let told_ns = u64::from(header.detail.get()).min(HELD_NS_MAX);
-        // What a router expects is wrong while its servers stand still: then nobody knows better than that what
+        // What a router expects is wrong while its servers are paused: then nobody knows better than that what
         // has lasted for so long goes on as long.
         let waited_ns = match slot.recovery.first_sent_at {
             0 => 0,

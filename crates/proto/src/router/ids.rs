@@ -212,7 +212,7 @@ pub(super) struct Table {
     /// The oldest tick that may have entries.
     cursor: u64,
     /// Until then copies may come of what was placed and forgotten early.
-    forgotten_until: Time,
+    evicted_until: Time,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -256,7 +256,7 @@ impl Table {
             ticks: vec![NONE; TICKS as usize],
             tick_ns: lifetime_ns_max / (TICKS - 2) + 1,
             cursor: 0,
-            forgotten_until: 0,
+            evicted_until: 0,
         }
     }
 
@@ -407,7 +407,7 @@ impl Table {
         let Entry { generation, is_above, expires_at, .. } = self.entries[id.index as usize];
         let soon = now.saturating_add(CROWDED_NS);
         if generation == id.generation && is_above && expires_at > soon {
-            self.forgotten_until = self.forgotten_until.max(expires_at);
+            self.evicted_until = self.evicted_until.max(expires_at);
             self.unlink(id.index);
             self.entries[id.index as usize].expires_at = soon;
             self.link(id.index);
@@ -416,8 +416,8 @@ impl Table {
 
     /// True if an unknown request that was sent first so long ago may have been placed, and have been
     /// forgotten early.
-    pub(super) fn may_have_forgotten(&self, now: Time, age_ns: u64) -> bool {
-        now < self.forgotten_until && age_ns >= CROWDED_NS
+    pub(super) fn may_have_evicted(&self, now: Time, age_ns: u64) -> bool {
+        now < self.evicted_until && age_ns >= CROWDED_NS
     }
 
     /// Says that the request was refused, which is remembered to `until`. Harmless when the entry
@@ -666,7 +666,7 @@ mod tests {
         assert!((0..2).all(|id| known_at(&table, id, until - 1)), "the first half");
         assert!(known_at(&table, 2, 6 + CROWDED_NS) && !known_at(&table, 2, 7 + CROWDED_NS));
         assert!(known_at(&table, 3, until - 1), "it is held");
-        let forgotten = |now, age_ns| table.may_have_forgotten(now, age_ns);
+        let forgotten = |now, age_ns| table.may_have_evicted(now, age_ns);
         assert!(forgotten(CROWDED_NS, CROWDED_NS) && !forgotten(CROWDED_NS, CROWDED_NS - 1));
         assert!(forgotten(until - 1, CROWDED_NS) && !forgotten(until, CROWDED_NS));
     }
@@ -714,7 +714,7 @@ mod tests {
             let Entered::New(entry) = table.enter(0, key(id), CROWDED_NS) else { panic!("new") };
             table.place(0, entry, ServerKey { slot: 3, serial: 5 });
         }
-        assert!(!table.may_have_forgotten(CROWDED_NS - 1, CROWDED_NS));
+        assert!(!table.may_have_evicted(CROWDED_NS - 1, CROWDED_NS));
     }
 
     /// So that no request pays for all that have expired.

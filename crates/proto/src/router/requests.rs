@@ -572,7 +572,7 @@ impl Router {
         }
     }
 
-    /// Takes note of the time: a router that stood still finds what came meanwhile in its socket.
+    /// Takes note of the time: a router that was paused finds what came meanwhile in its socket.
     #[inline]
     pub(super) fn note_turn(&mut self, now: Time) {
         let gap_ns = now.saturating_sub(self.turned_at);
@@ -609,7 +609,7 @@ impl Router {
         let may_precede = |since| self.may_precede(since, (now, age_ns));
         may_precede(self.started_at)
             || self.full_at.is_some_and(may_precede)
-            || self.table.may_have_forgotten(now, oldest_ns)
+            || self.table.may_have_evicted(now, oldest_ns)
     }
 
     /// True if what is so old `now` may have been sent before `since`.

@@ -136,7 +136,7 @@ impl Client {
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<usize, Cause> {
-        self.avoided.forget_told();
+        self.avoided.evict_told();
         let epoch = seen.trailer.epoch;
         let place = keys.place_of(epoch);
         let at = place.ok_or(Cause::UnknownKeys)?;

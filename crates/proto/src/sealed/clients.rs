@@ -151,7 +151,7 @@ impl Clients {
     }
 
     /// The same once a packet of it has been found genuine, for the session to keep.
-    pub(super) fn proven(&mut self, begun: Begun) -> AeadKey {
+    pub(super) fn validated(&mut self, begun: Begun) -> AeadKey {
         self.begun.take(begun).expect("a packet of it was opened by this key")
     }
 

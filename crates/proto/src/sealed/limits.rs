@@ -13,7 +13,7 @@ pub enum SealVerdict {
     /// It names no receiver.
     Unnamed,
     /// Whether it has been placed before is not known.
-    Forgotten,
+    Evicted,
 }
 
 /// What bounds a router's seal.

@@ -295,7 +295,7 @@ impl Targets {
     #[inline]
     pub(super) fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
         let is_certain =
-            |target: &&Target| target.is_told && now.saturating_sub(target.heard_at) < FORGET_NS;
+            |target: &&Target| target.is_told && now.saturating_sub(target.heard_at) < EXPIRE_NS;
         let told = self.by_address.find(to).filter(is_certain);
         told.map_or(0, |target| target.name_for(now, is_again))
     }
@@ -435,7 +435,7 @@ const ASKING_NS: u64 = 10 * DOUBT_NS;
 const DOUBT_NS: u64 = 20_000_000;
 
 /// The same where nothing has been asked of it in vain: a client that has been idle for so long pays a round trip.
-const FORGET_NS: u64 = 20 * DOUBT_NS;
+const EXPIRE_NS: u64 = 20 * DOUBT_NS;
 
 /// Probes without an answer after which a server may be another one by now.
 const UNHEARD_MAX: u32 = 3;
@@ -655,9 +655,9 @@ mod tests {
         assert_eq!(targets.name(DOUBT_NS - 1, at(1), true), 0x500);
         assert_eq!(targets.name(DOUBT_NS, at(1), true), 0, "nothing has come for long");
         assert_eq!(targets.name(DOUBT_NS, at(1), false), 0x500);
-        assert_eq!(targets.name(FORGET_NS - 1, at(1), false), 0x500);
-        assert_eq!(targets.name(FORGET_NS, at(1), false), 0, "the client has been idle");
-        assert_eq!(targets.heard_name(FORGET_NS, at(1), false), 0x500, "of what runs there");
+        assert_eq!(targets.name(EXPIRE_NS - 1, at(1), false), 0x500);
+        assert_eq!(targets.name(EXPIRE_NS, at(1), false), 0, "the client has been idle");
+        assert_eq!(targets.heard_name(EXPIRE_NS, at(1), false), 0x500, "of what runs there");
         targets.hear(DOUBT_NS, at(1), (0x502, false));
         assert_eq!(
             targets.name(DOUBT_NS, at(1), true),

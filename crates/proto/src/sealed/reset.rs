@@ -132,7 +132,7 @@ impl Avoided {
     }
 
     /// What an earlier packet has told is of no other.
-    pub(super) fn forget_told(&mut self) {
+    pub(super) fn evict_told(&mut self) {
         self.told = None;
     }
 

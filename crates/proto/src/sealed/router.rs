@@ -5,7 +5,7 @@
 //! | for nobody | [`SealVerdict::Unnamed`]: not placed, its client is told the router's name |
 //! | of a call that has ended, as its client has said | dropped |
 //! | sent so long ago that nobody can wait for it | dropped |
-//! | of a session that may have been forgotten, or sent in the future | [`SealVerdict::Forgotten`]: refused |
+//! | of a session that may have been forgotten, or sent in the future | [`SealVerdict::Evicted`]: refused |
 //! | else | [`SealVerdict::Fit`] |
 //!
 //! The router's own table remembers each id for as long as its packets can be taken, so that what was
@@ -279,7 +279,7 @@ impl RouterSeal {
                 bytes[VERSION_AT] = EXTENSION_VERSION;
                 self.metrics.unnamed += u64::from(self.arrival.verdict == SealVerdict::Unnamed);
                 self.metrics.stale_sessions +=
-                    u64::from(self.arrival.verdict == SealVerdict::Forgotten);
+                    u64::from(self.arrival.verdict == SealVerdict::Evicted);
                 Some(bytes.len() - TRAILER_LEN)
             }
             Err(cause) => {
@@ -389,7 +389,7 @@ impl RouterSeal {
         }
         self.arrival.age_ms = wall_ms.saturating_sub(sent_ms);
         if sent_ms > wall_ms + self.tolerance_ms {
-            self.arrival.verdict = SealVerdict::Forgotten;
+            self.arrival.verdict = SealVerdict::Evicted;
         }
         let (key, floor) = (seen.session(), header.floor.get());
         let client = client_address(bytes, seen, peer);
@@ -398,7 +398,7 @@ impl RouterSeal {
         match self.sessions.find_mut(key) {
             Some(session) if session.began_ms != began_ms => return Err(Cause::Forged),
             Some(session) if session.client != client => {
-                self.arrival.verdict = SealVerdict::Forgotten;
+                self.arrival.verdict = SealVerdict::Evicted;
             }
             Some(session) if is_fit && RpcId(seen.rpc_id).sequence() < session.floor => {
                 return Err(Cause::Replayed);
@@ -407,7 +407,7 @@ impl RouterSeal {
             Some(session) => session.floor = session.floor.max(floor),
             None if !is_fit => {}
             None if may_be_lost => {
-                self.arrival.verdict = SealVerdict::Forgotten;
+                self.arrival.verdict = SealVerdict::Evicted;
             }
             None => {
                 let session = Session { began_ms, floor, client, offered_ms: 0 };
@@ -524,7 +524,7 @@ mod tests {
     fn a_session_that_may_have_been_evicted_is_refused() {
         let began_ms = Seals::new().now / 1_000_000;
         for (lost_ms, expected) in
-            [(began_ms, SealVerdict::Forgotten), (began_ms - 1, SealVerdict::Fit)]
+            [(began_ms, SealVerdict::Evicted), (began_ms - 1, SealVerdict::Fit)]
         {
             let mut seals = Seals::new();
             seals.introduce(ROUTER);

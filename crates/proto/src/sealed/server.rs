@@ -156,7 +156,7 @@ impl Server {
         if !packet::open(bytes, self.clients.request_key((keys, at), begun), nonce, true) {
             return false;
         }
-        let request = self.clients.proven(begun);
+        let request = self.clients.validated(begun);
         let began_ms = keys.epochs[at].began_ms(began);
         let known =
             SessionKeys { epoch, began, request, window: None, called: 0, takes_trains: false };

@@ -17,7 +17,7 @@ fn bench(count: u16) -> Bench {
     bench
 }
 
-/// The router is up for longer than any request is old, and has not just stood still.
+/// The router is up for longer than any request is old, and has not just been paused.
 fn grow_old(bench: &mut Bench) {
     bench.now = 970 * MS;
     bench.live(&mut [], 30 * MS);

@@ -303,7 +303,7 @@ fn an_id_is_forgotten_when_no_copy_of_it_can_come_any_more() {
     let mut bench = annotate(2);
     let ask = Ask { deadline_us: 100, ..Ask::id(1) };
     assert_eq!(bench.place(&ask.bytes()), Some(0));
-    // And the time between two probes: a router that has nothing to do may as well stand still.
+    // And the time between two probes: a router that has nothing to do may as well be paused.
     bench.advance(100_000 + 20 * MS);
     assert_eq!(bench.place(&ask.bytes()), Some(1));
 }
@@ -697,7 +697,7 @@ fn what_waited_may_have_been_under_way_for_long_besides() {
     assert_eq!(told_after(4_980 * MS - 1, 0), (0, 0));
 }
 
-/// A copy that waited in the socket of a router that stood still until what the router knows of the
+/// A copy that waited in the socket of a router that was paused until what the router knows of the
 /// request has expired: it has run, and is no new one.
 #[test]
 fn a_copy_that_waited_in_the_socket_finds_what_expired_meanwhile() {

@@ -119,7 +119,7 @@ impl<'a> Applications<'a> {
                     };
                     self.begin_request(server, (id, wait), payload, turn);
                 }
-                (Event::Cancelled { id }, Host::Server(server)) => self.forget_request(server, id),
+                (Event::Cancelled { id }, Host::Server(server)) => self.release_request(server, id),
                 (Event::Replied { context, payload, .. }, Host::Client(_)) => {
                     self.check_reply(context as u32, &payload);
                     self.end(context as u32, Ending::Replied, turn.now);
@@ -218,7 +218,7 @@ impl<'a> Applications<'a> {
         }
     }
 
-    /// A host stands still until `until`: its calls may end so late.
+    /// A host is paused until `until`: its calls may end so late.
     pub(super) fn paused(&mut self, host: Host, until: Time) {
         let Host::Client(client) = host else { return };
         for number in 0..self.calls.len() {
@@ -234,7 +234,7 @@ impl<'a> Applications<'a> {
         }
     }
 
-    /// A call that its client, which stands still, does not make.
+    /// A call that its client, which is paused, does not make.
     pub(super) fn call_of_the_paused(&mut self, number: u32, now: Time) {
         self.end_unmade(number, Ending::NotMade, now);
     }
@@ -400,7 +400,7 @@ impl<'a> Applications<'a> {
     }
 
     /// The endpoint has released a request.
-    fn forget_request(&mut self, server: usize, id: RequestId) {
+    fn release_request(&mut self, server: usize, id: RequestId) {
         let handlers = &mut self.handlers[server];
         let Some(job) = handlers.jobs.remove(&id.0) else { return };
         if let Some(ticket) = job.ticket {

@@ -3,7 +3,7 @@
 //! | plan | what happens | what must hold |
 //! |---|---|---|
 //! | [`Plan::late_of_seed`] | beside all other faults but restarts, datagrams are held for up to 300 ms, which is 30 times what nodes are told that the network may take | everything, but that a call may run again that has been over for those 10 ms, as it is after its deadline, or may run although it was refused, which routers and servers remember for twice as long |
-//! | [`Plan::overflow_of_seed`] | bursts of long messages to one host through buffers of some packets, and processes that stand still while more comes than their sockets keep; nothing else | `NothingLost` |
+//! | [`Plan::overflow_of_seed`] | bursts of long messages to one host through buffers of some packets, and processes that are paused while more comes than their sockets keep; nothing else | `NothingLost` |
 
 use rand::RngExt;
 use tailcut_measure::distribution::Distribution;
@@ -72,7 +72,7 @@ impl Plan {
         };
         plan.calls = bursts(dice, &plan);
         for _ in 0..dice.random_range(0..=2) {
-            // Who is called much stands still.
+            // Who is called much is paused.
             let call = plan.calls[dice.random_range(0..plan.calls.len())];
             let host = if call.request_len > call.reply_len || plan.router.is_none() {
                 Host::Server(call.server)

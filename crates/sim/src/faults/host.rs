@@ -99,7 +99,7 @@ pub enum Sabotage {
     /// Servers and routers send back what their seal drops.
     DroppedAreAnswered,
     /// Servers bear one name at every start, and believe that they started at the beginning of the run.
-    StartIsForgotten,
+    StartIsLost,
     /// Routers bear one name at every start.
     NameIsKept,
     /// Servers take no newer keys.

@@ -292,7 +292,7 @@ pub enum FaultKind {
         /// The factor on service times.
         factor: u64,
     },
-    /// A host's processes stand still: what comes waits in the socket's buffer, as far as there is
+    /// A host's processes are paused: what comes waits in the socket's buffer, as far as there is
     /// room, and what is due is done late.
     Pause {
         /// The host.
@@ -817,7 +817,7 @@ impl fmt::Display for Fault {
                 write!(f, "nothing gets between {one} and {other}")
             }
             FaultKind::Crash { host } => write!(f, "{host} is down"),
-            FaultKind::Pause { host } => write!(f, "{host} stands still"),
+            FaultKind::Pause { host } => write!(f, "{host} is paused"),
             FaultKind::ClockJump { host, by_ns } => {
                 write!(f, "the clock of {host} leaps by {}", Span(by_ns))
             }

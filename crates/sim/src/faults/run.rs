@@ -731,7 +731,7 @@ fn order(step: Step) -> u8 {
     }
 }
 
-/// Datagrams that a socket keeps for a process that stands still.
+/// Datagrams that a socket keeps for a paused process.
 const SOCKET_BUFFER: usize = 256;
 
 /// The network of all hosts.

@@ -159,7 +159,7 @@ impl Run<'_> {
         let clock_ns = (self.wall_ns(host) as i128 - i128::from(local)).max(0) as u64;
         let mut sealing = Sealing::new(Arc::new(keys), clock_ns);
         let keeps_name = match host {
-            Host::Server(_) => self.has(Sabotage::StartIsForgotten),
+            Host::Server(_) => self.has(Sabotage::StartIsLost),
             Host::Router | Host::Standby => self.has(Sabotage::NameIsKept),
             Host::Client(_) => false,
         };
@@ -180,7 +180,7 @@ impl Run<'_> {
 
     /// When an endpoint that starts now believes that it starts.
     pub(super) fn started_at(&self, host: Host, local: Time) -> Time {
-        let is_wrong = self.has(Sabotage::StartIsForgotten) && matches!(host, Host::Server(_));
+        let is_wrong = self.has(Sabotage::StartIsLost) && matches!(host, Host::Server(_));
         if is_wrong { 0 } else { local }
     }
 

@@ -25,7 +25,7 @@ use crate::network::Turn;
 
 impl Plan {
     /// The plan of a seed whose clients open streams. Of even seeds all of them are to carry
-    /// everything; of others hosts die, stand still and do not hear each other too.
+    /// everything; of others hosts die, are paused and do not hear each other too.
     pub fn streams_of_seed(seed: u64) -> Self {
         let dice = &mut generator(seed, STREAM);
         let is_mild = seed.is_multiple_of(2);
@@ -191,7 +191,7 @@ impl<'a> Flows<'a> {
         self.hash
     }
 
-    /// A stream whose client is down, or stands still.
+    /// A stream whose client is down, or paused.
     pub(super) fn not_opened(&mut self, number: u32, now: Time) {
         self.end(number, Some("its client is down".to_owned()), now);
     }

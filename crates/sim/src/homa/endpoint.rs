@@ -10,7 +10,7 @@
 //! |---|---|
 //! | data of a request | its data with a header of 30 bytes, or of 16 where it needed a grant |
 //! | GRANT, RESEND, BUSY, RPC_UNKNOWN | the shortest frame |
-//! | data of a reply | as that of a request; beside the links where messages go one way and it is but a receipt |
+//! | data of a reply | as that of a request; beside the links where messages go one way and it is but an acknowledgement |
 //! | ACK, NEED_ACK, CUTOFFS, FREEZE | beside the links |
 //!
 //! Invariant: what is sent, and when and with which priority, is decided by the endpoint alone.
@@ -93,7 +93,7 @@ pub(super) struct HomaHost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
     /// When it came.
-    Receipt,
+    Ack,
     /// The message.
     Echo,
 }
@@ -120,8 +120,7 @@ impl HomaHost {
     fn message_data_len(&self, bytes: &[u8]) -> u64 {
         let Ok(packet) = Packet::parse(bytes) else { return 0 };
         let Body::Data { header, payload } = packet.body else { return 0 };
-        let is_asked =
-            self.answers == Answers::Receipt && header.message_length.get() > ASK_LEN as u32;
+        let is_asked = self.answers == Answers::Ack && header.message_length.get() > ASK_LEN as u32;
         if packet.is_from_client() || is_asked { payload.len() as u64 } else { 0 }
     }
 }
@@ -165,8 +164,8 @@ impl Messenger for HomaHost {
                 Event::Request { id, mut payload, .. } => {
                     let len = match self.answers {
                         Answers::Echo => message_len(&payload),
-                        Answers::Receipt if is_asked_for(&payload) => message_len(&payload),
-                        Answers::Receipt => {
+                        Answers::Ack if is_asked_for(&payload) => message_len(&payload),
+                        Answers::Ack => {
                             payload.clear();
                             payload.extend_from_slice(&now.to_be_bytes());
                             0
@@ -176,9 +175,9 @@ impl Messenger for HomaHost {
                     let _ = self.endpoint.reply_padded(now, id, payload, len);
                 }
                 Event::Replied { context, payload, .. } => {
-                    let is_receipt = self.answers == Answers::Receipt && context & ASKS == 0;
+                    let is_ack = self.answers == Answers::Ack && context & ASKS == 0;
                     let at = match payload.first_chunk() {
-                        Some(bytes) if is_receipt => Time::from_be_bytes(*bytes),
+                        Some(bytes) if is_ack => Time::from_be_bytes(*bytes),
                         _ => now,
                     };
                     self.endpoint.recycle(payload);
@@ -328,7 +327,7 @@ fn is_asked_for(content: &[u8]) -> bool {
 
 /// The framing of datagrams where messages go one way.
 pub(super) fn one_way_framing(bytes: &[u8]) -> Carriage {
-    framing(bytes, Answers::Receipt)
+    framing(bytes, Answers::Ack)
 }
 
 /// The framing of datagrams where messages are echoed.
@@ -340,8 +339,8 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
     let Ok(packet) = Packet::parse(bytes) else { return Carriage::Aside };
     match packet.body {
         Body::Data { header, payload } => {
-            let is_receipt = header.message_length.get() <= ASK_LEN as u32;
-            if !packet.is_from_client() && answers == Answers::Receipt && is_receipt {
+            let is_ack = header.message_length.get() <= ASK_LEN as u32;
+            if !packet.is_from_client() && answers == Answers::Ack && is_ack {
                 return Carriage::Aside;
             }
             let data_len = payload.len() as u32;
@@ -364,7 +363,7 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
 
 /// The bit of a message's length that asks for one of it, and of a word under which one was asked for.
 const ASKS: u64 = 1 << 63;
-/// Bytes of a message that say something: of a request how long it is, of a receipt when it was
+/// Bytes of a message that say something: of a request how long it is, of an acknowledgement when it was
 /// written.
 const CONTENT_LEN: usize = ASK_LEN;
 /// Bytes of a packet that may be anything but zero: an ACK is longer than the header of data and a

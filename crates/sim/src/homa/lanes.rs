@@ -228,8 +228,8 @@ impl Header {
 /// The framing of datagrams: as much as a packet of Homa with the same data.
 pub(super) fn framing(bytes: &[u8]) -> Carriage {
     let header = Header::parse(bytes).unwrap_or_default();
-    let is_receipt = header.word == RECEIPT;
-    Carriage::Links(if is_receipt {
+    let is_ack = header.word == RECEIPT;
+    Carriage::Links(if is_ack {
         paper::CONTROL_WIRE_BYTES
     } else {
         paper::unscheduled_wire_bytes(header.data_len)

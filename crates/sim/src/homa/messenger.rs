@@ -33,7 +33,7 @@ pub(super) trait Messenger: Node + Send {
 
 /// Bytes of a message that asks for another.
 pub(super) const ASK_LEN: usize = 8;
-/// Bytes of the shortest message that a host is asked for: longer than one that asks, or a receipt.
+/// Bytes of the shortest message that a host is asked for: longer than one that asks, or an acknowledgement.
 pub(super) const ASKED_LEN_MIN: u64 = ASK_LEN as u64 + 1;
 
 /// A message that has arrived.

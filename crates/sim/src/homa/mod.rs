@@ -423,7 +423,7 @@ pub fn run(experiment: &Experiment) -> Result<Findings, ExperimentError> {
 
 fn run_homa(experiment: &Experiment, sources: Vec<Source>, settings: Settings) -> Findings {
     let (framing, answers): (Framing, Answers) = match experiment.pattern {
-        Pattern::OneWay => (endpoint::one_way_framing, Answers::Receipt),
+        Pattern::OneWay => (endpoint::one_way_framing, Answers::Ack),
         Pattern::Echo => (endpoint::echo_framing, Answers::Echo),
     };
     let carrier =

@@ -197,11 +197,11 @@ fn minimising_without_a_bug_leaves_the_plan_alone() {
 const SEED_COUNT: u64 = 1000;
 
 /// 30784 and 2068: a retransmission that was older than it said, since it had waited in the socket of
-/// a router that stood still. 668 and 670: a late report of an epoch that the router had never heard.
+/// a paused router. 668 and 670: a late report of an epoch that the router had never heard.
 /// 1, 26, 44, 167 and 2812: calls that were refused and ran. 40638: placements of a restarted router
 /// that a server took for old. 144293: a bound that rose when a server was resumed. 831165: what a
 /// router had placed for a stranger before it restarted. 698455: two copies of a request, both held.
-/// 674829: a call that had moved on while its router stood still for longer than servers remember.
+/// 674829: a call that had moved on while its router was paused for longer than servers remember.
 /// 14021: ids of strangers that filled a router's table. 3009358: a client that began a long request anew by
 /// each packet that was under way when its server restarted, and so filled a queue without a limit, which
 /// held a retransmission for longer than the server is told that the network may.

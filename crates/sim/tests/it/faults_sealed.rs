@@ -178,9 +178,9 @@ fn an_answer_to_what_is_dropped_is_found() {
 /// Without its name of before, and when it started, a server cannot tell what is older than itself.
 #[test]
 fn a_server_that_forgets_its_start_is_found() {
-    check_found(Sabotage::StartIsForgotten, 47..400, Invariant::AtMostOnce);
-    check_found_over_homa(Sabotage::StartIsForgotten, 491..1_700, Invariant::AtMostOnce);
-    check_found_over_homa(Sabotage::StartIsForgotten, 0..400, Invariant::NothingReplayed);
+    check_found(Sabotage::StartIsLost, 47..400, Invariant::AtMostOnce);
+    check_found_over_homa(Sabotage::StartIsLost, 491..1_700, Invariant::AtMostOnce);
+    check_found_over_homa(Sabotage::StartIsLost, 0..400, Invariant::NothingReplayed);
 }
 
 #[test]

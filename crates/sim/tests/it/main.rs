@@ -34,7 +34,7 @@ mod proto_r2p2_pair;
 mod proto_routed;
 mod proto_router_chain;
 mod proto_stream_pair;
-mod queue_grain;
 mod r2p2;
 mod r2p2_overload;
+mod request_level;
 mod sealed_rotation;

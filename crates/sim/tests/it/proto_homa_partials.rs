@@ -1,4 +1,4 @@
-//! Requests of which a Homa server has only a part: what a client that stops, stands still or has
+//! Requests of which a Homa server has only a part: what a client that stops, is paused or has
 //! something else to send first leaves there, and for how long.
 
 use crate::pair::HomaPair;
@@ -36,7 +36,7 @@ fn a_request_whose_client_is_gone_is_released_soon() {
     for sent_ns in [15 * US, 35 * US, 55 * US] {
         let mut pair = half_sent(sent_ns, 50 * MS);
         pair.run_for(40 * MS);
-        assert_eq!(partials(&mut pair), 1, "it may only stand still");
+        assert_eq!(partials(&mut pair), 1, "it may only be paused");
         pair.run_for(25 * MS);
         assert_eq!(pair.network().node(1).holdings(), Holdings::default(), "{sent_ns}");
         assert_eq!(pair.server_metrics().partials_expired, 1);

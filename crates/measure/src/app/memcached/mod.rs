@@ -29,6 +29,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         options: &[store::OPTIONS],
         parse: |text, load| parse(BINARY, Dialect::Binary, text, load),
         carrier: Carrier::Stream,
+        with_files: None,
         serves: Serves::Nothing,
     },
     Entry {
@@ -38,6 +39,7 @@ pub(super) const ENTRIES: &[Entry] = &[
         options: &[store::OPTIONS],
         parse: |text, load| parse(ASCII, Dialect::Ascii, text, load),
         carrier: Carrier::Stream,
+        with_files: None,
         serves: Serves::Nothing,
     },
 ];

@@ -25,6 +25,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
     options: &[OPTIONS, store::OPTIONS],
     parse,
     carrier: Carrier::Stream,
+    with_files: Some(with_files),
     serves: Serves::Nothing,
 }];
 
@@ -119,7 +120,7 @@ fn commands(text: &str) -> Result<Vec<(u32, Template)>, AppError> {
 }
 
 /// Replaces a file of commands in front by what it holds.
-pub(super) fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
+fn with_files(text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
     let Some(named) = text.strip_prefix('@') else { return Ok(text.to_owned()) };
     let (path, rest) = named.split_once(',').unwrap_or((named, ""));
     let list = read_text(path, read)?;

@@ -191,15 +191,15 @@ impl Hops {
             Message::Link(link) => self.handle_link(link),
             Message::LinkGone(index) => {
                 self.tags.retain(|tag| tag.index != *index);
-                self.forget_all();
+                self.evict_all();
             }
-            Message::AddressesChanged | Message::RoutesChanged => self.forget_all(),
+            Message::AddressesChanged | Message::RoutesChanged => self.evict_all(),
             Message::Address(_) | Message::Route(_) => {}
         }
     }
 
     /// Looks all ways up again.
-    pub(super) fn forget_all(&mut self) {
+    pub(super) fn evict_all(&mut self) {
         if !self.hops.is_empty() {
             self.places.clear();
             self.hops.clear();
@@ -237,7 +237,7 @@ impl Hops {
                 Some(place) => &mut self.tags[place],
                 None => {
                     self.tags.push(link.clone());
-                    return self.forget_all();
+                    return self.evict_all();
                 }
             }
         } else {
@@ -245,7 +245,7 @@ impl Hops {
         };
         if known != link {
             known.clone_from(link);
-            self.forget_all();
+            self.evict_all();
         }
     }
 

@@ -143,7 +143,7 @@ impl HomaClient {
         peer: SocketAddr,
         (seen, bytes): (&Glance, &mut [u8]),
     ) -> Result<(), Cause> {
-        self.avoided.forget_told();
+        self.avoided.evict_told();
         if seen.is_from_client() || seen.is_named || seen.is_back && !self.calls_back {
             return Err(Cause::Unsealed);
         }

@@ -126,7 +126,7 @@ impl HomaServer {
         }
         // Questions that came before have been answered, and nothing was remembered of them.
         let window = Some(Box::new(Window::from(seen.count())));
-        let request = self.clients.proven(begun);
+        let request = self.clients.validated(begun);
         self.clients.sessions.add(
             key,
             began_ms,

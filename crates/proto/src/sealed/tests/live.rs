@@ -199,7 +199,7 @@ fn keys_of_others_are_refused_and_change_nothing() {
     assert_eq!(net.clients, [Some(17)]);
 }
 
-/// As after a suspension, of a host whose monotonic clock stood still.
+/// As after a suspension, of a host whose monotonic clock was stopped.
 #[test]
 fn a_clock_that_is_read_again_mends_what_was_off() {
     const HOUR: i64 = 3_600_000 * MS as i64;

@@ -99,7 +99,7 @@ fn a_session_is_bound_by_what_names_the_router() {
     for sequence in [1, 2] {
         let named = seals.of_client(ROUTER, &request(sequence));
         assert_eq!(seals.verdict(CLIENT, &named), Some(SealVerdict::Fit));
-        assert_eq!(seals.verdict(STRANGER, &named), Some(SealVerdict::Forgotten));
+        assert_eq!(seals.verdict(STRANGER, &named), Some(SealVerdict::Evicted));
     }
 }
 

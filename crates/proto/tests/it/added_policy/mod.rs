@@ -1,7 +1,6 @@
 //! A policy from outside: one file, as docs/adding-a-policy.md shows it, through the registry's own
 //! types and in a router.
 
-use tailcut_proto::policy::{COUNT_MAX, PolicySpec, REGISTRY, Scope};
 use tailcut_proto::router::Speaks;
 
 use crate::router_bench::{Ask, Bench, FakeServer, MS};
@@ -49,42 +48,4 @@ fn the_page_shows_the_file_as_it_is() {
         page.contains(include_str!("policy/lowest_report.rs")),
         "docs/adding-a-policy.md is stale"
     );
-}
-
-/// What a file and its line come to: each entry is built, printed and, unless it is for simulations
-/// alone, read back.
-#[test]
-fn every_entry_of_the_registry_works() {
-    let entries: Vec<_> = REGISTRY.iter().copied().flatten().collect();
-    for entry in &entries {
-        assert_eq!(entries.iter().filter(|other| other.name == entry.name).count(), 1);
-        for form in entry.forms {
-            let argument = match form.parameter {
-                "" => String::new(),
-                "auto" => ":auto".to_owned(),
-                _ => format!(":{COUNT_MAX}"),
-            };
-            let plus = entry.name.find('+').filter(|_| !argument.is_empty());
-            let (name, suffix) = entry.name.split_at(plus.unwrap_or(entry.name.len()));
-            let text = format!("{name}{argument}{suffix}");
-            let spec = text.parse::<PolicySpec>();
-            assert_eq!(spec.is_ok(), entry.scope != Scope::Simulated, "{text}");
-            if let Ok(spec) = spec {
-                assert_eq!(spec.to_string(), text);
-                assert!(!spec.describe().contains("{}"), "{text}");
-                spec.build();
-            }
-        }
-    }
-}
-
-/// One file and one line: every file of a policy is listed.
-#[test]
-fn every_file_is_in_the_registry() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/policy");
-    let names = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().file_name());
-    let others =
-        ["mod.rs", "draws.rs", "estimator.rs", "held_bounds.rs", "registry.rs", "tests.rs"];
-    let policies = names.filter(|name| !others.iter().any(|other| name == other)).count();
-    assert_eq!(REGISTRY.len(), policies);
 }
