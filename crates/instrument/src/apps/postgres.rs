@@ -536,8 +536,7 @@ mod tests {
         out.clear();
         assert_eq!(conversation.take(&mut &welcome()[..], &mut out), Ok(None));
         assert!(conversation.is_ready());
-        let setting =
-            Setting { carrier: Carrier::Stream, authority: "", is_tls: false };
+        let setting = Setting { carrier: Carrier::Stream, authority: "", is_tls: false };
         let requests = Requests::new(&app, setting, generator(1, 0)).expect("it fits");
         (conversation, requests, out)
     }
