@@ -3,7 +3,7 @@
  * fragments, IP options, extension headers, two tags, and what comes at a queue without a socket. */
 #include "packet.h"
 
-/* As in crates/net/src/datapath/xdp/directory.rs. */
+/* As in crates/net/src/datapath/xdp/interface.rs. */
 enum {
     PORTS_MAX = 256,
     QUEUES_MAX = 64,

@@ -129,7 +129,7 @@ struct router {
     __u64 held_until;  /* user space holds requests, and says so again before this time of CLOCK_MONOTONIC */
     __u64 random;      /* the word of the next decision */
     __u32 is_random_set;
-    __u32 padding;
+    __u32 layout;      /* whose memory this is, by layout.rs; the program does not read it */
     __u64 zero;        /* always */
     /* Of a sealed router: */
     __u32 is_sealed;

@@ -2,21 +2,23 @@
 //! for it.
 //!
 //! It is pinned in a folder of its own for each interface, so that a router that is killed leaves it placing, and
-//! the next one takes it over. A router that ends by itself detaches it.
+//! the next one takes it over. A router that ends by itself detaches it, unless it is to leave it too.
 
 use std::net::{SocketAddr, SocketAddrV4};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
 use std::path::Path;
 use std::{fs, io};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::ValueEnum;
 use tailcut_net::datapath::AnyDatapath;
 use tailcut_net::datapath::udp::{SegmentedSend, UdpConfig};
 use tailcut_net::datapath::xdp::{self as datapath, Lanes, XdpPort};
 use tailcut_net::ebpf::router::{COUNT_NAMES, SERVERS_MAX, XdpConfig, XdpRouter};
 use tailcut_net::ebpf::{Mode, interface_index};
+use tailcut_net::raw::RawPort;
 use tailcut_proto::netclone::SwitchConfig;
 use tailcut_proto::node::Time;
 use tailcut_proto::router::Router;
@@ -59,11 +61,18 @@ pub(super) struct DataPlaneFlags {
     /// If XDP is not available, say why and continue without it
     #[arg(long)]
     xdp_or_sockets: bool,
+    /// At the end leave the program where it is: it places on until the next router on the interface takes it over
+    #[arg(long)]
+    xdp_keep: bool,
 }
 
-/// An attached program; detached when it is dropped.
+/// An attached program; detached when it is dropped, unless it is to stay.
 pub(super) struct Plane {
     xdp: XdpRouter,
+    /// It stays. Until the router runs, what an earlier one has left does: a start that fails leaves it as it was.
+    is_kept: bool,
+    /// By which the client is kept as the source, until the router has it.
+    raw: Option<RawPort>,
     /// The way to the router past the kernel's stack, until its port has it; or why there is none.
     lanes: Option<io::Result<Lanes>>,
     /// Nobody else has the interface while this is bound.
@@ -78,6 +87,7 @@ impl DataPlaneFlags {
 
     /// As [`DataPlaneFlags::check`], for a switch of NetClone.
     pub(super) fn check_cloner(&self, listen: Option<SocketAddr>) -> Result<()> {
+        ensure!(!self.xdp_keep, "NetClone's program ends with its process: leave --xdp-keep out");
         self.check_with(listen, |listen| cloner_address(listen).map(|_| ()))
     }
 
@@ -88,6 +98,9 @@ impl DataPlaneFlags {
     ) -> Result<()> {
         match (self.dataplane, &self.interface) {
             (DataPlane::Sockets, Some(_)) => bail!("--interface is for --dataplane xdp"),
+            (DataPlane::Sockets, None) if self.xdp_keep => {
+                bail!("--xdp-keep is for --dataplane xdp")
+            }
             (DataPlane::Sockets, None) => Ok(()),
             // Then it goes on without.
             (DataPlane::Xdp, _) if self.xdp_or_sockets => Ok(()),
@@ -96,14 +109,36 @@ impl DataPlaneFlags {
         }
     }
 
-    /// Puts the program before a router, if it is asked for.
-    pub(super) fn open(
-        &self,
-        args: &Args,
-        (now, listen): (Time, SocketAddr),
-        router: &mut Router,
-    ) -> Result<Option<Plane>> {
-        self.open_with(|| self.attach(args, (now, listen), router))
+    /// Attaches the program that is to be before a router, if it is asked for. Until it has servers it places nothing.
+    pub(super) fn open(&self, args: &Args, listen: SocketAddr) -> Result<Option<Plane>> {
+        let plane = self.open_with(|| self.attach(args, listen))?;
+        if plane.is_none() {
+            self.clear();
+        }
+        Ok(plane)
+    }
+
+    /// The router runs from now on.
+    pub(super) fn settle(&self, plane: &mut Plane) {
+        plane.is_kept = self.xdp_keep;
+    }
+
+    /// Without XDP: the program of an earlier router would take the requests. That of the interface goes; of others
+    /// people are told.
+    fn clear(&self) {
+        let Ok(space) = space() else { return };
+        let left = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        for folder in left.filter_map(|entry| entry.file_name().into_string().ok()) {
+            let Some(name) = folder.strip_suffix(&space) else { continue };
+            // A router that runs has it.
+            let Ok(_lock) = lock(name) else { continue };
+            let path = Path::new(FOLDER).join(&folder);
+            let is_own = self.interface.as_deref().is_some_and(|own| file_name(own) == name);
+            if !is_own || XdpRouter::remove_pinned(&path).is_err() {
+                let path = path.display();
+                tracing::warn!(%path, "an earlier router's XDP program is still attached, and takes requests: remove this folder, or take --dataplane xdp");
+            }
+        }
     }
 
     /// Puts NetClone's switch in the kernel before that of user space, if it is asked for.
@@ -115,7 +150,7 @@ impl DataPlaneFlags {
         self.open_with(|| {
             let interface = self.interface()?;
             let at = (interface_index(interface)?, self.mode());
-            let lock = lock(interface)?;
+            let lock = lock(&file_name(interface))?;
             let plane = ClonerPlane::attach(config, cloner_address(listen)?, at, lock);
             plane.with_context(|| format!("no XDP on {interface}"))
         })
@@ -140,7 +175,7 @@ impl DataPlaneFlags {
         let AnyDatapath::Udp(mut port) = port else {
             bail!("--dataplane xdp has the interface: leave --datapath out");
         };
-        match plane.lanes.take().expect("a plane has one port") {
+        match plane.lanes.take().expect("a router has one port") {
             Ok(lanes) => {
                 // A batch would come past the stack as one datagram.
                 port.set_segmented_send(SegmentedSend::Off)?;
@@ -161,18 +196,14 @@ impl DataPlaneFlags {
         if self.xdp_mode == XdpMode::Native { Mode::Native } else { Mode::Generic }
     }
 
-    fn attach(
-        &self,
-        args: &Args,
-        (now, listen): (Time, SocketAddr),
-        router: &mut Router,
-    ) -> Result<Plane> {
+    fn attach(&self, args: &Args, listen: SocketAddr) -> Result<Plane> {
         let interface = self.interface()?;
         check(args, listen)?;
         let index = interface_index(interface)?;
         check_forwarding(interface, listen)?;
-        let _lock = lock(interface)?;
-        let folder = Path::new(FOLDER).join(interface);
+        let _lock = lock(&file_name(interface))?;
+        let raw = Some(RawPort::open(listen.ip())?);
+        let folder = Path::new(FOLDER).join(file_name(interface) + &space()?);
         let xdp =
             XdpRouter::load_pinned(&folder).map_err(|error| explain_folder(error, &folder))?;
         let config = datapath::XdpConfig {
@@ -181,20 +212,26 @@ impl DataPlaneFlags {
         };
         // Queues that a router before has left may take a while: what it has pinned places on.
         let lanes = Some(Lanes::behind(&xdp, listen, config));
-        let mut plane = Plane { xdp, lanes, _lock };
+        let is_kept = xdp.is_pinned();
+        let mut plane = Plane { xdp, is_kept, raw, lanes, _lock };
         let policy = policy(args);
         let is_sealed = args.seal.is_some();
         let packet_len_max = PACKET_LEN_MAX - if is_sealed { TRAILER_LEN } else { 0 };
         plane.xdp.configure(&XdpConfig { listen, policy, packet_len_max, is_sealed });
-        let places = plane.xdp.places();
-        places.keep_only(&router.servers().map(|server| server.addr).collect::<Vec<_>>());
-        router.share_places(now, Box::new(places));
         plane.xdp.attach(index, self.mode()).with_context(|| format!("no XDP on {interface}"))?;
         Ok(plane)
     }
 }
 
 impl Plane {
+    /// Gives the program a router's servers, and the router what it needs to speak as their clients.
+    pub(super) fn share(&mut self, now: Time, router: &mut Router) -> Option<RawPort> {
+        let places = self.xdp.places();
+        places.keep_only(&router.servers().map(|server| server.addr).collect::<Vec<_>>());
+        router.share_places(now, Box::new(places));
+        self.raw.take()
+    }
+
     /// What the program has counted since it was first loaded.
     pub(super) fn counts(&self) -> [u64; COUNT_NAMES.len()] {
         self.xdp.counts()
@@ -203,6 +240,9 @@ impl Plane {
 
 impl Drop for Plane {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         if let Err(error) = self.xdp.detach() {
             eprintln!("tailcut: the XDP program cannot be detached: {error}");
         }
@@ -258,6 +298,18 @@ fn check_forwarding(interface: &str, listen: SocketAddr) -> Result<()> {
     Ok(())
 }
 
+/// An interface in the name of a folder, which may have no dot.
+fn file_name(interface: &str) -> String {
+    interface.replace('.', "_")
+}
+
+/// The end of the names of this network namespace's folders, since others may have interfaces of the same names.
+fn space() -> Result<String> {
+    let space =
+        fs::metadata("/proc/thread-self/ns/net").context("cannot tell the network namespace")?;
+    Ok(format!("-{}", space.ino()))
+}
+
 /// An abstract name, which goes with the process, and is apart for each network namespace.
 fn lock(interface: &str) -> Result<UnixListener> {
     let address = UnixAddress::from_abstract_name(format!("tailcut-xdp-{interface}"))?;
@@ -277,7 +329,7 @@ fn explain_folder(error: io::Error, folder: &Path) -> anyhow::Error {
 
 const NO_INTERFACE: &str = "--dataplane xdp needs --interface IF, the one that requests come in by";
 
-/// Of the routers of this host, one for each interface.
+/// Of the routers of this host, one for each interface of each network namespace.
 const FOLDER: &str = "/sys/fs/bpf/tailcut";
 
 /// Longest UDP payload that is placed: what fits an Ethernet frame of 9,000 bytes.

@@ -193,11 +193,17 @@ impl Args {
             .context("no address to route at; name one by --listen, or by the key listen")
     }
 
-    fn forward(&self) -> Forward {
-        match (self.forward, self.dataplane.dataplane) {
+    /// How requests are forwarded by this data plane.
+    fn forward_by(&self, plane: DataPlane) -> Forward {
+        match (self.forward, plane) {
             (ForwardMode::Keep, _) | (_, DataPlane::Xdp) => Forward::Keep,
             (ForwardMode::Annotate, DataPlane::Sockets) => Forward::Annotate,
         }
+    }
+
+    /// As far as can be told before the data plane has been tried.
+    fn forward(&self) -> Forward {
+        self.forward_by(self.dataplane.dataplane)
     }
 
     /// Refuses what does not go together, and what no router can be made of, before anything is opened;
@@ -218,6 +224,9 @@ impl Args {
             check_threads(self)?;
         }
         self.dataplane.check(self, listen)?;
+        if self.serving.datapath.is_some() && self.dataplane.dataplane == DataPlane::Xdp {
+            bail!("--dataplane xdp has the interface: leave --datapath out");
+        }
         if self.cookies != AskCookies::Never && self.dataplane.dataplane == DataPlane::Xdp {
             bail!("the XDP program knows no cookies: leave --dataplane or --cookies out");
         }
@@ -235,7 +244,8 @@ impl Args {
         }
         let keys = self.seal.as_deref().map(keys::look).transpose()?.flatten();
         let seal = keys.map(|keys| Sealing::new(Arc::new(keys), 0));
-        let config = router_config(self, &servers, (seal, cookie_config(self)?))?;
+        let by = self.dataplane.dataplane;
+        let config = router_config(self, (&servers, by), (seal, cookie_config(self)?))?;
         Router::new(0, config).map_err(name_option)?;
         Ok(servers)
     }
@@ -261,11 +271,14 @@ pub(crate) fn run(args: &Args, line: &CommandLine) -> Result<()> {
     }
     let mut trace = args.serving.trace.create()?;
     let keys = args.seal.as_deref().map(keys::of_router).transpose()?;
-    let Opened { services, roster, _control } = open(args, line, keys.as_ref())?;
+    let Opened { mut services, roster, _control } = open(args, line, keys.as_ref())?;
     if let Some(trace) = &mut trace {
         trace.watch(&services[0].driver);
     }
     let admin = args.serving.admin.bind()?;
+    for plane in services.iter_mut().filter_map(|service| service.plane.as_mut()) {
+        args.dataplane.settle(plane);
+    }
     let wakers = services.iter().map(|service| service.driver.waker()).collect();
     let lives = Life::of_loops(args.serving.life, wakers);
     let listen = services[0].setup.listen;
@@ -348,9 +361,11 @@ struct Opened {
 }
 
 fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened> {
-    let forward = args.forward();
     let doors = Door::open(args)?;
     let listen = doors[0].listen();
+    let mut plane = args.dataplane.open(args, listen)?;
+    let by = if plane.is_some() { DataPlane::Xdp } else { DataPlane::Sockets };
+    let forward = args.forward_by(by);
     let named = args.servers.resolve(Some(listen))?;
     let started_at = Clock.now();
     let setup = Setup { listen, policy: policy(args), forward, started_at };
@@ -358,24 +373,24 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
     let name = entropy::seed().context("cannot draw a name")?;
     let cookies = cookie_config(args)?;
     for (index, Door { front, mut port }) in doors.into_iter().enumerate() {
-        let raw = match forward {
-            Forward::Keep => Some(
+        let mut raw = match forward {
+            Forward::Keep if by == DataPlane::Sockets => Some(
                 RawPort::open(listen.ip())
                     .map_err(|error| anyhow!("{error}; --forward annotate works without"))?,
             ),
-            Forward::Annotate => None,
+            Forward::Keep | Forward::Annotate => None,
         };
         let wait = args.serving.polling.wait();
         let mut driver = Driver::new(wait).context("cannot set up polling")?;
-        let mut config = router_config(args, &named, (keys.map(sealing), cookies.clone()))?;
+        let mut config = router_config(args, (&named, by), (keys.map(sealing), cookies.clone()))?;
         if let Some(seal) = &mut config.seal {
             // Clients know the threads by one address.
             let member = u8::try_from(index).context("a sealed router has at most 256 threads")?;
             (seal.name, seal.member) = (Some(name), member);
         }
         let mut router = Router::new(started_at, config).map_err(name_option)?;
-        let mut plane = args.dataplane.open(args, (started_at, listen), &mut router)?;
         if let Some(plane) = &mut plane {
+            raw = plane.share(started_at, &mut router);
             port = args.dataplane.put_behind(plane, port)?;
         }
         let node = driver.add(router, port, raw);
@@ -389,7 +404,8 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
             index,
             driver,
             front,
-            plane,
+            // Of one thread: those of several have none.
+            plane: plane.take(),
             setup,
             orders,
             named,
@@ -490,7 +506,7 @@ fn check_threads(args: &Args) -> Result<()> {
 
 fn router_config(
     args: &Args,
-    servers: &[ServerSpec],
+    (servers, by): (&[ServerSpec], DataPlane),
     (seal, cookies): (Option<Sealing>, CookieConfig),
 ) -> Result<RouterConfig> {
     let mut upstreams = Vec::new();
@@ -500,7 +516,7 @@ fn router_config(
     let silent_ns = args.silent_after.unwrap_or(RouterConfig::default().silent_ns);
     Ok(RouterConfig {
         policy: policy(args),
-        forward: args.forward(),
+        forward: args.forward_by(by),
         filter: match args.filter {
             FilterPlace::Client => FilterAt::Client,
             FilterPlace::Router => FilterAt::Router,
@@ -515,7 +531,7 @@ fn router_config(
         outliers: OutlierConfig { factor: args.slow_factor, ..OutlierConfig::DEFAULT },
         lease_ns: args.lease,
         transit_ns_max: args.transit,
-        servers_max: match args.dataplane.dataplane {
+        servers_max: match by {
             DataPlane::Sockets => RouterConfig::default().servers_max,
             DataPlane::Xdp => XDP_SERVERS_MAX,
         },

@@ -221,7 +221,11 @@ impl Shared {
 
 /// What the loops are ordered; more servers than they take are refused here already.
 fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
-    let limits = super::router_config(&configured.args, &[], (None, CookieConfig::default()))?;
+    let limits = super::router_config(
+        &configured.args,
+        (&[], configured.args.dataplane.dataplane),
+        (None, CookieConfig::default()),
+    )?;
     if servers.len() > limits.servers_max {
         return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
     }

@@ -28,6 +28,7 @@ mod route_config;
 mod route_emit;
 mod route_xdp;
 mod route_xdp_cloner;
+mod route_xdp_life;
 mod route_xdp_sealed;
 mod sealed;
 mod serve_and_measure;

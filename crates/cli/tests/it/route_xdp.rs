@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -73,6 +74,12 @@ impl Network {
         })
     }
 
+    /// Takes that program away.
+    pub(crate) fn without_pass(mut self) -> Self {
+        self.passing = None;
+        self
+    }
+
     pub(crate) fn name(&self, host: &str) -> String {
         format!("{}{host}", self.id)
     }
@@ -97,7 +104,7 @@ impl Network {
         self.command(host, env!("CARGO_BIN_EXE_tailcut"))
     }
 
-    fn servers(&self) -> Vec<Service> {
+    pub(crate) fn servers(&self) -> Vec<Service> {
         let serve = |index: usize| {
             let mut command = self.tailcut(HOSTS[index]);
             let listen = format!("10.88.0.{}:8000", index + 1);
@@ -117,36 +124,49 @@ impl Network {
     }
 
     /// Started by a command that has yet to be told what to do.
-    fn router_by(
+    pub(crate) fn router_by(
         &self,
         mut command: Command,
         (policy, silent_after): (&str, &str),
         control: &Path,
     ) -> Service {
-        command.args(["route", "--listen", ROUTER, "--policy", policy, "--dataplane", "xdp"]);
-        command.args(["--interface", &self.interface("r"), "--silent-after", silent_after]);
+        self.route(&mut command, &self.interface("r"), &["--policy", policy]);
+        command.args(["--silent-after", silent_after]).arg("--control").arg(control);
+        Service::start_command(&mut command, 1)
+    }
+
+    /// Tells a command to route by XDP on an interface.
+    pub(crate) fn route(&self, command: &mut Command, interface: &str, more: &[&str]) {
+        command.args(["route", "--listen", ROUTER, "--dataplane", "xdp", "--interface", interface]);
+        command.args(more);
         command.args(
             (2..HOSTS.len())
                 .flat_map(|at| ["--server".to_owned(), format!("10.88.0.{}:8000", at + 1)]),
         );
-        command.arg("--control").arg(control);
-        Service::start_command(&mut command, 1)
     }
 
     /// Where a router pins its program.
-    fn pinned(&self) -> PathBuf {
-        Path::new("/sys/fs/bpf/tailcut").join(self.interface("r"))
+    pub(crate) fn pinned(&self) -> PathBuf {
+        self.pinned_as(&self.interface("r"))
+    }
+
+    /// The same for an interface of this name.
+    pub(crate) fn pinned_as(&self, interface: &str) -> PathBuf {
+        let space = std::fs::metadata(Path::new("/run/netns").join(self.name("r")));
+        let space = space.expect("the namespace").ino();
+        Path::new("/sys/fs/bpf/tailcut").join(format!("{interface}-{space}"))
     }
 }
 
 impl Drop for Network {
     fn drop(&mut self) {
         self.passing = None;
+        let pinned = self.pinned();
         for host in HOSTS.iter().chain(&["sw"]) {
             let _ = ip(&format!("netns del {}", self.name(host)));
         }
         // Of a router that was killed.
-        let _ = Command::new("rm").arg("-r").arg(self.pinned()).output();
+        let _ = Command::new("rm").arg("-r").arg(pinned).output();
     }
 }
 
@@ -166,7 +186,7 @@ fn requests_are_placed_by_xdp_and_a_router_that_is_killed_is_not_missed() {
     wait_for(&control, "xdp_placed", 500);
     router.signal("KILL");
     drop(router);
-    assert!(network.pinned().join("link").exists(), "it goes on without its router");
+    assert!(network.pinned().join("native").exists(), "it goes on without its router");
     let router = network.router("jbsq:8", &control);
     let result = finish(child);
     let count = |name: &str| result["counts"][name].as_u64().expect("a count");
@@ -405,7 +425,7 @@ pub(crate) fn within<T: Send>(namespace: &str, f: impl FnOnce() -> T + Send) -> 
     std::thread::scope(|scope| scope.spawn(enter).join().expect("no failure in the namespace"))
 }
 
-fn must(arguments: &str) {
+pub(crate) fn must(arguments: &str) {
     ip(arguments).expect("a network");
 }
 

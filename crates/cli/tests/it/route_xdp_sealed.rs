@@ -109,7 +109,8 @@ fn sealed_requests_are_placed_by_xdp_and_the_next_router_goes_on() {
 /// them, the last by epochs that the program was not told at first.
 #[test]
 fn keys_rotate_and_xdp_goes_on_placing() {
-    const EVERY_S: u64 = 4;
+    // Longer than a busy machine takes to start all and make the first calls, which are of the first epoch.
+    const EVERY_S: u64 = 6;
     let Some(bed) = Bed::create("xdp-rotation") else { return };
     let all = ["all.servers", "all.router", "all.client"].map(|name| bed.files.path(name));
     let live = ["servers", "router", "client"].map(|name| bed.files.path(name));
@@ -129,7 +130,7 @@ fn keys_rotate_and_xdp_goes_on_placing() {
     for server in &mut servers {
         server.wait_for_line(RENEWED);
     }
-    bed.check_calls("6s", &live[2]);
+    bed.check_calls("8s", &live[2]);
     let epoch = ((Clock.now() - began) / (EVERY_S * 1_000_000_000)) as usize;
     assert!(epoch >= 1, "the first has ended");
     // Who knows nothing of the first is placed too.

@@ -342,6 +342,9 @@ fn explain_attach(error: io::Error, mode: Mode) -> io::Error {
             "another XDP program is attached to the interface; `ip link show` names it".to_owned()
         }
         (Some(libc::EPERM), _) => "attaching needs the capability CAP_NET_ADMIN".to_owned(),
+        (Some(libc::ERANGE), Mode::Native) => {
+            "the interface's MTU is more than its driver takes with XDP: lower it (`ip link set IF mtu N`), or take generic XDP, which is slower".to_owned()
+        }
         (Some(libc::EOPNOTSUPP), Mode::Native) => {
             "the interface's driver has no XDP; generic XDP works without".to_owned()
         }

@@ -28,9 +28,9 @@ use tailcut_proto::policy::{
 use tailcut_proto::router::{AT_SERVER_MAX, IN_FLIGHT_MAX, SharedCounts, SharedPlaces};
 use tailcut_proto::sealed::{PlaneSeal, PlaneSession};
 
-use super::{Attached, Mode, Object, SharedMemory, Tested};
+use super::{Attached, Mode, Object, SharedMemory, Tested, VARIABLES};
 pub use layout::{COUNT_NAMES, SERVERS_MAX};
-use layout::{COUNTS_MAX, CPUS_MAX, FIXED, KNOWN, TAGGED, router, server};
+use layout::{COUNTS_MAX, CPUS_MAX, FIXED, KNOWN, LAYOUT, TAGGED, router, server};
 
 /// What the program is told once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,23 +88,53 @@ impl XdpRouter {
     }
 
     /// Loads the program with the memory that an earlier process has left in a folder, and leaves it there
-    /// for the next. What is left by a version of another layout is removed.
+    /// for the next. Memory of another version's layout is removed; its program stays until
+    /// [`XdpRouter::attach`] replaces it.
     ///
     /// # Errors
     ///
     /// Those of making the folder, which must be in a file system of type bpf; else as [`Object::load`].
     pub fn load_pinned(folder: &Path) -> io::Result<Self> {
+        let is_new = !folder.exists();
         fs::create_dir_all(folder)?;
-        let loaded = Object::load_pinned(OBJECT, folder);
-        let object = match loaded {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                remove(folder)?;
-                fs::create_dir_all(folder)?;
-                Object::load_pinned(OBJECT, folder)?
+        let loaded = Self::load_from(folder).or_else(|error| {
+            if error.kind() != io::ErrorKind::InvalidData {
+                return Err(error);
             }
-            loaded => loaded?,
-        };
-        Self::of(object, Some(folder.to_owned()))
+            remove_if(folder, |name| !LINKS.contains(&name))?;
+            Self::load_from(folder)
+        });
+        if loaded.is_err() && is_new {
+            // Nobody is to find what does not work.
+            let _ = remove(folder);
+        }
+        loaded
+    }
+
+    fn load_from(folder: &Path) -> io::Result<Self> {
+        let was_there = folder.join(VARIABLES).exists();
+        let router = Self::of(Object::load_pinned(OBJECT, folder)?, Some(folder.to_owned()))?;
+        let layout = router.memory.word(router::LAYOUT);
+        if was_there && layout.load(Ordering::Relaxed) != LAYOUT {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "another layout"));
+        }
+        layout.store(LAYOUT, Ordering::Relaxed);
+        Ok(router)
+    }
+
+    /// Detaches and removes what an earlier process has left in a folder; nothing where nothing is.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel says.
+    pub fn remove_pinned(folder: &Path) -> io::Result<()> {
+        if folder.exists() { remove(folder) } else { Ok(()) }
+    }
+
+    /// True where an earlier process has left a program at an interface.
+    pub fn is_pinned(&self) -> bool {
+        let is_there = |folder: &PathBuf| LINKS.iter().any(|link| folder.join(link).exists());
+        self.folder.as_ref().is_some_and(is_there)
     }
 
     fn of(object: Object, folder: Option<PathBuf>) -> io::Result<Self> {
@@ -132,7 +162,8 @@ impl XdpRouter {
         self.memory.word(router::POLICY).store(policy, Ordering::Release);
     }
 
-    /// Attaches the program to an interface, in the place of the one that an earlier process has pinned.
+    /// Attaches the program to an interface, in the place of the one that an earlier process has pinned; of one in the
+    /// other mode, once that is detached.
     ///
     /// # Errors
     ///
@@ -142,7 +173,16 @@ impl XdpRouter {
             self.attached = Some(self.object.attach(PROGRAM, interface, mode)?);
             return Ok(());
         };
-        let path = folder.join(LINK);
+        let (own, other) = match mode {
+            Mode::Native => (LINKS[0], LINKS[1]),
+            Mode::Generic => (LINKS[1], LINKS[0]),
+        };
+        let (path, other) = (folder.join(own), folder.join(other));
+        if let Ok(attached) = Attached::open(&other) {
+            // One whose interface has gone cannot be detached.
+            let _ = attached.detach();
+            fs::remove_file(&other)?;
+        }
         if let Ok(attached) = Attached::open(&path) {
             // One whose interface has gone is of no use.
             if attached.replace(&self.object, PROGRAM).is_ok() {
@@ -512,10 +552,19 @@ fn policy_code(policy: PolicySpec) -> Option<(u32, u32)> {
 
 /// Removes what is pinned in a folder, and the folder.
 fn remove(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        fs::remove_file(entry?.path())?;
-    }
+    remove_if(folder, |_| true)?;
     fs::remove_dir(folder)
+}
+
+/// Removes the files of these names.
+fn remove_if(folder: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_name().to_str().is_none_or(&is_meant) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn is_v4(addr: SocketAddr) -> bool {
@@ -569,9 +618,38 @@ const OBJECT: &[u8] = include_bytes!("objects/router.bpf.o");
 /// Its function and its map.
 const PROGRAM: &str = "route";
 const PEERS: &str = "peers";
-/// What the link is pinned as.
-const LINK: &str = "link";
+/// What the link is pinned as, in the driver and behind it.
+const LINKS: [&str; 2] = ["native", "generic"];
 /// In the map: a peer that only user space deals with.
 const NOBODY: u32 = u32::MAX;
 /// `BPF_FIB_LKUP_RET_FWD_DISABLED`.
 const FORWARDING_OFF: u32 = 5;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn memory_outlives_a_process_but_not_its_layout() {
+        let name = format!("tailcut-layout-{}", std::process::id());
+        let folder = Path::new("/sys/fs/bpf").join(name);
+        let load = || XdpRouter::load_pinned(&folder);
+        let Ok(first) = load() else {
+            let text = "SKIPPED: CAP_BPF or a file system of type bpf is missing";
+            return writeln!(io::stderr(), "{text}").expect("standard error");
+        };
+        first.memory.word(router::BOUND).store(7, Ordering::Relaxed);
+        drop(first);
+        let second = load().expect("it is there");
+        assert_eq!(second.memory.word(router::BOUND).load(Ordering::Relaxed), 7);
+        second.memory.word(router::LAYOUT).store(LAYOUT + 1, Ordering::Relaxed);
+        drop(second);
+        let mut third = load().expect("it is made anew");
+        assert_eq!(third.memory.word(router::BOUND).load(Ordering::Relaxed), 0);
+        assert_eq!(third.memory.word(router::LAYOUT).load(Ordering::Relaxed), LAYOUT);
+        third.detach().expect("nothing is attached");
+        assert!(!folder.exists());
+    }
+}

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::config::XdpConfig;
 use super::headers::ETHERNET_LEN_MAX;
 use super::netlink::{Asker, Link, Message, Question};
+use crate::clock::Clock;
 use crate::ebpf::router::XdpRouter;
 use crate::ebpf::{Attached, DIRECT, Mode, Object};
 use crate::sys::{self, Pool, QueueConfig, Shape};
@@ -330,15 +331,15 @@ fn find(config: XdpConfig, asker: &mut Asker) -> io::Result<Link> {
 
 /// Takes a queue, which the kernel gives back some time after it was closed.
 fn open_pool(config: QueueConfig) -> io::Result<Pool> {
-    for _ in 0..BUSY_TRIES {
+    let until = Clock.now() + BUSY_NS_MAX;
+    loop {
         match Pool::open(config) {
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Clock.now() < until => {
                 sys::poll(&mut [], Some(BUSY_WAIT_NS))?;
             }
             opened => return opened,
         }
     }
-    Pool::open(config)
 }
 
 /// The layout of frames for an MTU.
@@ -392,9 +393,9 @@ pub(super) const MTU_MAX: u32 = 9_000;
 /// Interfaces that this process has.
 static INTERFACES: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
-/// A second, in steps of a millisecond.
-const BUSY_TRIES: usize = 1_000;
-const BUSY_WAIT_NS: u64 = 1_000_000;
+/// For how long a queue is asked for, and how often: each try maps its memory.
+const BUSY_NS_MAX: u64 = 1_000_000_000;
+const BUSY_WAIT_NS: u64 = 10_000_000;
 
 // As in ebpf/direct.bpf.c; queues also as in ebpf/router.h.
 const PORTS_MAX: usize = 256;

@@ -15,6 +15,9 @@ pub(super) const EPOCHS_LEN: usize = 4;
 /// Slots of ids.
 pub(super) const IDS_LEN: usize = 1 << 20;
 
+/// Counts up with each change of what the memory means, where its length is the same.
+pub(super) const LAYOUT: u32 = 1;
+
 /// Offsets in `struct router`.
 pub(super) mod router {
     /// The router's address.
@@ -27,6 +30,8 @@ pub(super) mod router {
     pub(crate) const BOUND: usize = 24;
     /// Servers up to the last that is used.
     pub(crate) const LEN: usize = 28;
+    /// [`super::LAYOUT`], from when the memory was made.
+    pub(crate) const LAYOUT: usize = 68;
     /// Longest UDP payload that is placed.
     pub(crate) const PACKET_LEN_MAX: usize = 36;
     /// Most requests on their way to a server.
