@@ -69,7 +69,7 @@ pub(super) struct DataPlaneFlags {
 /// An attached program; detached when it is dropped, unless it is to stay.
 pub(super) struct Plane {
     xdp: XdpRouter,
-    /// It stays. Until the router runs, what an earlier one has left does: a start that fails leaves it as it was.
+    /// It stays. Until the router runs, one that an earlier router has left does, so that it survives a start that fails.
     is_kept: bool,
     /// By which the client is kept as the source, until the router has it.
     raw: Option<RawPort>,
@@ -109,7 +109,12 @@ impl DataPlaneFlags {
         }
     }
 
-    /// Attaches the program that is to be before a router, if it is asked for. Until it has servers it places nothing.
+    /// The data plane with the most room, of those that it may come to.
+    pub(super) fn widest(&self) -> DataPlane {
+        if self.xdp_or_sockets { DataPlane::Sockets } else { self.dataplane }
+    }
+
+    /// Attaches the program that is to be before a router, if it is asked for. A new one has no servers yet.
     pub(super) fn open(&self, args: &Args, listen: SocketAddr) -> Result<Option<Plane>> {
         let plane = self.open_with(|| self.attach(args, listen))?;
         if plane.is_none() {
@@ -212,13 +217,13 @@ impl DataPlaneFlags {
         };
         // Queues that a router before has left may take a while: what it has pinned places on.
         let lanes = Some(Lanes::behind(&xdp, listen, config));
-        let is_kept = xdp.is_pinned();
-        let mut plane = Plane { xdp, is_kept, raw, lanes, _lock };
+        let mut plane = Plane { xdp, is_kept: false, raw, lanes, _lock };
         let policy = policy(args);
         let is_sealed = args.seal.is_some();
         let packet_len_max = PACKET_LEN_MAX - if is_sealed { TRAILER_LEN } else { 0 };
         plane.xdp.configure(&XdpConfig { listen, policy, packet_len_max, is_sealed });
-        plane.xdp.attach(index, self.mode()).with_context(|| format!("no XDP on {interface}"))?;
+        let attached = plane.xdp.attach(index, self.mode());
+        plane.is_kept = attached.with_context(|| format!("no XDP on {interface}"))?;
         Ok(plane)
     }
 }
@@ -267,6 +272,9 @@ fn check(args: &Args, listen: SocketAddr) -> Result<()> {
     }
     if args.serving.threads != 1 || !args.upstream.is_empty() {
         bail!("--dataplane xdp goes with one thread and without --upstream");
+    }
+    if args.servers.resolve(Some(listen))?.len() > XDP_SERVERS_MAX {
+        bail!("--dataplane xdp takes at most {XDP_SERVERS_MAX} servers");
     }
     if args.filter == FilterPlace::Router {
         bail!("replies do not come back through an XDP router: leave --filter out");

@@ -244,7 +244,7 @@ impl Args {
         }
         let keys = self.seal.as_deref().map(keys::look).transpose()?.flatten();
         let seal = keys.map(|keys| Sealing::new(Arc::new(keys), 0));
-        let by = self.dataplane.dataplane;
+        let by = self.dataplane.widest();
         let config = router_config(self, (&servers, by), (seal, cookie_config(self)?))?;
         Router::new(0, config).map_err(name_option)?;
         Ok(servers)
@@ -417,7 +417,7 @@ fn open(args: &Args, line: &CommandLine, keys: Option<&Source>) -> Result<Opened
         services.push(service);
         orderers.push(orderer);
     }
-    let roster = Roster::start(Orderers::new(orderers), listen, line.clone(), named)?;
+    let roster = Roster::start(Orderers::new(orderers), (listen, by), line.clone(), named)?;
     let control = args.control.as_deref();
     let answered_by = roster.clone();
     let keys = keys.map(Source::keys);

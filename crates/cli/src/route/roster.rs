@@ -24,6 +24,7 @@ use tailcut_net::clock::Clock;
 use tailcut_proto::router::{CookieConfig, RouterError};
 
 use super::config::{CommandLine, Configured, can_reload};
+use super::data_plane::DataPlane;
 use super::discover::News;
 use super::discover::feeds::Feeds;
 use super::facts::Facts;
@@ -38,6 +39,8 @@ pub(super) struct Roster(Arc<Shared>);
 struct Shared {
     orderers: Orderers,
     listen: SocketAddr,
+    /// What places requests, and bounds how many servers there may be.
+    by: DataPlane,
     line: CommandLine,
     /// Locked for as long as a change takes.
     state: Mutex<State>,
@@ -70,7 +73,7 @@ impl Roster {
     /// The roster of a router that listens at `listen`; begins to watch its sources.
     pub(super) fn start(
         orderers: Orderers,
-        listen: SocketAddr,
+        (listen, by): (SocketAddr, DataPlane),
         line: CommandLine,
         named: Vec<ServerSpec>,
     ) -> Result<Self> {
@@ -81,7 +84,7 @@ impl Roster {
         let sources = state.configured.args.discover.discover.clone();
         state.feeds.watch(&sources)?;
         let (state, facts) = (Mutex::new(state), Mutex::default());
-        let roster = Self(Arc::new(Shared { orderers, listen, line, state, facts }));
+        let roster = Self(Arc::new(Shared { orderers, listen, by, line, state, facts }));
         roster.0.note(&lock(&roster.0.state));
         let shared = roster.0.clone();
         thread::Builder::new()
@@ -142,7 +145,7 @@ impl Shared {
             bail!("no server is named");
         }
         let servers = merge(&named, state.feeds.servers(), self.listen);
-        let plan = plan(&next, servers)?;
+        let plan = plan((&next, self.by), servers)?;
         // What else can fail does before a loop is ordered.
         let watched = state.feeds.prepare(&sources)?;
         let (added, gone) = match self.orderers.reload(&plan) {
@@ -211,7 +214,7 @@ impl Shared {
 
     fn apply(&self, state: &State) -> Result<(usize, usize)> {
         let servers = merge(&state.named, state.feeds.servers(), self.listen);
-        self.orderers.reload(&plan(&state.configured, servers)?)
+        self.orderers.reload(&plan((&state.configured, self.by), servers)?)
     }
 
     fn note(&self, state: &State) {
@@ -220,12 +223,9 @@ impl Shared {
 }
 
 /// What the loops are ordered; more servers than they take are refused here already.
-fn plan(configured: &Configured, servers: Vec<ServerSpec>) -> Result<Plan> {
-    let limits = super::router_config(
-        &configured.args,
-        (&[], configured.args.dataplane.dataplane),
-        (None, CookieConfig::default()),
-    )?;
+fn plan((configured, by): (&Configured, DataPlane), servers: Vec<ServerSpec>) -> Result<Plan> {
+    let limits =
+        super::router_config(&configured.args, (&[], by), (None, CookieConfig::default()))?;
     if servers.len() > limits.servers_max {
         return Err(RouterError::TooManyServers { limit: limits.servers_max }.into());
     }
@@ -330,7 +330,8 @@ mod tests {
         let named = vec![ServerSpec::of(([127, 0, 0, 1], 1).into())];
         let listen = ([127, 0, 0, 1], 9).into();
         let orderers = Orderers::new(vec![to_first, to_second]);
-        let roster = Roster::start(orderers, listen, line, named).expect("a roster");
+        let roster =
+            Roster::start(orderers, (listen, DataPlane::Sockets), line, named).expect("a roster");
         write(&path, 2, 20);
         second.is_refusing.store(true, Ordering::SeqCst);
         let error = roster.reload().expect_err("the second loop refuses");

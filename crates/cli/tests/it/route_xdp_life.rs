@@ -134,6 +134,11 @@ fn a_router_without_xdp_removes_what_would_take_its_requests() {
     call(&network);
     let errors = end(router, "TERM");
     assert!(errors.contains("no XDP, the router goes on without"), "{errors}");
+    // More servers than the program takes; nobody is there.
+    let many = ["--policy", "rr", "--xdp-or-sockets", "--server", "10.88.0.3:9000+40"];
+    let errors = end(start(&network, &many), "TERM");
+    assert!(errors.contains("takes at most 32 servers"), "{errors}");
+    assert!(!network.pinned().exists());
 }
 
 #[test]

@@ -131,12 +131,6 @@ impl XdpRouter {
         if folder.exists() { remove(folder) } else { Ok(()) }
     }
 
-    /// True where an earlier process has left a program at an interface.
-    pub fn is_pinned(&self) -> bool {
-        let is_there = |folder: &PathBuf| LINKS.iter().any(|link| folder.join(link).exists());
-        self.folder.as_ref().is_some_and(is_there)
-    }
-
     fn of(object: Object, folder: Option<PathBuf>) -> io::Result<Self> {
         let memory = Arc::new(object.variables()?);
         Ok(Self { object: Arc::new(object), memory, attached: None, folder })
@@ -163,15 +157,15 @@ impl XdpRouter {
     }
 
     /// Attaches the program to an interface, in the place of the one that an earlier process has pinned; of one in the
-    /// other mode, once that is detached.
+    /// other mode, once that is detached. True where it has taken such a place without a gap.
     ///
     /// # Errors
     ///
     /// As [`Object::attach`].
-    pub fn attach(&mut self, interface: u32, mode: Mode) -> io::Result<()> {
+    pub fn attach(&mut self, interface: u32, mode: Mode) -> io::Result<bool> {
         let Some(folder) = &self.folder else {
             self.attached = Some(self.object.attach(PROGRAM, interface, mode)?);
-            return Ok(());
+            return Ok(false);
         };
         let (own, other) = match mode {
             Mode::Native => (LINKS[0], LINKS[1]),
@@ -187,14 +181,14 @@ impl XdpRouter {
             // One whose interface has gone is of no use.
             if attached.replace(&self.object, PROGRAM).is_ok() {
                 self.attached = Some(attached);
-                return Ok(());
+                return Ok(true);
             }
             fs::remove_file(&path)?;
         }
         let attached = self.object.attach(PROGRAM, interface, mode)?;
         attached.pin(&path)?;
         self.attached = Some(attached);
-        Ok(())
+        Ok(false)
     }
 
     /// Detaches it, and removes what is pinned.
