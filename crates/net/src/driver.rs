@@ -604,7 +604,9 @@ impl<N: Node, D: Datapath> Station<N, D> {
             messages += if is_segmenting { 1 } else { transmit.datagram_count() };
             bytes += transmit.len;
             match (transmit.from, &mut self.raw) {
-                (Source::Any | Source::Local(_), _) => self.port.queue(&transmit),
+                (Source::Any | Source::Local(_) | Source::Toward(_), _) => {
+                    self.port.queue(&transmit)
+                }
                 (Source::Spoofed(_), Some(raw)) => raw.send(&transmit, space),
                 (Source::Spoofed(_), None) => {
                     metrics.dropped_no_raw += transmit.datagram_count().max(1) as u64

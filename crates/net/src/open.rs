@@ -18,7 +18,7 @@ use tailcut_proto::{homa, r2p2};
 use crate::datapath::ip::IpPort;
 use crate::datapath::udp::{SegmentedSend, UdpConfig, UdpPort};
 use crate::datapath::xdp::{XdpConfig, XdpPort};
-use crate::datapath::{AnyDatapath, Datapath};
+use crate::datapath::{AnyDatapath, Datapath, routed_source};
 use crate::driver::{Driver, Wait};
 use crate::entropy;
 use crate::keys::{LiveAccess, LiveKeys};
@@ -468,17 +468,6 @@ const LOCAL_OVERHEAD: u16 = 120;
 #[expect(clippy::disallowed_methods, reason = "nothing is served yet, and nobody waits for long")]
 pub fn pass_millisecond() {
     std::thread::sleep(Duration::from_millis(2));
-}
-
-/// The address that packets from `own` to `peer` have as their source: the kernel chooses where
-/// `own` has none.
-pub(crate) fn routed_source(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
-    let routed = || {
-        let socket = UdpSocket::bind(SocketAddr::new(own.ip(), 0)).ok()?;
-        socket.connect(peer).ok()?;
-        Some(SocketAddr::new(socket.local_addr().ok()?.ip(), own.port()))
-    };
-    if own.ip().is_unspecified() { routed().unwrap_or(own) } else { own }
 }
 
 #[cfg(test)]

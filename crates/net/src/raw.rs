@@ -74,7 +74,7 @@ impl RawPort {
     fn send_one(&mut self, transmit: &Transmit, payload: &[u8]) {
         let from = match transmit.from {
             Source::Spoofed(from) => Some(from),
-            Source::Any | Source::Local(_) => None,
+            Source::Any | Source::Local(_) | Source::Toward(_) => None,
         };
         let traffic_class = transmit.priority.min(7) << 5;
         let written = from.filter(|from| from.is_ipv4() == self.is_ipv4).and_then(|from| {

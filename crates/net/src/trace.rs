@@ -25,10 +25,10 @@ use tailcut_proto::node::{Source, Transmit};
 use tailcut_wire::r2p2::{Kind, MessageType, Packet};
 
 use crate::clock::Clock;
+use crate::datapath::routed_source;
 use crate::datapath::{AnyDatapath, Datapath};
 use crate::driver::{Driver, Observer, Turn};
 use crate::log::{self, Trouble};
-use crate::open::routed_source;
 use crate::pcapng::{EMPTY_PACKET_LEN, PacketRecord, RAW_IP, SECTION, interface};
 use crate::raw::{Ends, write_packet};
 use crate::stamps::Stamps;
@@ -205,6 +205,7 @@ impl Observer for Trace {
             }
             let from = match transmit.from {
                 Source::Any => self.own,
+                Source::Toward(peer) => canonical(routed_source(self.ports[node].0, peer)),
                 Source::Local(ip) => canonical(SocketAddr::new(ip, self.own.port())),
                 Source::Spoofed(from) => canonical(from),
             };

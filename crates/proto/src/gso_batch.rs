@@ -1,14 +1,39 @@
 //! Fills the driver's buffer with datagrams of equal size to one destination.
 
-use crate::node::{GSO_BATCH_LEN_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Transmit};
+use std::net::SocketAddr;
 
-/// A GSO batch that is being written: datagrams of one length along one path, the last perhaps
+use crate::node::{GSO_BATCH_LEN_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Source, Transmit};
+
+/// Both ends of what a node sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ends {
+    /// Where it leaves from.
+    pub(crate) from: Source,
+    /// Its destination.
+    pub(crate) to: SocketAddr,
+}
+
+impl Ends {
+    /// So many bytes between them, in datagrams of `segment_len`.
+    pub(crate) fn transmit(self, len: usize, segment_len: usize) -> Transmit {
+        let Self { from, to } = self;
+        Transmit { from, segment_len, ..Transmit::single(to, len) }
+    }
+}
+
+impl From<Path> for Ends {
+    fn from(path: Path) -> Self {
+        Self { from: path.local.into(), to: path.peer }
+    }
+}
+
+/// A GSO batch that is being written: datagrams of one length between the same ends, the last perhaps
 /// shorter.
 pub(crate) struct GsoBatch<'a> {
     /// The driver's, filled from its beginning.
     buffer: &'a mut [u8],
-    /// That of the first datagram, and so of all.
-    path: Option<Path>,
+    /// Those of the first datagram, and so of all.
+    ends: Option<Ends>,
     /// Bytes written.
     len: usize,
     /// Length of the first datagram, and of all but the last.
@@ -25,9 +50,9 @@ pub(crate) struct GsoBatch<'a> {
 
 impl<'a> GsoBatch<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
-        let (path, is_closed) = (None, false);
+        let (ends, is_closed) = (None, false);
         let (segment_len, trailer_len, addressee) = (0, 0, 0);
-        Self { buffer, path, len: 0, segment_len, count: 0, is_closed, trailer_len, addressee }
+        Self { buffer, ends, len: 0, segment_len, count: 0, is_closed, trailer_len, addressee }
     }
 
     /// As [`GsoBatch::new`], with so many bytes left behind each datagram, which count as its own.
@@ -40,23 +65,23 @@ impl<'a> GsoBatch<'a> {
         self.addressee = addressee;
     }
 
-    /// Room for one more datagram of `len` bytes along `path`; `None` when it must go in another
+    /// Room for one more datagram of `len` bytes between `ends`; `None` when it must go in another
     /// GSO batch.
     #[inline(always)]
-    pub(crate) fn room(&mut self, path: &Path, len: usize) -> Option<&mut [u8]> {
-        let (own_len, len) = (len, len + self.trailer_len);
-        match &self.path {
+    pub(crate) fn room(&mut self, ends: impl Into<Ends>, len: usize) -> Option<&mut [u8]> {
+        let (ends, own_len, len) = (ends.into(), len, len + self.trailer_len);
+        match &self.ends {
             None => {
                 if len > self.buffer.len() {
                     return None;
                 }
-                self.path = Some(*path);
+                self.ends = Some(ends);
                 self.segment_len = len;
             }
             Some(first) => {
                 let fits = self.len + len <= self.buffer.len().min(GSO_BATCH_LEN_MAX)
                     && (self.count < GSO_DATAGRAMS_MAX || self.segment_len >= GSO_LONG_LEN);
-                if self.is_closed || first != path || len > self.segment_len || !fits {
+                if self.is_closed || *first != ends || len > self.segment_len || !fits {
                     return None;
                 }
                 self.is_closed = len < self.segment_len;
@@ -78,8 +103,7 @@ impl<'a> GsoBatch<'a> {
     }
 
     pub(crate) fn finish(self) -> Option<Transmit> {
-        let path = self.path?;
-        Some(Transmit { segment_len: self.segment_len, ..Transmit::single(path, self.len) })
+        Some(self.ends?.transmit(self.len, self.segment_len))
     }
 }
 
@@ -99,13 +123,13 @@ mod tests {
         let elsewhere = Path { local: Some([10, 0, 0, 3].into()), ..one };
         let mut buffer = [0; 1000];
         let mut batch = GsoBatch::new(&mut buffer);
-        assert!(batch.room(&one, 100).is_some());
-        assert!(batch.room(&one, 100).is_some());
-        assert!(batch.room(&other, 100).is_none());
-        assert!(batch.room(&elsewhere, 100).is_none(), "it leaves from another address");
-        assert!(batch.room(&one, 101).is_none());
-        assert!(batch.room(&one, 40).is_some());
-        assert!(batch.room(&one, 40).is_none());
+        assert!(batch.room(one, 100).is_some());
+        assert!(batch.room(one, 100).is_some());
+        assert!(batch.room(other, 100).is_none());
+        assert!(batch.room(elsewhere, 100).is_none(), "it leaves from another address");
+        assert!(batch.room(one, 101).is_none());
+        assert!(batch.room(one, 40).is_some());
+        assert!(batch.room(one, 40).is_none());
         let transmit = batch.finish().unwrap();
         assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (240, 100, 3));
     }
@@ -118,7 +142,7 @@ mod tests {
         {
             let mut buffer = [0; 1 << 16];
             let mut batch = GsoBatch::new(&mut buffer);
-            while batch.room(&to, len).is_some() {}
+            while batch.room(to, len).is_some() {}
             assert_eq!(batch.count(), expected, "{len} B");
         }
     }
@@ -128,8 +152,8 @@ mod tests {
         let to = to("10.0.0.1:1");
         let mut buffer = [0; 150];
         let mut batch = GsoBatch::new(&mut buffer);
-        assert!(batch.room(&to, 100).is_some());
-        assert!(batch.room(&to, 100).is_none());
+        assert!(batch.room(to, 100).is_some());
+        assert!(batch.room(to, 100).is_none());
     }
 
     #[test]
@@ -137,7 +161,7 @@ mod tests {
         let to = to("10.0.0.1:1");
         for (len, fits) in [(149, true), (150, true), (151, false), (1000, false)] {
             let mut buffer = [0; 150];
-            assert_eq!(GsoBatch::new(&mut buffer).room(&to, len).is_some(), fits, "{len} B");
+            assert_eq!(GsoBatch::new(&mut buffer).room(to, len).is_some(), fits, "{len} B");
         }
     }
 
@@ -146,10 +170,10 @@ mod tests {
         let mut buffer = [9; 24];
         let mut batch = GsoBatch::new(&mut buffer);
         batch.set_addressee(7);
-        assert_eq!(batch.room(&to("10.0.0.1:1"), 3).unwrap(), [9; 3]);
+        assert_eq!(batch.room(to("10.0.0.1:1"), 3).unwrap(), [9; 3]);
         let mut batch = GsoBatch::with_trailer(&mut buffer, 16);
         batch.set_addressee(7);
-        assert_eq!(batch.room(&to("10.0.0.1:1"), 3).unwrap(), [9; 3]);
+        assert_eq!(batch.room(to("10.0.0.1:1"), 3).unwrap(), [9; 3]);
         assert_eq!(buffer[..19], [[9; 11].as_slice(), &7_u64.to_be_bytes()].concat());
     }
 }

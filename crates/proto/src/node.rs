@@ -42,6 +42,9 @@ pub enum Source {
     /// This address of the host, with the node's own port: what answers a datagram leaves from
     /// where that arrived. Every datapath honours it.
     Local(IpAddr),
+    /// The one that datagrams to this other peer leave from, with the node's own port: what a client sends to a
+    /// server that a router has picked, which knows the call by the address that it came to the router from.
+    Toward(SocketAddr),
     /// An address and port that are not this host's: a router that keeps the client's address says
     /// so. Only a raw datapath can honour it.
     Spoofed(SocketAddr),
@@ -52,7 +55,7 @@ impl Source {
     pub fn local(self) -> Option<IpAddr> {
         match self {
             Self::Local(ip) => Some(ip),
-            Self::Any | Self::Spoofed(_) => None,
+            Self::Any | Self::Toward(_) | Self::Spoofed(_) => None,
         }
     }
 }

@@ -732,7 +732,7 @@ impl Wire {
         self.statistics.sent_bytes += bytes.len() as u64;
         let fate = member.path.fate(bytes.len());
         let from = match transmit.from {
-            Source::Any => Some(member.address),
+            Source::Any | Source::Toward(_) => Some(member.address),
             Source::Local(ip) => {
                 let own = SocketAddr::new(ip, member.address.port());
                 let is_own = self.places.get(&AddressKey(own)) == Some(&(place as u32));

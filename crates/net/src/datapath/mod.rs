@@ -17,6 +17,7 @@ pub mod ip;
 mod receive;
 mod send;
 mod socket;
+mod source;
 pub mod udp;
 pub mod xdp;
 
@@ -29,6 +30,7 @@ use tailcut_proto::node::{Path, Transmit};
 
 use self::ip::IpPort;
 pub(crate) use self::send::is_writable_within;
+pub(crate) use self::source::routed_source;
 use self::udp::{UdpMetrics, UdpPort};
 use self::xdp::XdpPort;
 use crate::stamps::{StampConfig, Stamps};

@@ -10,6 +10,7 @@ use tailcut_proto::node::{Path, Transmit};
 use super::config::{SegmentedSend, UdpConfig, UdpMetrics};
 use super::receive::{Account, Beside, Receiver, take_errors};
 use super::send::{Queue, Sender, is_writable_within};
+use super::source::Sources;
 use super::{Datapath, Frame};
 use crate::stamps::{Ledger, StampConfig, Stamping, Stamps, Transport};
 use crate::sys;
@@ -34,10 +35,9 @@ pub struct SocketPort<F> {
     pub(super) framing: F,
     /// The bound address, with the port as the protocol counts it.
     local: SocketAddr,
-    /// The socket stands at all addresses of this host: what arrives says at which, and what leaves
-    /// says from which. A socket at one address, or of a node that only asks, has no such control
-    /// messages.
-    tells_local: bool,
+    /// Where what leaves says from which address it does. A socket at one address, or of a node that only asks,
+    /// is not told with what arrives.
+    sources: Sources,
     /// As configured; the sender may have turned it off since.
     segmented_send: SegmentedSend,
     /// Bursts on their way in.
@@ -71,8 +71,8 @@ impl<F: Framing> SocketPort<F> {
             ));
         }
         set_options(&socket, &config)?;
-        let tells_local = config.tells_local && local.ip().is_unspecified();
-        if tells_local {
+        let sources = Sources::new(local, config.tells_local);
+        if sources.tells_local {
             let option = if local.is_ipv4() {
                 (libc::IPPROTO_IP, libc::IP_PKTINFO)
             } else {
@@ -84,7 +84,7 @@ impl<F: Framing> SocketPort<F> {
             socket,
             framing,
             local,
-            tells_local,
+            sources,
             segmented_send: SegmentedSend::Off,
             receiver: Receiver::new(config.burst_max, config.message_len_max),
             queue: Queue::new(config.burst_max),
@@ -108,7 +108,7 @@ impl<F: Framing> SocketPort<F> {
     pub fn set_segmented_send(&mut self, segmented_send: SegmentedSend) -> io::Result<()> {
         self.segmented_send = segmented_send;
         self.sender.set_segmented_send(segmented_send);
-        let is_bare = !self.tells_local && self.ledger.is_none();
+        let is_bare = !self.sources.tells_local && self.ledger.is_none();
         let (beside, is_whole) = match (segmented_send, is_bare) {
             (SegmentedSend::On, true) => (Beside::Batches, false),
             (SegmentedSend::Off, true) => (Beside::Nothing, false),
@@ -160,10 +160,10 @@ impl<F: Framing> SocketPort<F> {
         mut f: impl FnMut(Path, &mut [u8], Stamps),
         stamps_of: impl Fn(&Option<Ledger>, sys::Notes<'_>) -> Stamps,
     ) -> io::Result<usize> {
-        let Self { socket, framing, tells_local, receiver, ledger, account, .. } = self;
+        let Self { socket, framing, sources, receiver, ledger, account, .. } = self;
         let mut count = 0;
         receiver.receive(socket.as_fd(), account, |peer, bytes, notes| {
-            let local = if *tells_local { notes.local_address() } else { None };
+            let local = if sources.tells_local { notes.local_address() } else { None };
             if let Some((path, payload)) = framing.unwrap(Path { local, peer }, bytes) {
                 count += 1;
                 f(path, payload, stamps_of(ledger, notes));
@@ -224,7 +224,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
     #[inline]
     fn queue(&mut self, transmit: &Transmit) {
         self.unasked_bytes += transmit.len;
-        let local = if self.tells_local { transmit.from.local() } else { None };
+        let local = self.sources.find(transmit.from, &self.account.metrics);
         let to = F::destination(transmit.to);
         let transmit = Transmit { to, from: local.into(), ..*transmit };
         if self.queue.push(&transmit, self.sender.segmented_send()) {
@@ -249,7 +249,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
 
     fn queue_attached(&mut self, transmit: &Transmit, header_len: usize, payload: &[u8]) {
         self.unasked_bytes += transmit.len;
-        let local = if self.tells_local { transmit.from.local() } else { None };
+        let local = self.sources.find(transmit.from, &self.account.metrics);
         let to = F::destination(transmit.to);
         let transmit = Transmit { to, from: local.into(), ..*transmit };
         let headers_at = self.queue.space_at();

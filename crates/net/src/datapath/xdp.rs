@@ -43,6 +43,7 @@ use self::hops::{Found, Hops, Way, Whom};
 use self::interface::{Claim, Interface, MTU_MAX, PAYLOAD_AT};
 use self::kernel::KernelPort;
 use self::netlink::{Asker, Left, Link, Message, Question, Watch};
+use super::source::Sources;
 use super::udp::{SegmentedSend, UdpConfig, UdpMetrics, UdpPort};
 use super::{Datapath, Frame};
 use crate::ebpf::router::XdpRouter;
@@ -147,8 +148,8 @@ struct LocalEnd {
     protocol: u8,
     /// The interface's number.
     interface: u32,
-    /// Paths say at which address of this host a datagram has arrived.
-    tells_local: bool,
+    /// Where paths say at which address of this host a datagram has arrived, and from which one leaves.
+    sources: Sources,
     /// The program has looked whose frames are: a VLAN may be one of a bond or a bridge above the interface.
     takes_any_vlan: bool,
     /// Bytes of the longest datagram that frames have room for.
@@ -204,7 +205,7 @@ impl XdpPort {
             local,
             protocol,
             interface: link.index,
-            tells_local: udp.tells_local && local.ip().is_unspecified(),
+            sources: Sources::new(local, udp.tells_local),
             takes_any_vlan: claim.is_of_router(),
             payload_len_max: mtu as usize - ip_overhead(local, protocol),
             common: UdpMetrics::default(),
@@ -477,7 +478,7 @@ impl LocalEnd {
         self.metrics.direct_in += 1;
         self.common.datagrams_in += 1;
         self.common.bytes_in += payload.len() as u64;
-        let local: Option<IpAddr> = self.tells_local.then_some(destination);
+        let local: Option<IpAddr> = self.sources.tells_local.then_some(destination);
         Some((Path { local, peer }, &mut frame[payload]))
     }
 
@@ -575,8 +576,11 @@ impl Datapath for XdpPort {
     #[inline]
     fn queue(&mut self, transmit: &Transmit) {
         assert!(transmit.len <= self.ends.payload_len_max, "the transmit fits its frame");
-        let from =
-            if matches!(transmit.from, Source::Spoofed(_)) { Source::Any } else { transmit.from };
+        let from = match transmit.from {
+            Source::Spoofed(_) => Source::Any,
+            Source::Toward(_) => self.ends.sources.find(transmit.from, &self.ends.common).into(),
+            from => from,
+        };
         let Some(place) = self.place_of(Whom::new(transmit.to, from, self.ends.local)) else {
             self.ends.metrics.kernel_unasked += 1;
             return self.queue_to_kernel(transmit);

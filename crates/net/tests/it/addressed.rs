@@ -10,8 +10,9 @@ use tailcut_net::clock::Clock;
 use tailcut_net::datapath::{AnyDatapath, Datapath};
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::ip::IpPort;
+use tailcut_net::open::Opening;
 use tailcut_net::udp::{UdpConfig, UdpPort};
-use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::{Node, Path, Transmit};
 use tailcut_proto::router::{Router, RouterConfig, RouterMetrics, ServerConfig, Speaks};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
@@ -107,6 +108,47 @@ fn a_router_at_two_addresses_is_one_router() {
         // On a busy machine a client may send a request again before its reply comes.
         assert_eq!(forwarded - duplicates_forwarded, CALLS as u64);
         assert_eq!(feedback_stranger, 0);
+    }
+}
+
+/// The client's host reaches the router from one of its addresses and the server from the other. Its socket is told
+/// nothing with what arrives, as that of a node that only asks; what follows a request leaves from where that did.
+#[test]
+fn a_client_with_two_addresses_is_one_client_to_a_server_behind_a_router() {
+    let Some(hosts) = Hosts::create() else { return };
+    for (anywhere, [server_ip, router_ip]) in
+        [("0.0.0.0", ["10.77.0.2", "10.78.0.2"]), ("::", ["fd77::2", "fd78::2"])]
+    {
+        let at = |ip: &str, port| SocketAddr::new(ip.parse().expect("an address"), port);
+        enter(&hosts.0.far);
+        let mut server = driver(udp(at(server_ip, 0)), |_| endpoint());
+        let known = server.port(0).local_address();
+        let config = RouterConfig {
+            servers: vec![ServerConfig { addr: known, speaks: Speaks::Extension }],
+            ..RouterConfig::default()
+        };
+        let mut router =
+            driver(udp(at(router_ip, 0)), |now| Router::new(now, config).expect("one"));
+        let target = router.port(0).local_address();
+        enter(&hosts.0.near);
+        let mut client = Driver::new(Wait::BusyPoll).expect("a driver");
+        let mut opening = Opening::default();
+        opening.r2p2.serving.is_enabled = false;
+        opening.add(&mut client, at(anywhere, 0)).expect("a client");
+        for _ in 0..CALLS {
+            begin(&mut client, target);
+            let end = Clock.now() + toy::PATIENCE_NS;
+            while !is_answered(&mut client, known) {
+                router.turn().expect("a turn");
+                serve(&mut server);
+                assert!(Clock.now() < end, "{target} does not answer");
+            }
+        }
+        let Metrics::R2p2(metrics) = server.node(0).metrics() else { panic!("it speaks R2P2") };
+        assert!(
+            metrics.validations < CALLS as u64 / 4,
+            "each came from a new address: {metrics:?}"
+        );
     }
 }
 
@@ -235,8 +277,14 @@ impl Hosts {
     fn create() -> Option<Self> {
         let hosts = Self(VethPair::create()?);
         let added = [
-            (&hosts.0.near, ["10.77.0.8/24", "fd77::1/64", "fd77::8/64"]),
-            (&hosts.0.far, ["10.77.0.3/24", "fd77::2/64", "fd77::3/64"]),
+            (
+                &hosts.0.near,
+                ["10.77.0.8/24", "fd77::1/64", "fd77::8/64", "10.78.0.1/24", "fd78::1/64"],
+            ),
+            (
+                &hosts.0.far,
+                ["10.77.0.3/24", "fd77::2/64", "fd77::3/64", "10.78.0.2/24", "fd78::2/64"],
+            ),
         ];
         for (host, addresses) in added {
             for address in addresses {

@@ -92,7 +92,7 @@ impl Endpoint {
                 continue;
             };
             batch.set_addressee(addressee);
-            let Some(room) = batch.room(&to, len) else {
+            let Some(room) = batch.room(to, len) else {
                 break;
             };
             self.egress.control.pop_front();
@@ -136,7 +136,7 @@ impl Endpoint {
                 }
                 batch.set_addressee(self.addressee_of(index));
             }
-            let Some(room) = batch.room(&self.path_of(index), len) else {
+            let Some(room) = batch.room(self.path_of(index), len) else {
                 if batch.count() == 0 {
                     self.egress.device.refuse(now);
                 }
@@ -338,7 +338,7 @@ impl Endpoint {
             let to = Path::from(*address);
             batch.set_addressee(state.addressee);
             let Some(room) = (batch.count() < count_max)
-                .then(|| batch.room(&to, size_of::<AckPacket>()))
+                .then(|| batch.room(to, size_of::<AckPacket>()))
                 .flatten()
             else {
                 break;

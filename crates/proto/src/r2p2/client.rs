@@ -33,9 +33,10 @@ use super::servers::{Proof, Servers};
 use super::shared::Shared;
 use crate::call::numbering::{Numbering, Numbers};
 use crate::call::unreachable::UnreachableLook;
+use crate::gso_batch::Ends;
 use crate::message::payload::Payload;
 use crate::message::reassembly::Arrival;
-use crate::node::{Path, Time, clock_us};
+use crate::node::{Path, Source, Time, clock_us};
 use crate::peer::table::{NOBODY, PeerId};
 use crate::policy::Draws;
 use crate::rpc::{Call, CallError, CallId, CallOptions, Event, Failure, Lent};
@@ -86,7 +87,7 @@ pub(super) struct Slot {
     /// The server that has answered for the request so far.
     pub(super) server: Option<Party>,
     /// This host's address that was last answered: what follows leaves from there, since the server
-    /// behind a router knows the call by it. `None` before.
+    /// behind a router knows the call by it. `None` before, and where the datapath does not say.
     pub(super) local: Option<IpAddr>,
     /// How it may be treated.
     pub(super) options: CallOptions,
@@ -165,8 +166,8 @@ pub(super) struct Demand<'a> {
 /// The last word on a call that has ended.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Farewell {
-    /// The way to whom it is told.
-    pub(super) to: Path,
+    /// From where, and to whom it is told.
+    pub(super) ends: Ends,
     /// The token for that address.
     pub(super) token: u64,
     /// The call.
@@ -870,8 +871,8 @@ impl Client {
         let record = self.servers.find(to).unwrap_or_default();
         let token = self.servers[record].state.proof.token();
         let slot = &self.slots[index];
-        let (to, rid, rpc_id) = (slot.path(to), slot.rid, slot.rpc_id);
-        self.queue.push_control(Farewell { to, token, rid, rpc_id, end });
+        let (ends, rid, rpc_id) = (slot.ends(to), slot.rid, slot.rpc_id);
+        self.queue.push_control(Farewell { ends, token, rid, rpc_id, end });
     }
 
     pub(super) fn queue_data(&mut self, index: SlotId) {
@@ -913,9 +914,16 @@ impl Slot {
         }
     }
 
-    /// The way to `peer`.
-    pub(super) fn path(&self, peer: SocketAddr) -> Path {
-        Path { local: self.local, peer }
+    /// The ends of what goes to `peer`. Who has the call of its target knows it by the address that it has gone there from.
+    #[inline]
+    pub(super) fn ends(&self, peer: SocketAddr) -> Ends {
+        let target = self.target.address;
+        let is_asked = peer == target || self.copy.is_of(|party| party.address == peer);
+        let from = match self.local {
+            None if !is_asked => Source::Toward(target),
+            local => local.into(),
+        };
+        Ends { from, to: peer }
     }
 
     /// The address that has answered for the request so far.

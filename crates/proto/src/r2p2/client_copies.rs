@@ -101,7 +101,7 @@ impl Client {
         let mut repr = slot.first_packet(now, (proof.token(), floor));
         repr.flags = Flags(repr.flags).with_clone_mark(mark).0;
         let payload = slot.request.segment(0);
-        let Some(room) = batch.room(&slot.path(to.address), repr.header_len() + payload.len())
+        let Some(room) = batch.room(slot.ends(to.address), repr.header_len() + payload.len())
         else {
             return false;
         };

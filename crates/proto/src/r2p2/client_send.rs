@@ -84,14 +84,14 @@ impl Client {
         };
         let attached = slot.request.sent_run(run, attached);
         slot.recovery.sent_at = now;
-        let path = slot.path(to.address);
+        let ends = slot.ends(to.address);
         if slot.request.peek().is_none() {
             slot.request.is_queued = false;
             self.queue.pop_front();
         }
         shared.metrics.datagrams_out += u64::from(run.1);
         let len = usize::from(run.1) * EXTENDED_LEN + attached.len;
-        Some((Transmit { segment_len, ..Transmit::single(path, len) }, attached))
+        Some((ends.transmit(len, segment_len), attached))
     }
 
     /// The payload that it has left where it is.
@@ -158,7 +158,7 @@ impl Client {
         let Some(to) = slot.server else {
             return true;
         };
-        let Some(room) = batch.room(&slot.path(to.address), EXTENDED_LEN + size_of::<SackBody>())
+        let Some(room) = batch.room(slot.ends(to.address), EXTENDED_LEN + size_of::<SackBody>())
         else {
             return false;
         };
@@ -176,7 +176,7 @@ impl Client {
 impl Farewell {
     /// Writes the control packet that tells the server; whether there was room for it.
     fn write(self, batch: &mut GsoBatch) -> bool {
-        let Self { to, token, rid, rpc_id, end } = self;
+        let Self { ends, token, rid, rpc_id, end } = self;
         let (kind, flags, sack) = match end {
             End::Received(count) => {
                 let (base, granted, bitmap) =
@@ -186,7 +186,7 @@ impl Farewell {
             End::Cancelled(winner) => (MessageType::Cancel, winner.bits(), None),
         };
         let body = sack.as_ref().map_or(&[][..], |sack| sack.as_bytes());
-        let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
+        let Some(room) = batch.room(ends, EXTENDED_LEN + body.len()) else {
             return false;
         };
         let repr = RequestRepr { flags, token, ..RequestRepr::control(kind, rid, rpc_id) };
@@ -243,8 +243,8 @@ impl Slot {
         if self.is_moved {
             repr.flags |= Flags::MOVED;
         }
-        let to = self.path(self.server.unwrap_or(self.target).address);
-        let Some(room) = batch.room(&to, repr.header_len() + payload.len()) else {
+        let ends = self.ends(self.server.unwrap_or(self.target).address);
+        let Some(room) = batch.room(ends, repr.header_len() + payload.len()) else {
             return false;
         };
         repr.emit(room).copy_from_slice(payload);

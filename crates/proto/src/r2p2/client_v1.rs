@@ -100,7 +100,7 @@ impl Slot {
             return true;
         };
         let payload = self.request.segment(packet);
-        let Some(room) = batch.room(&self.path(to.address), BASE_LEN + payload.len()) else {
+        let Some(room) = batch.room(self.ends(to.address), BASE_LEN + payload.len()) else {
             return false;
         };
         let policy = if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted };

@@ -18,6 +18,15 @@ pub(super) enum CopyState<P> {
 }
 
 impl<P> CopyState<P> {
+    /// True if it goes or has gone to a party of which this holds.
+    #[inline]
+    pub(super) fn is_of(&self, holds: impl FnOnce(&P) -> bool) -> bool {
+        match self {
+            Self::Absent | Self::Due(_) => false,
+            Self::Wanted(party) | Self::Sent(party) => holds(party),
+        }
+    }
+
     /// When it is due; never in most states.
     pub(super) fn due_at(&self) -> Time {
         match self {

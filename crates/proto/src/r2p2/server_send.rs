@@ -179,7 +179,7 @@ impl Server {
                 return Written::All;
             }
             let to = router.map_or(slot.path, |peer| Path { peer, ..slot.path });
-            let Some(room) = batch.room(&to, len) else {
+            let Some(room) = batch.room(to, len) else {
                 return Written::Full;
             };
             let repr = ReplyRepr {
@@ -227,7 +227,7 @@ impl Server {
         let client = &self.clients[slot.client];
         if client.is_validated || slot.allowance.covers(len) {
             batch.set_addressee(shared.addressed(slot.sender));
-            let Some(room) = batch.room(&slot.path, len) else {
+            let Some(room) = batch.room(slot.path, len) else {
                 return false;
             };
             slot.is_acked = true;
@@ -323,7 +323,7 @@ impl Slot {
 }
 
 fn write_packet(batch: &mut GsoBatch, to: Path, repr: &ReplyRepr, body: &[u8]) -> bool {
-    let Some(room) = batch.room(&to, EXTENDED_LEN + body.len()) else {
+    let Some(room) = batch.room(to, EXTENDED_LEN + body.len()) else {
         return false;
     };
     repr.emit(room).copy_from_slice(body);

@@ -193,7 +193,7 @@ impl Server {
         while let Some(packet) = slot.reply.peek() {
             let Segment { count, .. } = slot.reply.place(packet);
             let payload = slot.reply.segment(packet);
-            let Some(room) = batch.room(&slot.path, BASE_LEN + payload.len()) else {
+            let Some(room) = batch.room(slot.path, BASE_LEN + payload.len()) else {
                 return false;
             };
             let (kind, policy) = (MessageType::Response, Policy::Fixed);
@@ -237,7 +237,7 @@ pub(super) fn write_control_v1(batch: &mut GsoBatch, control: Control) -> bool {
         }
         _ => return true,
     };
-    let Some(room) = batch.room(&to, BASE_LEN + body.len()) else {
+    let Some(room) = batch.room(to, BASE_LEN + body.len()) else {
         return false;
     };
     V1Repr::control(kind, policy, rid).emit(room).copy_from_slice(body);

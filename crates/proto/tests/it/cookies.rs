@@ -1,6 +1,6 @@
 //! Cookies: who asks for them, what is done without, and how a client shows one.
 
-use tailcut_proto::node::Node;
+use tailcut_proto::node::{Node, Source};
 use tailcut_proto::r2p2::{AskCookies, Config};
 use tailcut_proto::router::{CookieConfig, RouterConfig, Speaks};
 use tailcut_proto::rpc::Rpc;
@@ -258,7 +258,7 @@ fn a_router_places_nothing_without_a_tag_and_its_cookie_is_good_at_the_servers()
     assert!(server.request().is_some());
     // Its reply comes from its own address, and ends the call.
     let packet = Packet::parse(&again[0].bytes).unwrap();
-    let answer = Sent { to: from, bytes: again[0].bytes.clone() }.reply(4, 0);
+    let answer = Sent { from: Source::Any, to: from, bytes: again[0].bytes.clone() }.reply(4, 0);
     assert_eq!(packet.index, 0);
     client.give(router_bench::server(0), &answer);
     assert!(client.reply().is_some());

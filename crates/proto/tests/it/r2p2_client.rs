@@ -1,6 +1,8 @@
 //! What an R2P2 client believes of the packets that it gets, what it says to them, and which calls
 //! it takes at all.
 
+use tailcut_proto::node::{Node, Path, Source};
+use tailcut_proto::r2p2::Copies;
 use tailcut_proto::rpc::{Call, CallError, Failure, Rpc};
 use tailcut_wire::r2p2::{CloneMark, DropReason, Flags, MessageType, ReplyRepr, Segment};
 
@@ -47,6 +49,58 @@ fn a_request_is_as_long_as_the_limit_and_as_packets_can_be_counted() {
             let called = client.node.call(client.now, call).map(|_| ());
             assert_eq!(called, if len > limit { expected } else { Ok(()) });
         }
+    }
+}
+
+/// A server that a router has picked knows the call by the address that it has come to the router from.
+#[test]
+fn what_follows_to_a_server_behind_the_target_leaves_from_where_the_request_did() {
+    let toward = Source::Toward(host(1));
+    for (server, local, expected) in [
+        (host(1), None, Source::Any),
+        (host(3), None, toward),
+        (host(3), Some([10, 0, 0, 9].into()), Source::Local([10, 0, 0, 9].into())),
+    ] {
+        let path = Path { local, peer: server };
+        let mut client = client();
+        let first = client.called(host(1), 200, ONCE);
+        assert_eq!(first.from, Source::Any);
+        let rest = client.give_along(path, &first.ack(1, 4));
+        assert!(
+            rest.len() == 3 && rest.iter().all(|sent| (sent.from, sent.to) == (expected, server))
+        );
+        let repr = ReplyRepr { token: 5, ..first.answer(MessageType::Response) };
+        client.give_along(path, &replied(&repr, 200, 0));
+        let acks = client.wait();
+        assert_eq!((acks[0].from, acks[0].kind().0), (expected, MessageType::ReplyAck));
+    }
+    // One packet, of which the reply is lost.
+    let mut client = client();
+    let first = client.called(host(1), 4, ONCE);
+    client.give(host(3), &first.ack(1, 1));
+    let again = client.wait();
+    assert_eq!((again[0].from, again[0].to), (toward, host(3)));
+    // A long one, whose payload stays where it is.
+    let mut client = Solo::new(|config| config.segment_len = 1380);
+    let first = client.called(host(1), 100_000, ONCE);
+    client.node.handle_datagram(client.now, host(3).into(), &mut first.ack(1, 60));
+    let rest = client.attached().expect("many packets");
+    assert_eq!((rest[0].from, rest[0].to), (toward, host(3)));
+}
+
+/// The client itself has sent it there.
+#[test]
+fn a_copy_leaves_from_where_packets_to_its_server_do() {
+    let mut client = Solo::new(|config| {
+        config.cloning.copies = Copies::Always;
+        config.cloning.servers = vec![host(1), host(2)];
+    });
+    client.call(host(1), 200, IDEMPOTENT);
+    let sent = client.sent();
+    let copy = sent.iter().find(|sent| sent.to == host(2)).expect("a copy");
+    assert!(sent.iter().all(|sent| sent.from == Source::Any));
+    for sent in client.give(host(2), &copy.ack(1, 4)) {
+        assert_eq!((sent.from, sent.to), (Source::Any, host(2)));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tailcut_proto::node::Node;
+use tailcut_proto::node::{Node, Source};
 use tailcut_proto::r2p2::Config;
 use tailcut_proto::rpc::{AnswerError, Event, Rpc};
 use tailcut_wire::r2p2::{
@@ -71,7 +71,7 @@ fn what_is_no_packet_is_counted_as_that() {
 #[test]
 fn what_a_router_is_told_means_nothing_to_an_endpoint() {
     let mut server = server();
-    let request = Sent { to: host(1), bytes: ask(0, 4) };
+    let request = Sent { from: Source::Any, to: host(1), bytes: ask(0, 4) };
     let header = request.answer(MessageType::Claimed).header();
     server.give(host(1), &[header.as_bytes(), &[1]].concat());
     assert_eq!(server.metrics().unexpected, 1);

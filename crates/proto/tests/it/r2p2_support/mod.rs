@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use tailcut_proto::node::{GSO_BYTES_MAX, Node};
+use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Source};
 use tailcut_proto::r2p2::{Config, Endpoint, Metrics};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Failure, RequestId, Rpc};
 use tailcut_wire::r2p2::{
@@ -28,6 +28,7 @@ pub(crate) struct Solo {
 /// A datagram that has left.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
+    pub(crate) from: Source,
     pub(crate) to: SocketAddr,
     pub(crate) bytes: Vec<u8>,
 }
@@ -115,7 +116,8 @@ impl Solo {
         let (mut buffer, mut sent) = (vec![0; GSO_BYTES_MAX], Vec::new());
         while let Some(transmit) = self.node.poll_transmit(self.now, &mut buffer) {
             for bytes in buffer[..transmit.len].chunks(transmit.segment_len) {
-                sent.push(Sent { to: transmit.to, bytes: bytes.to_vec() });
+                let (from, to) = (transmit.from, transmit.to);
+                sent.push(Sent { from, to, bytes: bytes.to_vec() });
             }
         }
         sent
@@ -129,12 +131,17 @@ impl Solo {
             self.node.attached(&attached).chunks(transmit.segment_len - attached.header_len);
         let datagrams = buffer.chunks(attached.header_len).zip(pieces);
         let whole = datagrams.map(|(header, piece)| [header, piece].concat());
-        Some(whole.map(|bytes| Sent { to: transmit.to, bytes }).collect())
+        let (from, to) = (transmit.from, transmit.to);
+        Some(whole.map(|bytes| Sent { from, to, bytes }).collect())
     }
 
     /// Takes a datagram in; what is sent for it.
     pub(crate) fn give(&mut self, from: SocketAddr, bytes: &[u8]) -> Vec<Sent> {
-        self.node.handle_datagram(self.now, from.into(), &mut bytes.to_vec());
+        self.give_along(from.into(), bytes)
+    }
+
+    pub(crate) fn give_along(&mut self, path: Path, bytes: &[u8]) -> Vec<Sent> {
+        self.node.handle_datagram(self.now, path, &mut bytes.to_vec());
         self.sent()
     }
 
