@@ -18,7 +18,7 @@ struct map sent SEC("maps") = { BPF_MAP_TYPE_PERCPU_ARRAY, 4, 4, 1, 0 };
 
 /* What of a packet changes, for its checksum. */
 struct changed {
-    __be32 source, destination;
+    __be32 source[4], destination[4]; /* that of IPv4 in the last */
     __be16 ports[2];
     struct netclone_header header;
 };
@@ -36,7 +36,13 @@ INLINE struct netclone_header *header_of(const struct frame *f)
 
 INLINE struct changed read(const struct frame *f)
 {
-    struct changed now = { f->ip4->saddr, f->ip4->daddr, { f->udp->source, f->udp->dest }, *header_of(f) };
+    struct changed now = { .ports = { f->udp->source, f->udp->dest }, .header = *header_of(f) };
+    if (f->is_ipv6) {
+        __builtin_memcpy(now.source, &f->ip6->saddr, 2 * sizeof(now.source));
+    } else {
+        now.source[3] = f->ip4->saddr;
+        now.destination[3] = f->ip4->daddr;
+    }
     return now;
 }
 
@@ -44,29 +50,57 @@ INLINE struct changed read(const struct frame *f)
 INLINE void correct(struct frame *f, struct changed *before)
 {
     struct changed now = read(f);
-    f->ip4->check = fold(bpf_csum_diff((__be32 *)before, 8, (__be32 *)&now, 8, (__u16)~f->ip4->check));
+    if (!f->is_ipv6)
+        f->ip4->check = fold(bpf_csum_diff((__be32 *)before, 32, (__be32 *)&now, 32, (__u16)~f->ip4->check));
     /* Over IPv4, 0 says that there is none. */
-    if (f->udp->check)
+    if (f->udp->check || f->is_ipv6)
         f->udp->check = fold_udp(bpf_csum_diff((__be32 *)before, sizeof(now), (__be32 *)&now, sizeof(now),
                                                (__u16)~f->udp->check));
 }
 
-/* The frame leaves as the switch's, to somebody. */
-INLINE void address(struct frame *f, __u64 mac, __be32 ip, __be16 port)
+/* Somebody behind the interface. */
+INLINE void address(struct frame *f, const struct end *to)
 {
-    f->ip4->saddr = cloner.ip;
-    f->udp->source = cloner.port;
+    __u64 way = *(const volatile __u64 *)&to->way;
+    __builtin_memcpy(f->eth->h_dest, &way, ETH_ALEN);
+    if (f->is_ipv6)
+        __builtin_memcpy(&f->ip6->daddr, to->ip, sizeof(to->ip));
+    else
+        f->ip4->daddr = ((const __be32 *)to->ip)[3];
+    f->udp->dest = to->port;
+}
+
+/* The frame leaves as the switch's. */
+INLINE void leave(struct frame *f, const struct end *to)
+{
     __builtin_memcpy(f->eth->h_source, f->eth->h_dest, ETH_ALEN);
-    __builtin_memcpy(f->eth->h_dest, &mac, ETH_ALEN);
-    f->ip4->daddr = ip;
-    f->udp->dest = port;
+    if (f->is_ipv6)
+        __builtin_memcpy(&f->ip6->saddr, cloner.ip, sizeof(cloner.ip));
+    else
+        f->ip4->saddr = ((const __be32 *)cloner.ip)[3];
+    f->udp->source = cloner.port;
+    address(f, to);
+}
+
+/* Who has sent it. */
+INLINE void sender(const struct frame *f, struct end *from)
+{
+    __be32 *ip = (__be32 *)from->ip;
+    if (f->is_ipv6)
+        __builtin_memcpy(ip, &f->ip6->saddr, sizeof(from->ip));
+    else
+        ip[3] = f->ip4->saddr;
+    from->port = f->udp->source;
+    __u64 way = (__u64)f->tag << 48;
+    __builtin_memcpy(&way, f->eth->h_source, ETH_ALEN);
+    from->way = way;
 }
 
 /* It is to answer this, unless it is the clone. */
 INLINE void ask(struct frame *f, struct clone_server *server)
 {
     __sync_fetch_and_add(&server->asked, 1);
-    address(f, server->mac, server->ip, server->port);
+    leave(f, &server->end);
 }
 
 INLINE struct clone_server *server(__u32 index)
@@ -83,7 +117,8 @@ INLINE int request(struct xdp_md *context, struct frame *f)
     struct clone_server *first = server(pair.first), *second = server(pair.second);
     if (!is_answerable(f))
         return count(CLONER_DROP_STRANGER, XDP_DROP);
-    if (first->interface != interface || second->interface != interface || first->is_out || second->is_out)
+    if (first->interface != interface || second->interface != interface || first->is_out || second->is_out ||
+        first->end.way >> 48 != f->tag || second->end.way >> 48 != f->tag)
         return count(CLONER_UP_UNRESOLVED, XDP_PASS);
     if (!is_known)
         count(CLONER_UNKNOWN_GROUP, 0);
@@ -94,9 +129,7 @@ INLINE int request(struct xdp_md *context, struct frame *f)
     /* Another's response finds nothing rather than half of this. */
     *(volatile __u32 *)&flight->seq = 0;
     flight->tidx = header->tidx;
-    flight->ip = f->ip4->saddr;
-    flight->port = f->udp->source;
-    __builtin_memcpy(flight->mac, f->eth->h_source, ETH_ALEN);
+    sender(f, &flight->client);
     *(volatile __u32 *)&flight->seq = seq;
 
     struct changed before = read(f);
@@ -142,21 +175,21 @@ INLINE int response(struct xdp_md *context, struct frame *f)
     struct netclone_header *header = header_of(f);
     __u32 sid = bpf_ntohl(header->sid), seq = bpf_ntohl(header->seq), tidx = bpf_ntohl(header->tidx);
     struct clone_server *from = server(sid);
-    if (sid >= CLONER_SERVERS_MAX || sid >= cloner.servers_len || from->ip != f->ip4->saddr ||
-        from->port != f->udp->source)
+    struct end end = {};
+    sender(f, &end);
+    if (sid >= CLONER_SERVERS_MAX || sid >= cloner.servers_len || from->end.port != end.port ||
+        ((const __be32 *)from->end.ip)[3] != ((const __be32 *)end.ip)[3] || (f->is_ipv6 && !is_same(from->end.ip, end.ip)))
         return count(CLONER_DROP_STRANGER, XDP_DROP);
     /* Also of a response that is dropped below. */
     from->load = bpf_ntohl(header->load);
-    __u64 mac = 0;
-    __builtin_memcpy(&mac, f->eth->h_source, ETH_ALEN);
-    from->mac = mac;
+    from->end.way = end.way;
     from->interface = context->ingress_ifindex;
     if ((tidx & ~1u) != cloner.epoch)
         return count(CLONER_UP_UNKNOWN, XDP_PASS);
     __sync_fetch_and_add(&from->answered, 1);
     __u32 place = seq & (FLIGHTS_LEN - 1);
     struct flight *flight = bpf_map_lookup_elem(&flights, &place);
-    if (!seq || !flight || *(volatile __u32 *)&flight->seq != seq)
+    if (!seq || !flight || *(volatile __u32 *)&flight->seq != seq || flight->client.way >> 48 != f->tag)
         return count(CLONER_DROP_UNKNOWN, XDP_DROP);
     if (header->clo) {
         if (is_slower(tidx, seq))
@@ -165,35 +198,21 @@ INLINE int response(struct xdp_md *context, struct frame *f)
             count(CLONER_CLONES_WON, 0);
     }
     struct changed before = read(f);
-    __builtin_memcpy(&mac, flight->mac, ETH_ALEN);
     header->tidx = flight->tidx;
-    address(f, mac, flight->ip, flight->port);
+    leave(f, &flight->client);
     correct(f, &before);
     return count(CLONER_REPLIES_FORWARDED, XDP_TX);
 }
 
-/* Finds the headers; false for what is no IPv4 or ends before that of UDP does. */
-INLINE int find(struct xdp_md *context, struct frame *f)
-{
-    __be16 protocol = find_network(context, f);
-    f->ip4 = f->network;
-    f->udp = (void *)(f->ip4 + 1);
-    return protocol == bpf_htons(ETH_P_IP) && (void *)(f->udp + 1) <= f->end;
-}
-
-SEC("xdp")
+SEC("xdp.frags")
 int clone(struct xdp_md *context)
 {
     struct frame f = {};
-    if (!find(context, &f) || f.ip4->daddr != cloner.ip || f.ip4->protocol != IPPROTO_UDP)
-        return count(CLONER_OTHERS, XDP_PASS);
-    if (!is_plain(f.ip4))
-        return count(CLONER_UP_IP, XDP_PASS);
-    if (f.udp->dest != cloner.port)
-        return count(CLONER_OTHERS, XDP_PASS);
+    enum whose is_for = find(context, &f) ? whose(&f, cloner.ip, cloner.is_ipv4, cloner.port) : ANOTHERS;
+    if (is_for != OURS)
+        return count(is_for == OURS_ODD ? CLONER_UP_IP : CLONER_OTHERS, XDP_PASS);
     struct netclone_header *header = header_of(&f);
-    if (!is_whole(&f, bpf_ntohs(f.ip4->tot_len) - sizeof(*f.ip4)) || f.len < sizeof(*header) ||
-        (void *)(header + 1) > f.end)
+    if (!is_whole(context, &f) || f.len < sizeof(*header) || (void *)(header + 1) > f.end)
         return count(CLONER_DROP_LENGTH, XDP_DROP);
     __u32 op = bpf_ntohl(header->op);
     if (op > NETCLONE_OP_RESPONSE)
@@ -216,24 +235,20 @@ INLINE int mark_second(struct xdp_md *context)
     }
     *last = 0;
     struct changed before = read(&f);
-    const struct clone_server *second = server(bpf_ntohl(header->sid));
-    __u64 mac = second->mac;
+    address(&f, &server(bpf_ntohl(header->sid))->end);
     header->clo = bpf_htonl(NETCLONE_CLONE_MARK_CLONE);
-    __builtin_memcpy(f.eth->h_dest, &mac, ETH_ALEN);
-    f.ip4->daddr = second->ip;
-    f.udp->dest = second->port;
     correct(&f, &before);
     return XDP_PASS;
 }
 
-SEC("xdp/devmap")
+SEC("xdp.frags/devmap")
 int mark(struct xdp_md *context)
 {
     return mark_second(context);
 }
 
 /* As a program of its own, which the kernel runs on a test's packet. */
-SEC("xdp/test")
+SEC("xdp.frags/test")
 int mark_tested(struct xdp_md *context)
 {
     return mark_second(context);

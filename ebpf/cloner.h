@@ -37,17 +37,23 @@ enum cloner_count {
     CLONER_COUNTS_MAX = 16,
 };
 
-struct clone_server {
-    __be32 ip;
+/* Who is behind the interface: addresses are 16 bytes, those of IPv4 as ::ffff:a.b.c.d. */
+struct end {
+    __u8 ip[16];
     __be16 port;
-    __u16 is_out; /* user space deals with its pairs */
-    __u32 load; /* what waits there, as it has reported last */
-    __u32 interface; /* where its responses come in; 0 until one has, and where user space waits for one */
-    __u64 mac;  /* of the next hop on the way to it, in the low 48 bits */
-    __u32 asked; /* requests placed there, without clones. Wraps */
-    __u32 answered; /* responses of this run from there. Wraps */
+    __u16 padding[3];
+    __u64 way; /* Ethernet address of the next hop in the low 48 bits, then VLAN_TAGGED and the VLAN, or 0 */
 };
-_Static_assert(sizeof(struct clone_server) == 32, "as in layout.rs");
+
+struct clone_server {
+    struct end end;
+    __u32 interface; /* where its responses come in; 0 until one has, and where user space waits for one */
+    __u32 is_out;    /* user space deals with its pairs */
+    __u32 load;      /* what waits there, as it has reported last */
+    __u32 asked;     /* requests placed there, without clones. Wraps */
+    __u32 answered;  /* responses of this run from there. Wraps */
+};
+_Static_assert(sizeof(struct clone_server) == 56, "as in layout.rs");
 
 struct pair {
     __u8 first, second;
@@ -55,9 +61,10 @@ struct pair {
 
 struct cloner {
     __u64 ids; /* given so far, the first of them at random: the last id less what has gone round */
-    __be32 ip; /* the switch's address */
+    __u8 ip[16]; /* the switch's address */
     __be16 port;
-    __u16 is_shorter; /* what is not cloned goes to the one where less wait (RackSched) */
+    __u8 is_ipv4;
+    __u8 is_shorter; /* what is not cloned goes to the one where less wait (RackSched) */
     __u32 epoch;      /* the bits of tidx above the lowest, towards servers */
     __u32 filter_mask;
     __u32 servers_len;
@@ -66,15 +73,13 @@ struct cloner {
     struct pair pairs[GROUPS_MAX];
     __u64 counts[256][CLONER_COUNTS_MAX];
 };
-_Static_assert(__builtin_offsetof(struct cloner, counts) == 1056, "as in layout.rs");
+_Static_assert(__builtin_offsetof(struct cloner, counts) == 1456, "as in layout.rs");
 
 /* A request whose responses may come. */
 struct flight {
     __u32 seq; /* 0 while this changes */
     __u32 tidx; /* as its client sent it */
-    __be32 ip;
-    __be16 port;
-    __u8 mac[6];
+    struct end client;
 };
 
 #endif

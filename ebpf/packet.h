@@ -13,6 +13,8 @@
 
 #define INLINE static __attribute__((always_inline)) inline
 #define VLAN_TAGGED 0x1000
+/* Hides how a value came about, lest clang makes a branch of it. */
+#define HIDE(value) asm volatile("" : "+r"(value))
 
 /* A map as crates/net/src/ebpf/elf.rs reads it. */
 struct map {
@@ -32,7 +34,7 @@ struct frame {
     __u32 is_ipv6;
     struct udphdr *udp;
     void *end;
-    __u32 len; /* of the UDP payload */
+    __u32 len; /* of the UDP payload, which may end behind `end`, in another buffer */
     __u32 tag; /* VLAN_TAGGED and the VLAN, or 0 */
     __u32 interface;
     void *trailer; /* of a sealed packet, whole */
@@ -55,19 +57,68 @@ INLINE __be16 find_network(const struct xdp_md *context, struct frame *f)
     return vlan->protocol;
 }
 
-/* Neither a fragment nor with options. */
-INLINE int is_plain(const struct iphdr *ip)
+/* Finds the headers of UDP in IP; false for what is not IP, or ends before they do. */
+INLINE int find(const struct xdp_md *context, struct frame *f)
 {
-    return *(const __u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
+    __be16 protocol = find_network(context, f);
+    __u32 is_ipv6 = protocol == bpf_htons(ETH_P_IPV6);
+
+    f->ip4 = f->network;
+    f->ip6 = f->network;
+    f->udp = is_ipv6 ? (void *)(f->ip6 + 1) : (void *)(f->ip4 + 1);
+    /* Where it is from, so that clang asks for it and not for that. */
+    HIDE(is_ipv6);
+    f->is_ipv6 = is_ipv6;
+    return (is_ipv6 || protocol == bpf_htons(ETH_P_IP)) && (void *)(f->udp + 1) <= f->end;
+}
+
+INLINE int is_same(const void *one, const void *other)
+{
+    const __be32 *a = one, *b = other;
+
+    return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]));
+}
+
+enum whose {
+    ANOTHERS,
+    OURS,
+    OURS_ODD, /* a fragment, or with options or extension headers: the kernel finds its port */
+};
+
+/* Whether a packet is for an address, as 16 bytes. */
+INLINE enum whose whose(const struct frame *f, const void *ip, __u32 is_ipv4, __be16 port)
+{
+    if (f->is_ipv6) {
+        __u8 next = f->ip6->nexthdr;
+
+        if (is_ipv4 || !is_same(&f->ip6->daddr, ip) || next == IPPROTO_TCP || next == IPPROTO_ICMPV6)
+            return ANOTHERS;
+        if (next != IPPROTO_UDP)
+            return OURS_ODD;
+    } else {
+        if (!is_ipv4 || f->ip4->daddr != ((const __be32 *)ip)[3] || f->ip4->protocol != IPPROTO_UDP)
+            return ANOTHERS;
+        if (*(const __u8 *)f->ip4 != 0x45 || f->ip4->frag_off & bpf_htons(0x3fff))
+            return OURS_ODD;
+    }
+    return f->udp->dest == port ? OURS : ANOTHERS;
+}
+
+/* Whether the payload lies in the frame's first buffer. */
+INLINE int is_at_hand(const struct frame *f)
+{
+    return f->len + sizeof(*f->udp) <= (__u64)(f->end - (void *)f->udp);
 }
 
 /* Whether the lengths of UDP, of IP behind its header and of the frame agree; sets that of the payload. */
-INLINE int is_whole(struct frame *f, __u32 ip_payload)
+INLINE int is_whole(struct xdp_md *context, struct frame *f)
 {
-    __u32 len = bpf_ntohs(f->udp->len);
+    __u32 len = bpf_ntohs(f->udp->len), before = (void *)f->udp - (void *)f->eth;
+    __u32 room = f->is_ipv6 ? bpf_ntohs(f->ip6->payload_len) : bpf_ntohs(f->ip4->tot_len) - sizeof(*f->ip4);
 
     f->len = len - sizeof(*f->udp);
-    return len >= sizeof(*f->udp) && len == ip_payload && len <= (__u64)(f->end - (void *)f->udp);
+    return len >= sizeof(*f->udp) && len == room &&
+           (is_at_hand(f) || before + len <= bpf_xdp_get_buff_len(context));
 }
 
 /* Whether an answer can go to the source: neither this host, loopback, a group, nor nobody. The kernel asks so of
@@ -75,10 +126,9 @@ INLINE int is_whole(struct frame *f, __u32 ip_payload)
 INLINE int is_answerable(const struct frame *f)
 {
     if (f->is_ipv6) {
-        const __be32 *from = f->ip6->saddr.in6_u.u6_addr32, *own = f->ip6->daddr.in6_u.u6_addr32;
-        __u32 is_other = (from[0] ^ own[0]) | (from[1] ^ own[1]) | (from[2] ^ own[2]) | (from[3] ^ own[3]);
+        const __be32 *from = f->ip6->saddr.in6_u.u6_addr32;
 
-        return f->udp->source && is_other && (from[0] | from[1]) && *(const __u8 *)from != 0xff;
+        return f->udp->source && !is_same(from, &f->ip6->daddr) && (from[0] | from[1]) && *(const __u8 *)from != 0xff;
     }
     __u8 first = *(const __u8 *)&f->ip4->saddr;
 

@@ -97,9 +97,6 @@ INLINE __u32 read_len(void)
     return len < SERVERS_MAX ? len : SERVERS_MAX;
 }
 
-/* Hides how a value came about, lest clang makes a branch of it. */
-#define HIDE(value) asm volatile("" : "+r"(value))
-
 /* All ones where a is below b, else 0; neither is above 2^62. */
 INLINE __u64 is_below(__u64 a, __u64 b)
 {
@@ -358,8 +355,7 @@ INLINE int is_from(const struct frame *f, const struct session *session)
         return 0;
     if (!f->is_ipv6)
         return ip[3] == f->ip4->saddr;
-    const __be32 *from = f->ip6->saddr.in6_u.u6_addr32;
-    return !((ip[0] ^ from[0]) | (ip[1] ^ from[1]) | (ip[2] ^ from[2]) | (ip[3] ^ from[3]));
+    return is_same(ip, &f->ip6->saddr);
 }
 
 /* Authenticates a request, as RouterSeal in crates/proto/src/sealed/router.rs; ON if it may be placed. */
@@ -639,44 +635,19 @@ INLINE int packet(struct xdp_md *context, struct frame *f)
     }
 }
 
-INLINE int is_router(const void *ip)
-{
-    const __u64 *address = ip, *ours = (const __u64 *)router.ip;
-    return address[0] == ours[0] && address[1] == ours[1];
-}
-
-SEC("xdp")
+SEC("xdp.frags")
 int route(struct xdp_md *context)
 {
     struct frame f = { .interface = context->ingress_ifindex };
-    __be16 protocol = find_network(context, &f);
-    __u32 ip_payload, is_ipv6 = 0;
-    if (protocol == bpf_htons(ETH_P_IP) && router.is_ipv4) {
-        struct iphdr *ip = f.ip4 = f.network;
-        if ((void *)(ip + 1) > f.end || ip->daddr != ((__be32 *)router.ip)[3] || ip->protocol != IPPROTO_UDP)
-            return UP(OTHERS);
-        if (!is_plain(ip))
-            return UP(UP_IP);
-        ip_payload = bpf_ntohs(ip->tot_len) - sizeof(*ip);
-        f.udp = (void *)(ip + 1);
-    } else if (protocol == bpf_htons(ETH_P_IPV6) && !router.is_ipv4) {
-        struct ipv6hdr *ip = f.ip6 = f.network;
-        if ((void *)(ip + 1) > f.end || !is_router(&ip->daddr))
-            return UP(OTHERS);
-        if (ip->nexthdr != IPPROTO_UDP)
-            return ip->nexthdr == IPPROTO_TCP || ip->nexthdr == IPPROTO_ICMPV6 ? UP(OTHERS) : UP(UP_IP);
-        ip_payload = bpf_ntohs(ip->payload_len);
-        is_ipv6 = 1;
-        f.udp = (void *)(ip + 1);
-    } else {
-        return UP(OTHERS);
-    }
-    /* Hides where it is from, so that clang asks for it and not for that. */
-    HIDE(is_ipv6);
-    f.is_ipv6 = is_ipv6;
-    if ((void *)(f.udp + 1) > f.end || f.udp->dest != router.port)
-        return UP(OTHERS);
-    int verdict = is_whole(&f, ip_payload) ? packet(context, &f) : DROP(DROP_TRUNCATED);
+    enum whose is_for = find(context, &f) ? whose(&f, router.ip, router.is_ipv4, router.port) : ANOTHERS;
+    if (is_for != OURS)
+        return UP(is_for == OURS_ODD ? UP_IP : OTHERS);
+    if (!is_whole(context, &f))
+        return DROP(DROP_TRUNCATED);
+    /* The kernel puts its buffers together. */
+    if (!is_at_hand(&f))
+        return UP(UP_SEVERAL);
+    int verdict = packet(context, &f);
     /* At a queue without a socket it is passed on. */
     return verdict == XDP_PASS ? bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS) : verdict;
 }

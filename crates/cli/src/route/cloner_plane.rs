@@ -9,10 +9,10 @@
 //! Who is silent the switch decides, from what both have placed and heard. Nothing is pinned: the program goes with the
 //! process, however that ends, and clients' requests go to the next one's socket.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use tailcut_net::ebpf::Mode;
 use tailcut_net::ebpf::cloner::{COUNT_NAMES, ClonerConfig, ClonerServer, XdpCloner};
 use tailcut_net::entropy;
@@ -21,6 +21,7 @@ use tailcut_proto::node::Time;
 use tailcut_proto::policy::Draws;
 use tailcut_wire::netclone::SEQ_MAX;
 
+use super::servers::check_family;
 use crate::counters::Counters;
 
 /// An attached program; detached when it is dropped.
@@ -32,6 +33,8 @@ pub(super) struct ClonerPlane {
     look_at: Time,
     /// Between two looks.
     interval_ns: u64,
+    /// The switch's address.
+    listen: SocketAddr,
     /// Nobody else has the interface while this is bound.
     _lock: UnixListener,
 }
@@ -39,13 +42,14 @@ pub(super) struct ClonerPlane {
 impl ClonerPlane {
     pub(super) fn attach(
         config: &SwitchConfig,
-        listen: SocketAddrV4,
+        listen: SocketAddr,
         (interface, mode): (u32, Mode),
         lock: UnixListener,
     ) -> Result<Self> {
         let mut draws = Draws::new(entropy::seed().context("cannot draw a seed")?);
-        let servers = config.servers.iter().copied().map(v4).collect::<Result<Vec<_>>>()?;
+        let servers = config.servers.clone();
         let count = servers.len();
+        servers.iter().try_for_each(|server| check_family(listen, *server))?;
         let mut xdp = XdpCloner::load()?;
         xdp.configure(&ClonerConfig {
             listen,
@@ -60,6 +64,7 @@ impl ClonerPlane {
             seen: vec![ClonerServer::default(); count],
             look_at: 0,
             interval_ns: (config.silent_ns / 4).clamp(LOOK_NS_MIN, LOOK_NS_MAX),
+            listen,
             _lock: lock,
         })
     }
@@ -95,7 +100,8 @@ impl ClonerPlane {
 
     /// Puts a server in the place of the one of this id.
     pub(super) fn replace(&mut self, id: usize, addr: SocketAddr) -> Result<()> {
-        self.xdp.replace(id, v4(addr)?);
+        check_family(self.listen, addr)?;
+        self.xdp.replace(id, addr);
         self.seen[id] = ClonerServer::default();
         Ok(())
     }
@@ -109,13 +115,6 @@ impl ClonerPlane {
     pub(super) fn counters(&self) -> Counters {
         let counts = self.xdp.counts();
         COUNT_NAMES.iter().zip(counts).map(|(name, count)| ((*name).to_owned(), count)).collect()
-    }
-}
-
-fn v4(addr: SocketAddr) -> Result<SocketAddrV4> {
-    match addr {
-        SocketAddr::V4(addr) => Ok(addr),
-        SocketAddr::V6(addr) => bail!("--dataplane xdp has NetClone's servers by IPv4, not {addr}"),
     }
 }
 

@@ -4,7 +4,7 @@
 //! It is pinned in a folder of its own for each interface, so that a router that is killed leaves it placing, and
 //! the next one takes it over. A router that ends by itself detaches it, unless it is to leave it too.
 
-use std::net::{SocketAddr, SocketAddrV4};
+use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener};
@@ -88,7 +88,7 @@ impl DataPlaneFlags {
     /// As [`DataPlaneFlags::check`], for a switch of NetClone.
     pub(super) fn check_cloner(&self, listen: Option<SocketAddr>) -> Result<()> {
         ensure!(!self.xdp_keep, "NetClone's program ends with its process: leave --xdp-keep out");
-        self.check_with(listen, |listen| cloner_address(listen).map(|_| ()))
+        self.check_with(listen, check_address)
     }
 
     fn check_with(
@@ -156,7 +156,7 @@ impl DataPlaneFlags {
             let interface = self.interface()?;
             let at = (interface_index(interface)?, self.mode());
             let lock = lock(&file_name(interface))?;
-            let plane = ClonerPlane::attach(config, cloner_address(listen)?, at, lock);
+            let plane = ClonerPlane::attach(config, listen, at, lock);
             plane.with_context(|| format!("no XDP on {interface}"))
         })
     }
@@ -267,9 +267,7 @@ fn check(args: &Args, listen: SocketAddr) -> Result<()> {
             "--dataplane xdp knows the policies random, rr, jsq:2, jbsq:N and jbsq:auto, and not {policy}"
         );
     }
-    if listen.ip().is_unspecified() {
-        bail!("--dataplane xdp takes requests for one address: name it in --listen");
-    }
+    check_address(listen)?;
     if args.serving.threads != 1 || !args.upstream.is_empty() {
         bail!("--dataplane xdp goes with one thread and without --upstream");
     }
@@ -282,14 +280,12 @@ fn check(args: &Args, listen: SocketAddr) -> Result<()> {
     Ok(())
 }
 
-/// NetClone's switch in the kernel is at one address of IPv4.
-fn cloner_address(listen: SocketAddr) -> Result<SocketAddrV4> {
-    match listen {
-        SocketAddr::V4(listen) if !listen.ip().is_unspecified() => Ok(listen),
-        _ => bail!(
-            "--dataplane xdp takes NetClone's requests for one address of IPv4: name it in --listen"
-        ),
-    }
+fn check_address(listen: SocketAddr) -> Result<()> {
+    ensure!(
+        !listen.ip().is_unspecified(),
+        "--dataplane xdp takes requests for one address: name it in --listen"
+    );
+    Ok(())
 }
 
 /// The kernel tells the way to a server only of an interface on which it forwards.

@@ -65,6 +65,15 @@ impl Network {
         Some(network)
     }
 
+    /// Gives each host an address of IPv6 too, by its place: fd88::1 is the first.
+    pub(crate) fn add_ipv6(&self) {
+        for (index, host) in HOSTS.iter().enumerate() {
+            let (place, interface) = (self.name(host), self.interface(host));
+            let address = format!("fd88::{}/64", index + 1);
+            must(&format!("-n {place} addr add {address} dev {interface} nodad"));
+        }
+    }
+
     /// A program before the switch that passes what the router's sends back.
     fn pass(&self) -> Attached {
         within(&self.name("sw"), || {
@@ -72,12 +81,6 @@ impl Network {
             let pass = Object::load(PASS).expect("the kernel takes it");
             pass.attach("pass", interface, Mode::Native).expect("it is attached")
         })
-    }
-
-    /// Takes that program away.
-    pub(crate) fn without_pass(mut self) -> Self {
-        self.passing = None;
-        self
     }
 
     pub(crate) fn name(&self, host: &str) -> String {

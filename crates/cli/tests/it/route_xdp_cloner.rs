@@ -13,6 +13,7 @@ use crate::route_xdp::{Network, counter, status, wait, within};
 struct Bench {
     network: Network,
     control: PathBuf,
+    is_ipv6: bool,
 }
 
 impl Bench {
@@ -20,7 +21,24 @@ impl Bench {
         let network = Network::create()?;
         network.run("r", "ip", &["link", "set", "lo", "up"]);
         let control = std::env::temp_dir().join(format!("{}.sock", network.id));
-        Some(Self { network, control })
+        Some(Self { network, control, is_ipv6: false })
+    }
+
+    fn over_ipv6() -> Option<Self> {
+        let bench = Self { is_ipv6: true, ..Self::new()? };
+        bench.network.add_ipv6();
+        Some(bench)
+    }
+
+    fn address(&self, id: usize) -> String {
+        match self.is_ipv6 {
+            false => format!("10.88.0.{}:1000", id + 3),
+            true => format!("[fd88::{}]:1000", id + 3),
+        }
+    }
+
+    fn switch_address(&self) -> &'static str {
+        if self.is_ipv6 { "[fd88::2]:1000" } else { SWITCH }
     }
 
     /// A server of an id.
@@ -33,15 +51,16 @@ impl Bench {
     }
 
     fn servers(&self) -> Vec<Service> {
-        let serve = |(id, host): (usize, &&str)| self.server((host, id), &address(id));
+        let serve = |(id, host): (usize, &&str)| self.server((host, id), &self.address(id));
         SERVERS.iter().enumerate().map(serve).collect()
     }
 
     fn switch(&self, policy: &str) -> Service {
         let mut command = self.network.tailcut("r");
-        command.args(["route", "--transport", "netclone", "--listen", SWITCH, "--policy", policy]);
+        command.args(["route", "--transport", "netclone", "--listen", self.switch_address()]);
+        command.args(["--policy", policy]);
         command.args(["--dataplane", "xdp", "--interface", &self.network.interface("r")]);
-        command.args((0..SERVERS.len()).flat_map(|id| ["--server".to_owned(), address(id)]));
+        command.args((0..SERVERS.len()).flat_map(|id| ["--server".to_owned(), self.address(id)]));
         // A busy machine may stop servers for longer than any network would.
         command.args(["--silent-after", "30s", "--admin", "127.0.0.1:0", "--control"]);
         Service::start_command(command.arg(&self.control), 1)
@@ -52,7 +71,7 @@ impl Bench {
         let mut measure = self.network.tailcut("c");
         let load = ["--app", "echo:0", "--rate", "500", "--duration", "600ms", "--warmup", "200ms"];
         measure.args(["measure", "--transport", "netclone", "--netclone-servers", "4"]).args(load);
-        measure.args(["--target", SWITCH, "--timeout", "30s", "--json", "-"]);
+        measure.args(["--target", self.switch_address(), "--timeout", "30s", "--json", "-"]);
         measure.stdout(Stdio::piped()).stderr(Stdio::piped());
         let counts = finish(measure.spawn().expect("the binary starts"))["counts"].clone();
         assert!(counts["sent"].as_u64() > Some(100), "{counts}");
@@ -94,14 +113,14 @@ fn requests_are_cloned_by_xdp_and_servers_change_while_it_runs() {
     });
     assert!(placed >= before[0] as f64, "{placed}");
 
-    bench.change("drain", &address(0));
-    let drained = bench.of_server(&address(0));
+    bench.change("drain", &bench.address(0));
+    let drained = bench.of_server(&bench.address(0));
     assert_eq!(drained["state"], "draining");
     bench.measure();
-    assert_eq!(bench.of_server(&address(0))["placed"], drained["placed"], "it gets nothing");
+    assert_eq!(bench.of_server(&bench.address(0))["placed"], drained["placed"], "it gets nothing");
     assert!(counter(&bench.control, "xdp_placed") > before[0], "pairs of the others go on in XDP");
 
-    bench.change("remove", &address(0));
+    bench.change("remove", &bench.address(0));
     servers.remove(0);
     let successor = "10.88.0.3:1001";
     servers.push(bench.server(("a", 0), successor));
@@ -118,6 +137,17 @@ fn requests_are_cloned_by_xdp_and_servers_change_while_it_runs() {
     let (code, _, errors) = switch.wait();
     assert_eq!(code, Some(0), "{errors}");
     assert!(!bench.is_attached(), "it has detached the program");
+}
+
+#[test]
+fn requests_over_ipv6_are_cloned() {
+    let Some(bench) = Bench::over_ipv6() else { return };
+    let _servers = bench.servers();
+    let _switch = bench.switch("netclone");
+    bench.measure();
+    let counts = ["xdp_placed", "xdp_cloned", "xdp_replies_forwarded", "xdp_dropped_filtered"]
+        .map(|name| counter(&bench.control, name));
+    assert!(counts.iter().all(|&count| count > 50), "{counts:?}");
 }
 
 #[test]
@@ -148,13 +178,12 @@ fn what_the_cloner_cannot_do_is_named() {
     };
     assert!(refusal(&["--listen", SWITCH]).contains("--interface IF"));
     let everywhere = ["--listen", "0.0.0.0:1000", "--interface", &interface];
-    assert!(refusal(&everywhere).contains("one address of IPv4"));
+    assert!(refusal(&everywhere).contains("requests for one address"));
+    bench.network.add_ipv6();
+    let other = ["--listen", "[fd88::2]:1000", "--interface", &interface];
+    assert!(refusal(&other).contains("give it an IPv6 address"));
     let absent = ["--listen", SWITCH, "--interface", "no-such"];
     assert!(refusal(&absent).contains("no interface is named no-such"));
-}
-
-fn address(id: usize) -> String {
-    format!("10.88.0.{}:1000", id + 3)
 }
 
 const SWITCH: &str = "10.88.0.2:1000";

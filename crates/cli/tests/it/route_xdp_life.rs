@@ -1,11 +1,12 @@
 //! How an XDP program outlives routers, and how it does not.
 
+use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::Service;
-use crate::route_xdp::{HOSTS, Network, ROUTER, counter, must, settle};
+use crate::route_xdp::{Network, ROUTER, counter, must, settle, wait, within};
 
 /// The program at an interface: `xdp` in its driver, `xdpgeneric` behind it.
 fn program(network: &Network, interface: &str) -> Option<String> {
@@ -81,11 +82,7 @@ fn a_program_that_is_to_stay_places_until_the_next_router() {
 #[test]
 fn requests_over_ipv6_are_placed_and_tcp_goes_on_beside() {
     let Some(network) = Network::create() else { return };
-    for (index, host) in HOSTS.iter().enumerate() {
-        let (place, interface) = (network.name(host), network.interface(host));
-        let address = format!("fd88::{}/64", index + 1);
-        must(&format!("-n {place} addr add {address} dev {interface} nodad"));
-    }
+    network.add_ipv6();
     let forwarding = format!("net.ipv6.conf.{}.forwarding=1", network.interface("r"));
     network.run("r", "sysctl", &["-qw", &forwarding]);
     let serve = |host: &str, args: &[&str]| {
@@ -184,21 +181,33 @@ fn the_next_router_may_take_another_mode() {
     end(router, "TERM");
 }
 
+/// A frame of several buffers goes up by the kernel's stack, which puts it together.
 #[test]
-fn an_mtu_that_is_too_long_is_named() {
-    // That program is native too, and would have the same limit.
-    let Some(network) = Network::create().map(Network::without_pass) else { return };
-    let interface = network.interface("r");
-    for place in ["r", "sw"] {
-        must(&format!("-n {} link set {interface} mtu 9000", network.name(place)));
+fn an_interface_of_long_frames_has_its_program_before_the_stack_too() {
+    let Some(network) = Network::create() else { return };
+    let _servers = network.servers();
+    for host in ["r", "c"] {
+        for place in [host, "sw"] {
+            must(&format!(
+                "-n {} link set {} mtu 9000",
+                network.name(place),
+                network.interface(host)
+            ));
+        }
     }
-    let mut command = network.tailcut("r");
-    network.route(&mut command, &interface, &[]);
-    let output = command.output().expect("it runs");
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(errors.contains("MTU is more than its driver takes with XDP"), "{errors}");
-    assert!(!network.pinned().exists(), "a start that fails leaves nothing");
-    end(start(&network, &["--xdp-mode", "generic"]), "TERM");
+    let router = start(&network, &["--xdp-mode", "native"]);
+    let control = control(&network);
+    settle(&control);
+    assert_eq!(program(&network, &network.interface("r")).as_deref(), Some("xdp"));
+    call(&network);
+    assert!(counter(&control, "xdp_placed") > 100);
+    let several = counter(&control, "xdp_up_several");
+    within(&network.name("c"), || {
+        let socket = UdpSocket::bind("10.88.0.1:0").expect("a socket");
+        socket.send_to(&[0; 8_000], ROUTER).expect("it is sent");
+    });
+    wait(&control, |status| status["counters"]["xdp_up_several"].as_u64() == Some(several + 1));
+    end(router, "TERM");
 }
 
 #[test]

@@ -19,7 +19,7 @@
 mod layout;
 
 use std::io;
-use std::net::SocketAddrV4;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tailcut_proto::netclone::{Fallback, pair};
@@ -33,9 +33,9 @@ use super::{Attached, Mode, Object, SharedMemory, Tested};
 #[derive(Clone, Debug)]
 pub struct ClonerConfig {
     /// The address that requests are sent to and that servers answer to.
-    pub listen: SocketAddrV4,
-    /// The servers, by their ids; at most 16.
-    pub servers: Vec<SocketAddrV4>,
+    pub listen: SocketAddr,
+    /// The servers, by their ids; at most 16, of the same family of addresses.
+    pub servers: Vec<SocketAddr>,
     /// Where a request goes that is not cloned.
     pub fallback: Fallback,
     /// Cells in each of the filter's tables: a power of two up to 131,072.
@@ -92,17 +92,22 @@ impl XdpCloner {
         let is_valid = (1..=SERVERS_MAX).contains(&count)
             && config.filter_len.is_power_of_two()
             && config.filter_len <= FILTER_LEN
-            && (1..=SEQ_MAX).contains(&first_seq);
+            && (1..=SEQ_MAX).contains(&first_seq)
+            && config.servers.iter().all(|addr| addr.is_ipv4() == config.listen.is_ipv4());
         if !is_valid {
-            let text = "a cloner has 1 to 16 servers, a filter of a power of two up to 131,072 and a first id";
+            let text = "a cloner has 1 to 16 servers of its own family of addresses, a filter of a power of two up to \
+                        131,072 and a first id";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let set = |offset, value| self.memory.word(offset).store(value, Ordering::Relaxed);
         self.memory.long(cloner::IDS).store(u64::from(first_seq) - 1, Ordering::Relaxed);
-        set(cloner::IP, ip_word(config.listen));
-        let [low, high] = u16::from(config.fallback == Fallback::Shorter).to_ne_bytes();
+        for (place, word) in (0..).zip(ip_words(config.listen.ip())) {
+            set(cloner::IP + 4 * place, word);
+        }
+        let is_shorter = config.fallback == Fallback::Shorter;
         let [one, two] = config.listen.port().to_be_bytes();
-        set(cloner::PORT, u32::from_ne_bytes([one, two, low, high]));
+        let flags = [config.listen.is_ipv4().into(), is_shorter.into()];
+        set(cloner::PORT, u32::from_ne_bytes([one, two, flags[0], flags[1]]));
         set(cloner::EPOCH, epoch & !1);
         set(cloner::FILTER_MASK, config.filter_len - 1);
         set(cloner::SERVERS_LEN, count);
@@ -125,29 +130,24 @@ impl XdpCloner {
 
     /// Puts a server in the place of the one of this id; the way to it is not known until it answers.
     /// Panics for an id above 15.
-    pub fn replace(&self, index: usize, addr: SocketAddrV4) {
+    pub fn replace(&self, index: usize, addr: SocketAddr) {
         let [one, two] = addr.port().to_be_bytes();
         // Nothing is placed there while this changes.
         self.set_out(index, true);
-        for (field, value) in [
-            (server::INTERFACE, 0),
-            (server::IP, ip_word(addr)),
-            (server::LOAD, 0),
-            (server::ASKED, 0),
-            (server::ANSWERED, 0),
-        ] {
-            self.word(index, field).store(value, Ordering::Relaxed);
+        let set = |field, value| self.word(index, field).store(value, Ordering::Relaxed);
+        for field in [server::INTERFACE, server::LOAD, server::ASKED, server::ANSWERED] {
+            set(field, 0);
         }
-        let port = u32::from_ne_bytes([one, two, 0, 0]);
-        self.word(index, server::PORT).store(port, Ordering::Release);
+        for (place, word) in (0..).zip(ip_words(addr.ip())) {
+            set(server::IP + 4 * place, word);
+        }
+        set(server::PORT, u32::from_ne_bytes([one, two, 0, 0]));
+        self.set_out(index, false);
     }
 
     /// Leaves the pairs of a server to user space, or takes them back. Panics for an id above 15.
     pub fn set_out(&self, index: usize, is_out: bool) {
-        let word = self.word(index, server::PORT);
-        let [one, two, ..] = word.load(Ordering::Relaxed).to_ne_bytes();
-        let [low, high] = u16::from(is_out).to_ne_bytes();
-        word.store(u32::from_ne_bytes([one, two, low, high]), Ordering::Release);
+        self.word(index, server::IS_OUT).store(is_out.into(), Ordering::Release);
     }
 
     /// Leaves the pairs of a server to user space until it answers. Panics for an id above 15.
@@ -214,8 +214,17 @@ impl XdpCloner {
     }
 }
 
-fn ip_word(addr: SocketAddrV4) -> u32 {
-    u32::from_ne_bytes(addr.ip().octets())
+/// An address as the program has it: that of IPv4 as `::ffff:a.b.c.d`.
+fn ip_words(ip: IpAddr) -> [u32; 4] {
+    let bytes = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    };
+    let mut words = [0; 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_ne_bytes(*bytes);
+    }
+    words
 }
 
 /// `ebpf/cloner.bpf.c`.

@@ -168,10 +168,9 @@ impl<'a> Elf<'a> {
             });
             let uses = self.uses(index as u32, &symbols)?;
             let name = function?.name;
-            let kind = match section.name {
-                name if name.starts_with("xdp.frags") => ProgramKind::Parts,
-                "xdp/devmap" => ProgramKind::Egress,
-                _ => ProgramKind::Whole,
+            let kind = ProgramKind {
+                takes_parts: section.name.starts_with("xdp.frags"),
+                is_egress: section.name.ends_with("/devmap"),
             };
             let text = section.content;
             declared.programs.push(ProgramText { name, kind, text, uses });

@@ -12,13 +12,11 @@ pub(crate) struct Program(OwnedFd);
 
 /// What a program is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ProgramKind {
-    /// Packets of one buffer.
-    Whole,
-    /// Packets of several buffers too.
-    Parts,
+pub(crate) struct ProgramKind {
+    /// Packets of several buffers too, and not of one alone.
+    pub(crate) takes_parts: bool,
     /// Packets that another program has redirected by a map of devices, at their egress.
-    Egress,
+    pub(crate) is_egress: bool,
 }
 
 /// A program at an interface: it is detached when the last of these is dropped, unless it is pinned.
@@ -72,10 +70,10 @@ impl Program {
             log_bytes: 0,
             log: 0,
             kernel: 0,
-            flags: if kind == ProgramKind::Parts { HAS_FRAGS } else { 0 },
+            flags: if kind.takes_parts { HAS_FRAGS } else { 0 },
             name: [0; 16],
             interface: 0,
-            attach_type: if kind == ProgramKind::Egress { ATTACH_DEVMAP } else { 0 },
+            attach_type: if kind.is_egress { ATTACH_DEVMAP } else { 0 },
         };
         let error = match bpf_fd(PROG_LOAD, &load) {
             // That of a verifier who refuses is another one, EACCES.

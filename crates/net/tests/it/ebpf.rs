@@ -4,7 +4,7 @@ use std::io;
 
 use tailcut_net::ebpf::{Mode, Object, PASS, Verdict, interface_index};
 
-use crate::veth::{VethPair, enter};
+use crate::veth::{VethPair, enter, run};
 
 /// `None`, said aloud, where this process may not load programs.
 pub(crate) fn load(bytes: &[u8]) -> Option<Object> {
@@ -42,6 +42,30 @@ fn a_program_is_attached_until_it_is_dropped() {
             drop(attached);
         }
         object.attach("pass", interface, Mode::Native).expect("the last was detached");
+    })
+    .join()
+    .expect("no failure");
+}
+
+#[test]
+fn an_mtu_that_is_too_long_is_named() {
+    let Some(object) = load(PASS) else { return };
+    let Some(hosts) = VethPair::create() else { return };
+    // Its driver looks at what the far end may send.
+    for end in [&hosts.near, &hosts.far] {
+        run("ip", &format!("-n {end} link set v{end} mtu 9000")).expect("an MTU");
+    }
+    let near = hosts.near.clone();
+    std::thread::spawn(move || {
+        enter(&near);
+        let interface = interface_index(&format!("v{near}")).expect("the interface");
+        let error = object.attach("pass_whole", interface, Mode::Native).expect_err("too long");
+        assert!(
+            error.to_string().contains("MTU is more than its driver takes with XDP"),
+            "{error}"
+        );
+        drop(object.attach("pass", interface, Mode::Native).expect("it takes long ones"));
+        object.attach("pass_whole", interface, Mode::Generic).expect("the kernel joins them");
     })
     .join()
     .expect("no failure");

@@ -1,7 +1,7 @@
 //! The XDP cloner: long traces frame by frame, what it refuses, and copies between two namespaces.
 
 use std::io;
-use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -22,28 +22,47 @@ use crate::xdp_router::bench::Frame;
 struct Bench {
     xdp: XdpCloner,
     epoch: u32,
+    network: Network,
+}
+
+/// What frames have besides.
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    is_ipv6: bool,
+    vlan: Option<u16>,
 }
 
 impl Bench {
     /// `None`, said aloud, where this process may not load programs.
     fn new(servers: u16, change: impl FnOnce(&mut ClonerConfig)) -> Option<Self> {
+        Self::in_network(IPV4, servers, change)
+    }
+
+    fn in_network(
+        network: Network,
+        servers: u16,
+        change: impl FnOnce(&mut ClonerConfig),
+    ) -> Option<Self> {
         // The second copy is told by the first on the same CPU.
         let mut cpu = CpuSet::new();
         cpu.set(sched_getcpu());
         sched_setaffinity(None, &cpu).expect("this thread stays where it is");
         let mut config = ClonerConfig {
-            listen: v4(SWITCH),
-            servers: (0..servers).map(|index| v4(server(index))).collect(),
+            listen: network.switch(),
+            servers: (0..servers).map(|index| network.server(index)).collect(),
             fallback: Fallback::First,
             filter_len: 1 << 17,
             first: (1, 0x00ab_cdee),
         };
         change(&mut config);
-        let bench = Self { xdp: load(&config)?, epoch: config.first.1 };
+        let bench = Self { xdp: load(&config)?, epoch: config.first.1, network };
         for index in 0..servers {
             // A response to nothing of this run shows the way.
             let header = Header { sid: u32::from(index).into(), op: 1.into(), ..Header::default() };
-            assert_eq!(bench.judge(&from_server(index, header)), (Verdict::Pass, "xdp_up_unknown"));
+            assert_eq!(
+                bench.judge(&network.from_server(index, header)),
+                (Verdict::Pass, "xdp_up_unknown")
+            );
         }
         Some(bench)
     }
@@ -73,19 +92,22 @@ impl Bench {
 
     /// What leaves at a step, and what must.
     fn replay(&self, step: CloningStep) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+        let network = self.network;
         match step {
             CloningStep::Request { group, table, seq, copies } => {
                 let sent = Header { grp: group.into(), tidx: (TIDX | table).into(), ..HEADER };
                 let header = Header { seq: seq.into(), tidx: (self.epoch | table).into(), ..sent };
                 let expected = match copies {
-                    Copies::One(to) => vec![to_server(to, header.marked(CloneMark::Single))],
+                    Copies::One(to) => {
+                        vec![network.to_server(to, header.marked(CloneMark::Single))]
+                    }
                     Copies::Two(first, second) => {
                         let header = Header { sid: u32::from(second).into(), ..header };
-                        let copy = |to, mark| to_server(to, header.marked(mark));
+                        let copy = |to, mark| network.to_server(to, header.marked(mark));
                         vec![copy(first, CloneMark::Original), copy(second, CloneMark::Clone)]
                     }
                 };
-                (self.send(&to_switch(sent)), expected)
+                (self.send(&network.to_switch(sent)), expected)
             }
             CloningStep::Response { server, seq, table, mark, load, passes } => {
                 let header = Header {
@@ -96,9 +118,9 @@ impl Bench {
                     tidx: (self.epoch | table).into(),
                     ..HEADER.marked(mark)
                 };
-                let passed = to_client(Header { tidx: (TIDX | table).into(), ..header });
+                let passed = network.to_client(Header { tidx: (TIDX | table).into(), ..header });
                 let expected = if passes { vec![passed] } else { Vec::new() };
-                (self.send(&from_server(server, header)), expected)
+                (self.send(&network.from_server(server, header)), expected)
             }
         }
     }
@@ -120,10 +142,10 @@ fn load(config: &ClonerConfig) -> Option<XdpCloner> {
 /// The first step of a part whose frames are others than the trace asks for; nothing where programs cannot be loaded.
 fn first_difference(
     part: &CloningPart,
-    fallback: Fallback,
-    filter_len: u32,
+    network: Network,
+    (fallback, filter_len): (Fallback, u32),
 ) -> Option<Option<usize>> {
-    let bench = Bench::new(part.servers, |config| {
+    let bench = Bench::in_network(network, part.servers, |config| {
         *config = ClonerConfig {
             fallback,
             filter_len,
@@ -138,9 +160,10 @@ fn first_difference(
     Some(part.steps.iter().position(differs))
 }
 
-fn check(fallback: Fallback) {
+fn check(network: Network, fallback: Fallback) {
     for part in &CloningTrace::new(fallback).parts {
-        let Some(found) = first_difference(part, fallback, part.filter_len) else { return };
+        let programmed = (fallback, part.filter_len);
+        let Some(found) = first_difference(part, network, programmed) else { return };
         let step = found.map(|index| part.steps[index].to_string());
         assert_eq!(step, None, "{fallback:?} over {} servers, step {found:?}", part.servers);
     }
@@ -148,12 +171,70 @@ fn check(fallback: Fallback) {
 
 #[test]
 fn netclone_decides_as_the_switch() {
-    check(Fallback::First);
+    check(IPV4, Fallback::First);
 }
 
 #[test]
 fn netclone_with_racksched_decides_as_the_switch() {
-    check(Fallback::Shorter);
+    check(IPV4, Fallback::Shorter);
+}
+
+#[test]
+fn it_decides_so_over_ipv6_and_in_a_vlan() {
+    check(Network { is_ipv6: true, vlan: None }, Fallback::First);
+    check(Network { is_ipv6: true, vlan: Some(77) }, Fallback::Shorter);
+    check(Network { is_ipv6: false, vlan: Some(4_000) }, Fallback::First);
+}
+
+/// User space sends by the kernel's routes, which may lead from one to the other.
+#[test]
+fn a_request_in_another_vlan_than_its_servers_goes_up_and_a_response_from_another_finds_no_request()
+{
+    for is_ipv6 in [false, true] {
+        let network = Network { is_ipv6, vlan: Some(7) };
+        let Some(bench) = Bench::in_network(network, 2, |_| {}) else { return };
+        let request = Header { grp: 1.into(), ..HEADER };
+        for vlan in [None, Some(8)] {
+            let other = Network { vlan, ..network };
+            assert_eq!(
+                bench.judge(&other.to_switch(request)),
+                (Verdict::Pass, "xdp_up_unresolved")
+            );
+        }
+        assert_eq!(bench.judge(&network.to_switch(request)), (Verdict::Redirect, "xdp_cloned"));
+        let response = Header {
+            op: 1.into(),
+            seq: 1.into(),
+            sid: 0.into(),
+            tidx: bench.epoch.into(),
+            ..HEADER
+        };
+        let other = Network { vlan: None, ..network };
+        let found = bench.judge(&other.from_server(0, response));
+        assert_eq!(found, (Verdict::Drop, "xdp_dropped_unknown"));
+    }
+}
+
+/// What no program takes that asks for packets of one buffer: its end is not where it can see it.
+#[test]
+fn a_packet_of_several_buffers_is_placed_and_keeps_its_rest() {
+    for is_ipv6 in [false, true] {
+        let network = Network { is_ipv6, vlan: None };
+        let Some(bench) = Bench::in_network(network, 2, |_| {}) else { return };
+        let rest: Vec<u8> = (0..6_000u32).map(|place| place as u8).collect();
+        let long = |header: Header| [header.as_bytes(), &rest].concat();
+        let request = Header { grp: 1.into(), tidx: TIDX.into(), ..HEADER };
+        let frame = Frame::new(network.client(), network.switch(), &long(request)).bytes();
+        let sent = bench.send(&frame);
+        let header = Header { seq: 1.into(), tidx: bench.epoch.into(), sid: 1.into(), ..request };
+        for (to, mark) in [(0, CloneMark::Original), (1, CloneMark::Clone)] {
+            let server = network.server(to);
+            let expected = Frame::new(network.switch(), server, &long(header.marked(mark))).bytes();
+            assert_eq!(sent[usize::from(to)], addressed(expected, mac(to)), "{mark:?}");
+        }
+        let len = frame.len();
+        assert_eq!(bench.judge(&frame[..len - 1]), (Verdict::Drop, "xdp_dropped_length"));
+    }
 }
 
 #[test]
@@ -163,7 +244,7 @@ fn a_wrong_fallback_and_a_wrong_filter_are_seen() {
     for (fallback, filter_len) in
         [(Fallback::Shorter, part.filter_len), (Fallback::First, 2 * part.filter_len)]
     {
-        let Some(found) = first_difference(part, fallback, filter_len) else { return };
+        let Some(found) = first_difference(part, IPV4, (fallback, filter_len)) else { return };
         assert!(found.is_some(), "no step tells {fallback:?} and {filter_len} cells");
     }
 }
@@ -173,27 +254,28 @@ fn what_is_no_packet_or_of_a_stranger_is_dropped_by_reason() {
     let Some(bench) = Bench::new(2, |_| {}) else { return };
     let request = Header { grp: 1.into(), ..HEADER };
     let response = Header { op: 1.into(), ..HEADER };
-    let short = Frame::new(CLIENT, SWITCH, &request.as_bytes()[..27]).bytes();
-    let other_port = SocketAddr::new(SWITCH.ip(), 1_001);
+    let short = Frame::new(IPV4.client(), IPV4.switch(), &request.as_bytes()[..27]).bytes();
+    let other_port = SocketAddr::new(IPV4.switch().ip(), 1_001);
     for (frame, expected) in [
         (short, (Verdict::Drop, "xdp_dropped_length")),
-        (to_switch(Header { op: 2.into(), ..request }), (Verdict::Drop, "xdp_dropped_op")),
-        (to_switch(Header { clo: 3.into(), ..request }), (Verdict::Drop, "xdp_dropped_mark")),
-        (to_switch(response), (Verdict::Drop, "xdp_dropped_stranger")),
-        (from_server(1, response), (Verdict::Drop, "xdp_dropped_stranger")),
+        (IPV4.to_switch(Header { op: 2.into(), ..request }), (Verdict::Drop, "xdp_dropped_op")),
+        (IPV4.to_switch(Header { clo: 3.into(), ..request }), (Verdict::Drop, "xdp_dropped_mark")),
+        (IPV4.to_switch(response), (Verdict::Drop, "xdp_dropped_stranger")),
+        (IPV4.from_server(1, response), (Verdict::Drop, "xdp_dropped_stranger")),
         (
-            from_server(0, Header { sid: 0.into(), tidx: bench.epoch.into(), ..response }),
+            IPV4.from_server(0, Header { sid: 0.into(), tidx: bench.epoch.into(), ..response }),
             (Verdict::Drop, "xdp_dropped_unknown"),
         ),
-        (Frame::new(CLIENT, other_port, b"others").bytes(), (Verdict::Pass, "xdp_others")),
+        (Frame::new(IPV4.client(), other_port, b"others").bytes(), (Verdict::Pass, "xdp_others")),
         (
-            Frame::new(SocketAddr::from(([224, 0, 0, 1], 7)), SWITCH, &packet(request)).bytes(),
+            Frame::new(SocketAddr::from(([224, 0, 0, 1], 7)), IPV4.switch(), &packet(request))
+                .bytes(),
             (Verdict::Drop, "xdp_dropped_stranger"),
         ),
     ] {
         assert_eq!(bench.judge(&frame), expected);
     }
-    let mut fragment = to_switch(request);
+    let mut fragment = IPV4.to_switch(request);
     fragment[20] |= 0x20;
     assert_eq!(bench.judge(&fragment), (Verdict::Pass, "xdp_up_ip"));
 }
@@ -201,15 +283,15 @@ fn what_is_no_packet_or_of_a_stranger_is_dropped_by_reason() {
 #[test]
 fn a_server_that_has_never_answered_leaves_requests_to_user_space() {
     let config = ClonerConfig {
-        listen: v4(SWITCH),
-        servers: vec![v4(server(0)), v4(server(1))],
+        listen: IPV4.switch(),
+        servers: vec![IPV4.server(0), IPV4.server(1)],
         fallback: Fallback::First,
         filter_len: 1,
         first: (1, 0),
     };
     let Some(xdp) = load(&config) else { return };
-    let bench = Bench { xdp, epoch: 0 };
-    let request = to_switch(Header { grp: 1.into(), ..HEADER });
+    let bench = Bench { xdp, epoch: 0, network: IPV4 };
+    let request = IPV4.to_switch(Header { grp: 1.into(), ..HEADER });
     assert_eq!(bench.judge(&request), (Verdict::Pass, "xdp_up_unresolved"));
     assert_eq!(bench.xdp.test(&request).expect("a run").packet, request, "untouched");
 }
@@ -218,17 +300,18 @@ fn a_server_that_has_never_answered_leaves_requests_to_user_space() {
 fn a_configuration_out_of_range_is_refused() {
     let Some(bench) = Bench::new(2, |_| {}) else { return };
     let good = ClonerConfig {
-        listen: v4(SWITCH),
-        servers: vec![v4(server(0))],
+        listen: IPV4.switch(),
+        servers: vec![IPV4.server(0)],
         fallback: Fallback::First,
         filter_len: 64,
         first: (1, 0),
     };
     for bad in [
         ClonerConfig { servers: Vec::new(), ..good.clone() },
-        ClonerConfig { servers: vec![v4(server(0)); 17], ..good.clone() },
+        ClonerConfig { servers: vec![IPV4.server(0); 17], ..good.clone() },
         ClonerConfig { filter_len: 65, ..good.clone() },
         ClonerConfig { filter_len: 1 << 18, ..good.clone() },
+        ClonerConfig { servers: vec![Network { is_ipv6: true, ..IPV4 }.server(0)], ..good.clone() },
         ClonerConfig { first: (0, 0), ..good },
     ] {
         let error = bench.xdp.configure(&bad).expect_err("it is refused");
@@ -242,8 +325,8 @@ fn two_servers_get_a_copy_each_and_the_client_one_response() {
     let switch: SocketAddr = "10.77.0.1:1000".parse().expect("an address");
     let address = |port| SocketAddr::from(([10, 77, 0, 2], port));
     let config = ClonerConfig {
-        listen: v4(switch),
-        servers: vec![v4(address(1_001)), v4(address(1_002))],
+        listen: switch,
+        servers: vec![address(1_001), address(1_002)],
         fallback: Fallback::First,
         filter_len: 1 << 17,
         first: (77, 0x1234_5678),
@@ -316,24 +399,50 @@ fn packet(header: Header) -> Vec<u8> {
     [header.as_bytes(), trailer.as_bytes()].concat()
 }
 
-fn to_switch(header: Header) -> Vec<u8> {
-    Frame::new(CLIENT, SWITCH, &packet(header)).bytes()
-}
+impl Network {
+    fn switch(self) -> SocketAddr {
+        self.address(200, 1_000)
+    }
 
-fn from_server(index: u16, header: Header) -> Vec<u8> {
-    let mut bytes = Frame::new(server(index), SWITCH, &packet(header)).bytes();
-    bytes[6..12].copy_from_slice(&mac(index));
-    bytes
-}
+    fn client(self) -> SocketAddr {
+        self.address(100, 40_000)
+    }
 
-fn to_server(index: u16, header: Header) -> Vec<u8> {
-    addressed(Frame::new(SWITCH, server(index), &packet(header)).bytes(), mac(index))
-}
+    fn server(self, index: u16) -> SocketAddr {
+        self.address(index as u8, 1_000 + index)
+    }
 
-fn to_client(header: Header) -> Vec<u8> {
-    let frame = Frame::new(SWITCH, CLIENT, &packet(header)).bytes();
-    let back: [u8; 6] = frame[6..12].try_into().expect("an address");
-    addressed(frame, back)
+    fn address(self, host: u8, port: u16) -> SocketAddr {
+        let ip = match self.is_ipv6 {
+            false => IpAddr::from([10, 2, 3, host]),
+            true => IpAddr::from([0xfd00, 2, 0, 0, 0, 0, 0xabcd, u16::from(host)]),
+        };
+        SocketAddr::new(ip, port)
+    }
+
+    fn frame(self, from: SocketAddr, to: SocketAddr, header: Header) -> Vec<u8> {
+        Frame { vlan: self.vlan, ..Frame::new(from, to, &packet(header)) }.bytes()
+    }
+
+    fn to_switch(self, header: Header) -> Vec<u8> {
+        self.frame(self.client(), self.switch(), header)
+    }
+
+    fn from_server(self, index: u16, header: Header) -> Vec<u8> {
+        let mut bytes = self.frame(self.server(index), self.switch(), header);
+        bytes[6..12].copy_from_slice(&mac(index));
+        bytes
+    }
+
+    fn to_server(self, index: u16, header: Header) -> Vec<u8> {
+        addressed(self.frame(self.switch(), self.server(index), header), mac(index))
+    }
+
+    fn to_client(self, header: Header) -> Vec<u8> {
+        let frame = self.frame(self.switch(), self.client(), header);
+        let back: [u8; 6] = frame[6..12].try_into().expect("an address");
+        addressed(frame, back)
+    }
 }
 
 /// A frame that the switch sends.
@@ -347,21 +456,7 @@ fn mac(index: u16) -> [u8; 6] {
     [2, 0, 0, 0, 7, index as u8]
 }
 
-fn server(index: u16) -> SocketAddr {
-    SocketAddr::from(([10, 2, 3, index as u8], 1_000 + index))
-}
-
-fn v4(addr: SocketAddr) -> SocketAddrV4 {
-    match addr {
-        SocketAddr::V4(addr) => addr,
-        SocketAddr::V6(addr) => panic!("{addr} is no address of IPv4"),
-    }
-}
-
-const SWITCH: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 2, 3, 200)), 1_000);
-const CLIENT: SocketAddr =
-    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::new(10, 9, 8, 7)), 40_000);
+const IPV4: Network = Network { is_ipv6: false, vlan: None };
 /// What a client sends in the bits of `tidx` that nobody reads.
 const TIDX: u32 = 0x00c0_ffee;
 const HEADER: Header = {

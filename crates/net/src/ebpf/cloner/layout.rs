@@ -13,20 +13,21 @@ pub(super) const FILTER_LEN: u32 = 1 << 17;
 pub(super) mod cloner {
     /// Ids given so far.
     pub(crate) const IDS: usize = 0;
-    /// The switch's address.
+    /// The switch's address, 16 bytes.
     pub(crate) const IP: usize = 8;
-    /// Its port in network order, and whether what is not cloned goes to the shorter; half-words.
-    pub(crate) const PORT: usize = 12;
+    /// Its port in network order, a half-word; then a byte each, whether it is of IPv4, and whether what is not cloned
+    /// goes to the shorter.
+    pub(crate) const PORT: usize = 24;
     /// The bits of `tidx` above the lowest.
-    pub(crate) const EPOCH: usize = 16;
+    pub(crate) const EPOCH: usize = 28;
     /// Cells of a table less one.
-    pub(crate) const FILTER_MASK: usize = 20;
+    pub(crate) const FILTER_MASK: usize = 32;
     /// How many servers there are.
-    pub(crate) const SERVERS_LEN: usize = 24;
+    pub(crate) const SERVERS_LEN: usize = 36;
     /// The last group that there is.
-    pub(crate) const GROUPS_LEN: usize = 28;
+    pub(crate) const GROUPS_LEN: usize = 40;
     /// The servers.
-    pub(crate) const SERVERS: usize = 32;
+    pub(crate) const SERVERS: usize = 48;
     /// The pairs by group, two bytes each; that of groups that there are not at 0.
     pub(crate) const PAIRS: usize = SERVERS + 16 * super::server::BYTES;
     /// Entries of that table.
@@ -37,20 +38,22 @@ pub(super) mod cloner {
 
 /// Offsets in `struct clone_server`.
 pub(super) mod server {
-    /// Its address.
+    /// Its address, 16 bytes.
     pub(crate) const IP: usize = 0;
-    /// Its port in network order, and whether user space deals with its pairs; half-words.
-    pub(crate) const PORT: usize = 4;
+    /// Its port in network order, a half-word. The way there is behind it.
+    pub(crate) const PORT: usize = 16;
+    /// Where its responses come in; 0 until one has.
+    pub(crate) const INTERFACE: usize = 32;
+    /// Whether user space deals with its pairs.
+    pub(crate) const IS_OUT: usize = 36;
     /// What waits there.
-    pub(crate) const LOAD: usize = 8;
-    /// Where its responses come in; 0 until one has. Its next hop's address is behind it.
-    pub(crate) const INTERFACE: usize = 12;
+    pub(crate) const LOAD: usize = 40;
     /// Requests placed there, without clones. Wraps.
-    pub(crate) const ASKED: usize = 24;
+    pub(crate) const ASKED: usize = 44;
     /// Responses from there. Wraps.
-    pub(crate) const ANSWERED: usize = 28;
+    pub(crate) const ANSWERED: usize = 48;
     /// Of a server.
-    pub(crate) const BYTES: usize = 32;
+    pub(crate) const BYTES: usize = 56;
 }
 
 /// The names of the counters, in the order of `enum cloner_count`.
