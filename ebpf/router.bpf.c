@@ -575,6 +575,8 @@ INLINE int find_trailer(struct frame *f, struct r2p2_base_header *base, __u8 ver
     __u32 open_len = f->len - TRAILER_LEN;
     if (f->len < base->header_size + TRAILER_LEN || open_len > 0x3fff)
         return DROP(DROP_TRUNCATED);
+    if (!is_at_hand(f))
+        return UP(UP_SEVERAL);
     f->trailer = (void *)base + open_len;
     if (f->trailer + TRAILER_LEN > f->end)
         return DROP(DROP_TRUNCATED);
@@ -644,12 +646,11 @@ int route(struct xdp_md *context)
         return UP(is_for == OURS_ODD ? UP_IP : OTHERS);
     if (!is_whole(context, &f))
         return DROP(DROP_TRUNCATED);
-    /* The kernel puts its buffers together. */
-    if (!is_at_hand(&f))
-        return UP(UP_SEVERAL);
     int verdict = packet(context, &f);
-    /* At a queue without a socket it is passed on. */
-    return verdict == XDP_PASS ? bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS) : verdict;
+    /* At a queue without a socket it is passed on; and what has several buffers, which the kernel puts together. */
+    if (verdict != XDP_PASS || !is_at_hand(&f))
+        return verdict;
+    return bpf_redirect_map(&sockets, context->rx_queue_index, XDP_PASS);
 }
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";

@@ -36,7 +36,7 @@ enum count {
     UP_OFF,        /* no policy, or no server in service */
     UP_UNRESOLVED, /* the way to the server is not known, or leads through another VLAN */
     UP_RETRANSMIT, /* user space may know it */
-    UP_SEVERAL,    /* of several packets, longer than allowed, or in several buffers */
+    UP_SEVERAL,    /* of several packets, longer than allowed, or sealed and in several buffers */
     UP_OPTIONS,    /* version 1, the fixed policy, a clone mark, MOVED, or a route block in use */
     UP_IP,         /* a fragment, IP options or extension headers */
     UP_CONTROL,    /* CANCEL; ACK, CLAIMED, PROBE and CLAIM of servers */

@@ -4,9 +4,13 @@ use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
+
+use tailcut_wire::r2p2::{MessageType, Policy, RequestRepr, Route, RpcId, Segment};
+use zerocopy::IntoBytes;
 
 use crate::harness::Service;
-use crate::route_xdp::{Network, ROUTER, counter, must, settle, wait, within};
+use crate::route_xdp::{HOSTS, Network, ROUTER, counter, must, settle, within};
 
 /// The program at an interface: `xdp` in its driver, `xdpgeneric` behind it.
 fn program(network: &Network, interface: &str) -> Option<String> {
@@ -181,12 +185,12 @@ fn the_next_router_may_take_another_mode() {
     end(router, "TERM");
 }
 
-/// A frame of several buffers goes up by the kernel's stack, which puts it together.
+/// Of which requests may have several buffers.
 #[test]
 fn an_interface_of_long_frames_has_its_program_before_the_stack_too() {
     let Some(network) = Network::create() else { return };
     let _servers = network.servers();
-    for host in ["r", "c"] {
+    for host in HOSTS {
         for place in [host, "sw"] {
             must(&format!(
                 "-n {} link set {} mtu 9000",
@@ -201,12 +205,22 @@ fn an_interface_of_long_frames_has_its_program_before_the_stack_too() {
     assert_eq!(program(&network, &network.interface("r")).as_deref(), Some("xdp"));
     call(&network);
     assert!(counter(&control, "xdp_placed") > 100);
-    let several = counter(&control, "xdp_up_several");
-    within(&network.name("c"), || {
+    let segment = Segment { message_len: 8_000, segment_len: 8_000, ..Segment::CONTROL };
+    let control_packet = RequestRepr::control(MessageType::Request, 7, RpcId(1 << 24));
+    let repr = RequestRepr { policy: Policy::Unrestricted, segment, ..control_packet };
+    let mut long = [repr.header().as_bytes(), Route::default().as_bytes()].concat();
+    long.resize(72 + 8_000, 0);
+    let before = counter(&control, "xdp_placed");
+    let reply = within(&network.name("c"), || {
         let socket = UdpSocket::bind("10.88.0.1:0").expect("a socket");
-        socket.send_to(&[0; 8_000], ROUTER).expect("it is sent");
+        socket.set_read_timeout(Some(Duration::from_secs(10))).expect("a timeout");
+        socket.send_to(&long, ROUTER).expect("it is sent");
+        let mut reply = [0; 2_048];
+        let (len, _) = socket.recv_from(&mut reply).expect("a server has it");
+        reply[..len].to_vec()
     });
-    wait(&control, |status| status["counters"]["xdp_up_several"].as_u64() == Some(several + 1));
+    assert_eq!(reply[8..16], (1u64 << 24).to_be_bytes(), "its id");
+    assert_eq!(counter(&control, "xdp_placed"), before + 1);
     end(router, "TERM");
 }
 

@@ -31,7 +31,9 @@ pub(super) struct Sources {
 /// What the kernel has said of a peer.
 #[derive(Debug)]
 struct Found {
+    /// Who.
     peer: SocketAddr,
+    /// The source of what goes there.
     ip: IpAddr,
     /// What the kernel had refused to send then: an address that is the host's no more is refused.
     refused: u64,

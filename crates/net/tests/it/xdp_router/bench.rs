@@ -44,12 +44,8 @@ impl Bench {
             }
             Err(error) => panic!("the kernel takes it: {error}"),
         };
-        xdp.configure(&XdpConfig {
-            listen,
-            policy,
-            packet_len_max: 1_500,
-            is_sealed: seal.is_some(),
-        });
+        let is_sealed = seal.is_some();
+        xdp.configure(&XdpConfig { listen, policy, packet_len_max: 1_500, is_sealed });
         let mut places = xdp.places();
         for slot in 0..servers {
             let counts = SharedCounts {
@@ -67,6 +63,17 @@ impl Bench {
             seal.tell(&bench, servers);
         }
         Some(bench)
+    }
+
+    /// Takes requests as long as routers do.
+    pub(super) fn take_long(&self, policy: PolicySpec) {
+        let config = XdpConfig {
+            listen: self.listen,
+            policy,
+            packet_len_max: 8_952,
+            is_sealed: self.seal.is_some(),
+        };
+        self.xdp.configure(&config);
     }
 
     /// What becomes of a frame.

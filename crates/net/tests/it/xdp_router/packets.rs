@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use tailcut_net::ebpf::Verdict;
+use tailcut_proto::policy::PolicySpec;
 use tailcut_proto::router::{SharedCounts, SharedPlaces};
 use tailcut_wire::r2p2::{
     CloneMark, Flags, MessageType, Policy, ReplyRepr, RequestRepr, RpcId, Segment,
@@ -138,6 +139,26 @@ fn a_feedback_that_is_wanted_goes_up_once() {
     assert_eq!(bench.judge(&told), (Verdict::Pass, "xdp_up_feedback"));
     assert_eq!(bench.judge(&told), (Verdict::Drop, "xdp_feedback_taken"));
     assert_eq!(bench.places.counts(0).reports, 2);
+}
+
+/// Of which its headers are in the first.
+#[test]
+fn a_request_of_several_buffers_is_placed() {
+    for listen in [listen_v4(), listen_v6()] {
+        let policy: PolicySpec = "rr".parse().expect("a policy");
+        let Some(bench) = Bench::new(listen, policy, 1) else { return };
+        bench.take_long(policy);
+        let segment = Segment { message_len: 8_000, segment_len: 8_001, ..Segment::CONTROL };
+        let mut payload = request(|repr, _| repr.segment = segment);
+        payload.resize(72 + 8_000, 0x5a);
+        let ends = (client(listen), server(listen, 0));
+        let frame = Frame::new(ends.0, listen, &payload).bytes();
+        let placed = bench.run(&frame);
+        let expected = placed_frame(ends, (0, None), &placed_payload(&payload, 101));
+        assert!((placed.verdict, placed.packet) == (Verdict::Transmit, expected), "{listen}");
+        let short = &frame[..frame.len() - 1];
+        assert_eq!(bench.judge(short), (Verdict::Drop, "xdp_dropped_truncated"));
+    }
 }
 
 /// A request that the program does not place.

@@ -60,6 +60,14 @@ fn a_request_leaves_sealed_for_its_server() {
     }
 }
 
+/// The program cannot see the tag.
+#[test]
+fn a_sealed_request_of_several_buffers_goes_up() {
+    let Some(bench) = bench("rr", 1) else { return };
+    let payload = seal(&bench).request(&request_of(6_000));
+    assert_eq!(judge(&bench, &payload), (Verdict::Pass, "xdp_up_several"));
+}
+
 /// Every bit that a tag covers, and every bit of the tag.
 #[test]
 fn a_request_of_which_any_bit_is_changed_is_placed_nowhere() {
