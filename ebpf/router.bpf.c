@@ -89,7 +89,7 @@ INLINE __u32 outstanding(__u64 slots)
     return (__u32)(slots >> 32) - (__u32)slots;
 }
 
-/* The loops below have no branch but their end, which reads `len` for itself: of every other the verifier would
+/* The loop below has no branch but its end, which reads `len` for itself: of every other the verifier would
  * follow both ways, all combinations of them, to the last instruction. */
 INLINE __u32 read_len(void)
 {
@@ -118,49 +118,27 @@ INLINE __u32 load_of(__u32 index, __u32 mask)
     return (outstanding(read_slots(server)) & mask) | (server->is_in_service - 1);
 }
 
-INLINE __u32 in_service(void)
+/* The server of a rank among those in service. */
+INLINE __u32 in_service(__u32 rank)
 {
-    __u32 sum = 0, len = read_len();
-    LOOP
-    for (__u32 i = 0; i < SERVERS_MAX && i < len; i++)
-        sum += router.servers[i].is_in_service;
-    return forget(sum);
-}
-
-/* The servers of two ranks among those in service: each comes after as many servers as have not seen it. */
-INLINE void find_ranks(__u32 *first, __u32 *second)
-{
-    __u32 len = read_len();
-    __u64 one = 0, other = 0, seen = 0;
-    LOOP
-    for (__u32 i = 0; i < SERVERS_MAX && i < len; i++) {
-        seen += router.servers[i].is_in_service;
-        one -= is_below(seen, (__u64)*first + 1);
-        other -= is_below(seen, (__u64)*second + 1);
-    }
-    *first = forget(one);
-    *second = forget(other);
+    return router.in_service[rank & (SERVERS_MAX - 1)];
 }
 
 INLINE __u32 choose_random(__u64 random)
 {
-    __u32 all = in_service();
-    if (all == 0)
-        return NOBODY;
-    __u32 rank = below(&random, all), same = rank;
-    find_ranks(&rank, &same);
-    return rank;
+    __u32 all = router.in_service_len;
+    return all ? in_service(below(&random, all)) : NOBODY;
 }
 
 INLINE __u32 choose_jsq2(__u64 random)
 {
-    __u32 all = in_service();
+    __u32 all = router.in_service_len;
     if (all < 2)
         return choose_random(random);
     __u64 pair = word(&random);
     __u32 first = ((pair >> 32) * all) >> 32, second = ((pair & 0xffffffff) * (all - 1)) >> 32;
-    second += second >= first;
-    find_ranks(&first, &second);
+    second = in_service(second + (second >= first));
+    first = in_service(first);
     __u32 one = load_of(first, ~0u), other = load_of(second, ~0u);
     if (other < one)
         return second;

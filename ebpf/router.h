@@ -140,13 +140,16 @@ struct router {
     __u64 name;        /* the router's, as in packets */
     __u64 id_secret;
     struct epoch epochs[EPOCHS_LEN];
-    struct server servers[SERVERS_MAX];
+    /* Those in service, by their indices and in their order. */
+    __u8 in_service[SERVERS_MAX];
+    __u32 in_service_len;
+    struct server servers[SERVERS_MAX] __attribute__((aligned(64)));
     __u64 counts[CPUS_MAX][COUNTS_MAX];
     /* Ids that were placed, by their hash: 32 other bits of it, when it may be forgotten (26 bits, in 2^24 ns), and
      * the server's index, or 63 where user space has it. */
     __u64 ids[IDS_LEN];
 };
-_Static_assert(__builtin_offsetof(struct router, servers) == 256, "as in layout.rs");
+_Static_assert(__builtin_offsetof(struct router, servers) == 320, "as in layout.rs");
 
 /* An address and port: who is at the other end. */
 struct peer {

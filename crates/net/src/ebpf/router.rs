@@ -342,9 +342,25 @@ impl XdpPlaces {
 
     fn release(&self, entry: usize, addr: SocketAddr) {
         self.word(entry, server::IS_IN_SERVICE).store(0, Ordering::Release);
+        self.list_in_service();
         self.release_peer(addr);
         self.word(entry, server::PORT).store(0, Ordering::Release);
         self.set_len();
+    }
+
+    /// Lists who is in service anew. A program that reads it meanwhile may find one twice, or one that has just left.
+    fn list_in_service(&self) {
+        let is_in_service =
+            |entry: &usize| self.word(*entry, server::IS_IN_SERVICE).load(Ordering::Relaxed) != 0;
+        let (mut list, mut len) = ([0; SERVERS_MAX], 0);
+        for (place, entry) in (0..SERVERS_MAX).filter(is_in_service).enumerate() {
+            (list[place], len) = (entry as u8, place as u32 + 1);
+        }
+        for (word, entries) in list.as_chunks().0.iter().enumerate() {
+            let word = self.memory.word(router::IN_SERVICE + 4 * word);
+            word.store(u32::from_ne_bytes(*entries), Ordering::Relaxed);
+        }
+        self.memory.word(router::IN_SERVICE_LEN).store(len, Ordering::Release);
     }
 
     fn set_len(&self) {
@@ -482,6 +498,7 @@ impl SharedPlaces for XdpPlaces {
     fn set_in_service(&self, slot: u16, is_in_service: bool) {
         if let Some(entry) = self.entry(slot) {
             self.word(entry, server::IS_IN_SERVICE).store(is_in_service.into(), Ordering::Release);
+            self.list_in_service();
         }
     }
 

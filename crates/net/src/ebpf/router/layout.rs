@@ -16,7 +16,7 @@ pub(super) const EPOCHS_LEN: usize = 4;
 pub(super) const IDS_LEN: usize = 1 << 20;
 
 /// Counts up with each change of what the memory means, where its length is the same.
-pub(super) const LAYOUT: u32 = 1;
+pub(super) const LAYOUT: u32 = 2;
 
 /// Offsets in `struct router`.
 pub(super) mod router {
@@ -60,8 +60,12 @@ pub(super) mod router {
     pub(crate) const ID_SECRET: usize = 120;
     /// The epochs whose packets are taken.
     pub(crate) const EPOCHS: usize = 128;
-    /// The servers.
-    pub(crate) const SERVERS: usize = EPOCHS + super::EPOCHS_LEN * super::epoch::BYTES;
+    /// The servers in service, by their indices and in their order: a byte each.
+    pub(crate) const IN_SERVICE: usize = EPOCHS + super::EPOCHS_LEN * super::epoch::BYTES;
+    /// How many of them there are.
+    pub(crate) const IN_SERVICE_LEN: usize = IN_SERVICE + super::SERVERS_MAX;
+    /// The servers, each in cache lines of its own.
+    pub(crate) const SERVERS: usize = (IN_SERVICE_LEN + 4).next_multiple_of(64);
     /// The counters of each CPU, behind the servers.
     pub(crate) const COUNTS: usize = SERVERS + super::SERVERS_MAX * super::server::BYTES;
     /// The slots of ids, behind the counters.
