@@ -29,6 +29,11 @@ pub(crate) struct Network {
 impl Network {
     /// `None`, said aloud, where this process may not, or something is missing.
     pub(crate) fn create() -> Option<Self> {
+        Self::with_queues(1)
+    }
+
+    /// The same, where the router's interface has so many queues.
+    fn with_queues(queues: u32) -> Option<Self> {
         let skip = |reason: &str| {
             writeln!(std::io::stderr(), "SKIPPED: {reason}").expect("standard error");
             None
@@ -51,7 +56,11 @@ impl Network {
         for (index, host) in HOSTS.iter().enumerate() {
             let (name, far) = (network.name(host), network.interface(host));
             must(&format!("netns add {name}"));
-            must(&format!("link add {far} netns {name} type veth peer name {far} netns {switch}"));
+            let lanes = if *host == "r" { queues } else { 1 };
+            let lanes = format!("numrxqueues {lanes} numtxqueues {lanes}");
+            must(&format!(
+                "link add {far} netns {name} {lanes} type veth peer name {far} netns {switch} {lanes}"
+            ));
             must(&format!("-n {switch} link set {far} master br0 up"));
             must(&format!("-n {name} addr add 10.88.0.{}/24 dev {far}", index + 1));
             must(&format!("-n {name} link set {far} up"));
@@ -274,7 +283,7 @@ fn held_requests_come_by_af_xdp() {
     let router = network.router("jbsq:1", &control);
     settle(&control);
     let before = counter(&control, "xdp_direct_in");
-    let result = overload(&network);
+    let result = load(&network, &["--outstanding", "16"]);
     assert_eq!(result["replied"], result["sent"], "{result}");
     let held = counter(&control, "xdp_up_full") + counter(&control, "xdp_up_held");
     let direct = counter(&control, "xdp_direct_in") - before;
@@ -283,6 +292,38 @@ fn held_requests_come_by_af_xdp() {
     router.signal("TERM");
     let (code, _, errors) = router.wait();
     assert_eq!(code, Some(0), "{errors}");
+}
+
+/// It has a socket at each, for what goes up.
+#[test]
+fn an_interface_of_two_queues_is_one_router() {
+    let Some(network) = Network::with_queues(2) else { return };
+    let interface = network.interface("r");
+    let _servers = network.servers();
+    let control = std::env::temp_dir().join(format!("{}.sock", network.id));
+    let router = network.router("jbsq:1", &control);
+    settle(&control);
+    let before = counter(&control, "xdp_direct_in");
+    for outstanding in ["2", "16"] {
+        let result = load(&network, &["--outstanding", outstanding, "--connections", "16"]);
+        assert_eq!(result["replied"], result["sent"], "{result}");
+    }
+    let placed = counter(&control, "xdp_placed");
+    let held = counter(&control, "xdp_up_full") + counter(&control, "xdp_up_held");
+    let direct = counter(&control, "xdp_direct_in") - before;
+    assert!(placed > 100, "{placed} were placed");
+    assert!(held > 100 && direct >= held, "{held} went up, {direct} came past the stack");
+    let shown = network.command("r", "ethtool").args(["-S", &interface]).output().expect("it runs");
+    let shown = String::from_utf8(shown.stdout).expect("a text");
+    for queue in 0..2 {
+        let name = format!("rx_queue_{queue}_xdp_packets:");
+        let count =
+            shown.lines().find_map(|line| line.trim().strip_prefix(&name)?.trim().parse().ok());
+        assert!(count > Some(100_u64), "{count:?} packets at queue {queue}");
+    }
+    settle(&control);
+    router.signal("TERM");
+    assert_eq!(router.wait().0, Some(0));
 }
 
 /// A router that may not lock the memory says so, and takes by the kernel's stack what goes up.
@@ -296,7 +337,7 @@ fn without_af_xdp_held_requests_come_by_the_kernel() {
     command.args(["--inh-caps", "-ipc_lock", env!("CARGO_BIN_EXE_tailcut")]);
     let router = network.router_by(command, ("jbsq:1", "30s"), &control);
     settle(&control);
-    let result = overload(&network);
+    let result = load(&network, &["--outstanding", "16"]);
     assert_eq!(result["replied"], result["sent"], "{result}");
     let held = counter(&control, "xdp_up_full") + counter(&control, "xdp_up_held");
     assert!(held > 100, "{}", status(&control));
@@ -307,19 +348,12 @@ fn without_af_xdp_held_requests_come_by_the_kernel() {
     assert!(errors.contains("no AF_XDP") && errors.contains("CAP_IPC_LOCK"), "{errors}");
 }
 
-/// More calls at once than servers, for two seconds; their counts.
-fn overload(network: &Network) -> Value {
+/// Calls for two seconds, more at once than servers where so many are outstanding; their counts.
+fn load(network: &Network, more: &[&str]) -> Value {
     let mut measure = network.tailcut("c");
-    measure.args([
-        "measure",
-        "--target",
-        ROUTER,
-        "--app",
-        "synthetic:exp:1ms",
-        "--outstanding",
-        "16",
-    ]);
+    measure.args(["measure", "--target", ROUTER, "--app", "synthetic:exp:1ms"]);
     measure.args(["--duration", "2s", "--warmup", "0s", "--timeout", "30s", "--json", "-"]);
+    measure.args(more);
     let child = measure.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     finish(child.expect("the binary starts"))["counts"].clone()
 }

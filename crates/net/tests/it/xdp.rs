@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tailcut_net::clock::Clock;
@@ -222,6 +223,40 @@ fn many_peers_are_answered_each() {
         assert!(Clock.now() < deadline, "all is direct: {:?}", metrics(&server));
     }
     assert!(metrics(&server).kernel_unresolved - unresolved < 100, "{:?}", metrics(&server));
+}
+
+/// Which of them a flow comes at, the interface decides.
+#[test]
+fn what_comes_at_several_queues_is_one_ports() {
+    let Some(hosts) = VethPair::with_queues(2) else { return };
+    let server = xdp(&hosts.far, FAR);
+    let target = server.local_address();
+    let mut server = driver(Echo::new(SegmentedSend::On), server);
+    let mut clients = Driver::new(Wait::BusyPoll).expect("a driver");
+    for _ in 0..32 {
+        let pinger = Pinger::new(target, 64, 4, SegmentedSend::Off);
+        clients.add(pinger, udp(&hosts.near, NEAR), None);
+    }
+    let deadline = Clock.now() + PATIENCE_NS;
+    while (0..32).any(|index| clients.node(index).completed < 100) {
+        server.turn().expect("a turn");
+        clients.turn().expect("a turn");
+        assert!(Clock.now() < deadline, "each is answered: {:?}", metrics(&server));
+    }
+    assert_direct(&server, 3_200);
+    for queue in 0..2 {
+        let count = queue_packets(&hosts.far, queue);
+        assert!(count > 200, "{count} came at queue {queue}");
+    }
+}
+
+/// What programs before the stack have seen at a queue.
+fn queue_packets(host: &str, queue: u32) -> u64 {
+    let shown = within(host, || Command::new("ethtool").args(["-S", &format!("v{host}")]).output());
+    let text = String::from_utf8(shown.expect("ethtool (Debian: ethtool)").stdout).expect("a text");
+    let name = format!("rx_queue_{queue}_xdp_packets:");
+    let line = text.lines().find_map(|line| line.trim().strip_prefix(&name));
+    line.expect("veth counts them").trim().parse().expect("a number")
 }
 
 #[test]

@@ -18,6 +18,11 @@ pub(crate) struct VethPair {
 impl VethPair {
     /// `None`, said past the test harness's capture, where this process may not.
     pub(crate) fn create() -> Option<Self> {
+        Self::with_queues(1)
+    }
+
+    /// As [`VethPair::create`], with so many queues at each end, by which it spreads flows.
+    pub(crate) fn with_queues(queues: u32) -> Option<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let pair = Self { near: format!("tc{id}n"), far: format!("tc{id}f") };
@@ -27,9 +32,12 @@ impl VethPair {
                 .expect("standard error");
             return None;
         }
+        let lanes = format!("numrxqueues {queues} numtxqueues {queues}");
         for command in [
             format!("netns add {far}"),
-            format!("link add v{near} netns {near} type veth peer name v{far} netns {far}"),
+            format!(
+                "link add v{near} netns {near} {lanes} type veth peer name v{far} netns {far} {lanes}"
+            ),
             format!("-n {near} addr add 10.77.0.1/24 dev v{near}"),
             format!("-n {far} addr add 10.77.0.2/24 dev v{far}"),
             format!("-n {near} link set v{near} up"),
