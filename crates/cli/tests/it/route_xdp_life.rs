@@ -225,6 +225,36 @@ fn an_interface_of_long_frames_has_its_program_before_the_stack_too() {
 }
 
 #[test]
+fn a_capability_that_is_missing_is_named_and_sockets_need_none() {
+    let Some(network) = Network::create() else { return };
+    let _servers = network.servers();
+    let interface = network.interface("r");
+    for (without, named) in [
+        ("-bpf,-sys_admin", "CAP_BPF"),
+        ("-net_admin,-sys_admin", "CAP_NET_ADMIN"),
+        ("-net_raw", "CAP_NET_RAW"),
+    ] {
+        let route = |more: &[&str]| {
+            let mut command = network.command("r", "setpriv");
+            command.args(["--bounding-set", without, "--inh-caps", without]);
+            command.arg(env!("CARGO_BIN_EXE_tailcut"));
+            network.route(&mut command, &interface, more);
+            command
+        };
+        let output = route(&[]).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && errors.contains(named), "{without}: {errors}");
+        assert!(!network.pinned().exists(), "{without}: a start that fails leaves nothing");
+        let router = Service::start_command(&mut route(&["--xdp-or-sockets"]), 1);
+        assert_eq!(program(&network, &interface), None, "{without}");
+        call(&network);
+        router.signal("TERM");
+        let (code, _, errors) = router.wait();
+        assert!(code == Some(0) && errors.contains(named), "{without}: {errors}");
+    }
+}
+
+#[test]
 fn a_datapath_of_its_own_is_refused() {
     let args = ["route", "--listen", "10.0.0.1:1", "--server", "10.0.0.2:1", "--dataplane", "xdp"];
     let more = ["--interface", "lo", "--datapath", "xdp:lo"];
