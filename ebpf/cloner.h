@@ -42,7 +42,7 @@ struct end {
     __u8 ip[16];
     __be16 port;
     __u16 padding[3];
-    __u64 way; /* Ethernet address of the next hop in the low 48 bits, then VLAN_TAGGED and the VLAN, or 0 */
+    __u64 way; /* Ethernet address of the next hop in the low 48 bits, then VLAN_... and the VLAN, or 0 */
 };
 
 struct clone_server {

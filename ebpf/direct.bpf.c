@@ -21,49 +21,25 @@ struct key {
 struct map ports SEC("maps") = { BPF_MAP_TYPE_HASH, sizeof(struct key), 4, PORTS_MAX * ADDRESSES_MAX, BPF_F_NO_PREALLOC };
 struct map sockets SEC("maps") = { BPF_MAP_TYPE_XSKMAP, 4, 4, PORTS_MAX * QUEUES_MAX, 0 };
 
-static __always_inline int direct(struct xdp_md *context)
+INLINE int direct(struct xdp_md *context)
 {
-    void *end = (void *)(long)context->data_end;
-    struct ethhdr *eth = (void *)(long)context->data;
-    void *packet = eth + 1;
+    struct frame f = {};
     struct key key = {};
-    __be16 *to;
-
-    if (packet > end)
+    if (!find(context, &f))
         return XDP_PASS;
-    __be16 protocol = eth->h_proto;
-    if (protocol == bpf_htons(ETH_P_8021Q) || protocol == bpf_htons(ETH_P_8021AD)) {
-        struct vlan *vlan = packet;
-
-        packet = vlan + 1;
-        if (packet > end)
-            return XDP_PASS;
-        protocol = vlan->protocol;
-    }
-    if (protocol == bpf_htons(ETH_P_IP)) {
-        struct iphdr *ip = packet;
-
-        to = (__be16 *)(ip + 1) + 1;
-        if ((void *)(to + 1) > end || ip->version != 4 || ip->ihl != 5 || ip->frag_off & bpf_htons(0x3fff))
+    if (f.is_ipv6) {
+        __builtin_memcpy(key.ip, &f.ip6->daddr, sizeof(key.ip));
+        key.protocol = f.ip6->nexthdr;
+    } else {
+        if (!is_plain(f.ip4))
             return XDP_PASS;
         key.ip[2] = bpf_htonl(0xffff);
-        key.ip[3] = ip->daddr;
-        key.protocol = ip->protocol;
-    } else if (protocol == bpf_htons(ETH_P_IPV6)) {
-        struct ipv6hdr *ip = packet;
-
-        to = (__be16 *)(ip + 1) + 1;
-        if ((void *)(to + 1) > end)
-            return XDP_PASS;
-        __builtin_memcpy(key.ip, &ip->daddr, sizeof(key.ip));
-        key.protocol = ip->nexthdr;
-    } else {
-        return XDP_PASS;
+        key.ip[3] = f.ip4->daddr;
+        key.protocol = f.ip4->protocol;
     }
     /* Where Homa has its destination port too. */
-    key.port = *to;
+    key.port = f.udp->dest;
     __u32 *place = bpf_map_lookup_elem(&ports, &key);
-
     if (!place || context->rx_queue_index >= QUEUES_MAX)
         return XDP_PASS;
     /* Where there is no socket this answers what it is given. */

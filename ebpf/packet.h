@@ -13,6 +13,7 @@
 
 #define INLINE static __attribute__((always_inline)) inline
 #define VLAN_TAGGED 0x1000
+#define VLAN_OF_SERVICE 0x2000 /* by an outer tag (802.1ad) */
 /* Hides how a value came about, lest clang makes a branch of it. */
 #define HIDE(value) asm volatile("" : "+r"(value))
 
@@ -35,7 +36,7 @@ struct frame {
     struct udphdr *udp;
     void *end;
     __u32 len; /* of the UDP payload, which may end behind `end`, in another buffer */
-    __u32 tag; /* VLAN_TAGGED and the VLAN, or 0 */
+    __u32 tag; /* VLAN_... and the VLAN, or 0 */
     __u32 interface;
     void *trailer; /* of a sealed packet, whole */
 };
@@ -50,9 +51,11 @@ INLINE __be16 find_network(const struct xdp_md *context, struct frame *f)
     f->network = vlan = (void *)(f->eth + 1);
     if ((void *)(vlan + 1) > f->end)
         return 0;
-    if (f->eth->h_proto != bpf_htons(ETH_P_8021Q))
+    if (f->eth->h_proto != bpf_htons(ETH_P_8021Q) && f->eth->h_proto != bpf_htons(ETH_P_8021AD))
         return f->eth->h_proto;
     f->tag = VLAN_TAGGED | (bpf_ntohs(vlan->tci) & 0xfff);
+    if (f->eth->h_proto == bpf_htons(ETH_P_8021AD))
+        f->tag |= VLAN_OF_SERVICE;
     f->network = vlan + 1;
     return vlan->protocol;
 }
@@ -70,6 +73,12 @@ INLINE int find(const struct xdp_md *context, struct frame *f)
     HIDE(is_ipv6);
     f->is_ipv6 = is_ipv6;
     return (is_ipv6 || protocol == bpf_htons(ETH_P_IP)) && (void *)(f->udp + 1) <= f->end;
+}
+
+/* Neither a fragment nor with options. */
+INLINE int is_plain(const struct iphdr *ip)
+{
+    return *(const __u8 *)ip == 0x45 && !(ip->frag_off & bpf_htons(0x3fff));
 }
 
 INLINE int is_same(const void *one, const void *other)
@@ -98,7 +107,7 @@ INLINE enum whose whose(const struct frame *f, const void *ip, __u32 is_ipv4, __
     } else {
         if (!is_ipv4 || f->ip4->daddr != ((const __be32 *)ip)[3] || f->ip4->protocol != IPPROTO_UDP)
             return ANOTHERS;
-        if (*(const __u8 *)f->ip4 != 0x45 || f->ip4->frag_off & bpf_htons(0x3fff))
+        if (!is_plain(f->ip4))
             return OURS_ODD;
     }
     return f->udp->dest == port ? OURS : ANOTHERS;

@@ -215,6 +215,26 @@ fn a_request_in_another_vlan_than_its_servers_goes_up_and_a_response_from_anothe
     }
 }
 
+/// An outer tag (802.1ad) is none of a VLAN of the same number.
+#[test]
+fn ways_are_of_one_kind_of_tag() {
+    let network = Network { is_ipv6: false, vlan: Some(7) };
+    let Some(bench) = Bench::in_network(network, 2, |_| {}) else { return };
+    let outer = |mut frame: Vec<u8>| {
+        frame[12..14].copy_from_slice(&[0x88, 0xa8]);
+        frame
+    };
+    let request = network.to_switch(Header { grp: 1.into(), ..HEADER });
+    assert_eq!(bench.judge(&outer(request.clone())), (Verdict::Pass, "xdp_up_unresolved"));
+    assert_eq!(bench.judge(&request), (Verdict::Redirect, "xdp_cloned"));
+    for index in 0..2 {
+        let header = Header { sid: u32::from(index).into(), op: 1.into(), ..Header::default() };
+        bench.judge(&outer(network.from_server(index, header)));
+    }
+    assert_eq!(bench.judge(&request), (Verdict::Pass, "xdp_up_unresolved"));
+    assert_eq!(bench.judge(&outer(request)), (Verdict::Redirect, "xdp_cloned"));
+}
+
 /// What no program takes that asks for packets of one buffer: its end is not where it can see it.
 #[test]
 fn a_packet_of_several_buffers_is_placed_and_keeps_its_rest() {
