@@ -60,7 +60,7 @@ impl Bench {
             // A response to nothing of this run shows the way.
             let header = Header { sid: u32::from(index).into(), op: 1.into(), ..Header::default() };
             assert_eq!(
-                bench.judge(&network.from_server(index, header)),
+                bench.judge(&network.of_server(index, header)),
                 (Verdict::Pass, "xdp_up_unknown")
             );
         }
@@ -120,7 +120,7 @@ impl Bench {
                 };
                 let passed = network.to_client(Header { tidx: (TIDX | table).into(), ..header });
                 let expected = if passes { vec![passed] } else { Vec::new() };
-                (self.send(&network.from_server(server, header)), expected)
+                (self.send(&network.of_server(server, header)), expected)
             }
         }
     }
@@ -210,7 +210,7 @@ fn a_request_in_another_vlan_than_its_servers_goes_up_and_a_response_from_anothe
             ..HEADER
         };
         let other = Network { vlan: None, ..network };
-        let found = bench.judge(&other.from_server(0, response));
+        let found = bench.judge(&other.of_server(0, response));
         assert_eq!(found, (Verdict::Drop, "xdp_dropped_unknown"));
     }
 }
@@ -229,7 +229,7 @@ fn ways_are_of_one_kind_of_tag() {
     assert_eq!(bench.judge(&request), (Verdict::Redirect, "xdp_cloned"));
     for index in 0..2 {
         let header = Header { sid: u32::from(index).into(), op: 1.into(), ..Header::default() };
-        bench.judge(&outer(network.from_server(index, header)));
+        bench.judge(&outer(network.of_server(index, header)));
     }
     assert_eq!(bench.judge(&request), (Verdict::Pass, "xdp_up_unresolved"));
     assert_eq!(bench.judge(&outer(request)), (Verdict::Redirect, "xdp_cloned"));
@@ -281,9 +281,9 @@ fn what_is_no_packet_or_of_a_stranger_is_dropped_by_reason() {
         (IPV4.to_switch(Header { op: 2.into(), ..request }), (Verdict::Drop, "xdp_dropped_op")),
         (IPV4.to_switch(Header { clo: 3.into(), ..request }), (Verdict::Drop, "xdp_dropped_mark")),
         (IPV4.to_switch(response), (Verdict::Drop, "xdp_dropped_stranger")),
-        (IPV4.from_server(1, response), (Verdict::Drop, "xdp_dropped_stranger")),
+        (IPV4.of_server(1, response), (Verdict::Drop, "xdp_dropped_stranger")),
         (
-            IPV4.from_server(0, Header { sid: 0.into(), tidx: bench.epoch.into(), ..response }),
+            IPV4.of_server(0, Header { sid: 0.into(), tidx: bench.epoch.into(), ..response }),
             (Verdict::Drop, "xdp_dropped_unknown"),
         ),
         (Frame::new(IPV4.client(), other_port, b"others").bytes(), (Verdict::Pass, "xdp_others")),
@@ -448,7 +448,7 @@ impl Network {
         self.frame(self.client(), self.switch(), header)
     }
 
-    fn from_server(self, index: u16, header: Header) -> Vec<u8> {
+    fn of_server(self, index: u16, header: Header) -> Vec<u8> {
         let mut bytes = self.frame(self.server(index), self.switch(), header);
         bytes[6..12].copy_from_slice(&mac(index));
         bytes
