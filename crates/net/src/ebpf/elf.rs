@@ -246,10 +246,14 @@ mod tests {
     use crate::ebpf::PASS;
 
     #[test]
-    fn the_object_of_one_program_has_its_two_instructions() {
+    fn the_object_of_two_programs_has_two_instructions_of_each() {
         let declared = read(PASS).expect("an object");
-        let [program] = &declared.programs[..] else { panic!("{declared:?}") };
-        assert_eq!((program.name, program.text.len(), &program.uses[..]), ("pass", 16, &[][..]));
+        let [parts, whole] = &declared.programs[..] else { panic!("{declared:?}") };
+        for (program, name, takes_parts) in [(parts, "pass", true), (whole, "pass_whole", false)] {
+            let found = (program.name, program.text.len(), &program.uses[..]);
+            assert_eq!(found, (name, 16, &[][..]));
+            assert_eq!(program.kind, ProgramKind { takes_parts, is_egress: false });
+        }
         assert_eq!(declared.license, b"Dual MIT/GPL\0");
         assert_eq!((declared.maps.len(), declared.variables_bytes), (0, 0));
     }
