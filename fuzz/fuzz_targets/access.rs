@@ -1,5 +1,5 @@
-//! A policy of who may call what: whatever the text is, it is refused, or decides each request as one that reads its
-//! lines anew for each.
+//! A policy of who may call what: whatever the text is, it is refused, or decides each request as
+//! one that reads its lines anew for each.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

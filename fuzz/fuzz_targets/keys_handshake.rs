@@ -1,5 +1,5 @@
-//! The handshake with a key agent, which someone on the way changes, or which a stranger makes up: whatever it is, the client gets
-//! its own keys or none, and a stranger nothing.
+//! The handshake with a key agent, which someone on the way changes, or which a stranger makes up:
+//! whatever it is, the client gets its own keys or none, and a stranger nothing.
 #![no_main]
 
 use std::sync::LazyLock;

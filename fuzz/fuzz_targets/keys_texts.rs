@@ -1,4 +1,5 @@
-//! What a key agent and those who ask it read: each text is refused, without a secret in the reason, or means something.
+//! What a key agent and those who ask it read: each text is refused, without a secret in the
+//! reason, or means something.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

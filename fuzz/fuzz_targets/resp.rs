@@ -1,5 +1,5 @@
-//! Whatever a Redis client says to a gateway, a caller to a bridge, or a server to it: nothing panics, how it
-//! is cut changes nothing, and what is sent to a server is whole commands alone.
+//! Whatever a Redis client says to a gateway, a caller to a bridge, or a server to it: nothing
+//! panics, how it is cut changes nothing, and what is sent to a server is whole commands alone.
 //!
 //! The input is a byte that says how long fragments are, and the bytes.
 #![no_main]
@@ -57,7 +57,8 @@ fn converse(bytes: &[u8], fragment_len: usize) -> Vec<u8> {
             }
         }
     }
-    // Of a transaction that has not ended, inline commands are kept as arrays, each of 2 bytes in at most 11.
+    // Of a transaction that has not ended, inline commands are kept as arrays, each of 2 bytes in
+    // at most 11.
     assert!(session.held() <= 6 * bytes.len());
     out
 }

@@ -1,9 +1,10 @@
-//! A sealed client, its router and its server, or those of Homa, which has no routers, while somebody records what they send, changes it, sends it again
-//! and makes up packets: no node panics, nothing that was changed is acted on, no call runs twice and each
-//! ends. And whatever a file of keys says, it is refused or written again as it was read.
+//! A sealed client, its router and its server, or those of Homa, which has no routers, while
+//! somebody records what they send, changes it, sends it again and makes up packets: no node
+//! panics, nothing that was changed is acted on, no call runs twice and each ends. And whatever a
+//! file of keys says, it is refused or written again as it was read.
 //!
-//! The input is a list of steps: a byte that says what happens, a byte that says to which packet or whom, a
-//! length, and the bytes.
+//! The input is a list of steps: a byte that says what happens, a byte that says to which packet or
+//! whom, a length, and the bytes.
 #![no_main]
 
 use std::collections::VecDeque;
@@ -61,7 +62,8 @@ struct Net {
 }
 
 impl Net {
-    /// Calls go to the server itself if they are direct, or over Homa; where a key is lost it has not the second one.
+    /// Calls go to the server itself if they are direct, or over Homa; where a key is lost it has
+    /// not the second one.
     fn new(is_homa: bool, is_direct: bool, is_lost: bool) -> Self {
         let seal = |role| {
             let mut keys = keys().for_role(role).expect("a server's keys derive all");
@@ -132,8 +134,8 @@ impl Net {
         }
     }
 
-    /// Sends a recorded packet, changed where bytes say so, to whom it went or to another, from where it came
-    /// or from elsewhere.
+    /// Sends a recorded packet, changed where bytes say so, to whom it went or to another, from
+    /// where it came or from elsewhere.
     fn send_again(&mut self, kind: u8, which: u8, bytes: &[u8]) {
         let Some(place) = self.log.len().checked_sub(1 + usize::from(which)) else { return };
         let (mut from, mut to, mut packet) = self.log[place].clone();

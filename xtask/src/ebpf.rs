@@ -1,7 +1,7 @@
 //! `cargo xtask ebpf`: the programs that run in the kernel, compiled from `ebpf/*.bpf.c`.
 //!
-//! The objects are committed, so that a plain build needs no clang. Beside each is a note with the hash of its
-//! sources and the compiler that made it. `ebpf/wire.h` is written from crates/wire.
+//! The objects are committed, so that a plain build needs no clang. Beside each is a note with the
+//! hash of its sources and the compiler that made it. `ebpf/wire.h` is written from crates/wire.
 //!
 //! | | refused by |
 //! |---|---|

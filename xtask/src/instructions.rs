@@ -1,9 +1,10 @@
-//! `cargo xtask instructions`: what a call costs the state machines, in instructions and misses of the first-level caches, counted by
-//! cachegrind.
+//! `cargo xtask instructions`: what a call costs the state machines, in instructions and misses of
+//! the first-level caches, counted by cachegrind.
 //!
-//! Counts are the same on every run, so that a change which makes calls dearer shows where times would only scatter. They are of
-//! the build that CI tests, which is optimized but has the checks of a debug build, and depend on the compiler: the record names it.
-//! Where the linker puts functions depends on the path of the checkout too, and one cache evicts more of them or fewer by
+//! Counts are the same on every run, so that a change which makes calls dearer shows where times
+//! would only scatter. They are of the build that CI tests, which is optimized but has the checks
+//! of a debug build, and depend on the compiler: the record names it. Where the linker puts
+//! functions depends on the path of the checkout too, and one cache evicts more of them or fewer by
 //! that alone; so the misses of code are the mean over caches of several sizes.
 //!
 //! | against the record | then |
@@ -145,8 +146,8 @@ impl fmt::Display for Record {
     }
 }
 
-/// Builds the bench as CI does, in a directory of its own: by a cargo that another one runs, some crates would be built anew, and
-/// then for all others once more.
+/// Builds the bench as CI does, in a directory of its own: by a cargo that another one runs, some
+/// crates would be built anew, and then for all others once more.
 fn build(root: &Path) -> Result<PathBuf> {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let bench = ["test", "--workspace", "--bench", "instructions", "--no-run", "--locked"];
@@ -203,7 +204,8 @@ const ROWS: [&str; 10] = [
     "place-auto-clone",
 ];
 
-/// Calls of the first run, a third of the second's. The difference is what they cost without the start.
+/// Calls of the first run, a third of the second's. The difference is what they cost without the
+/// start.
 const CALLS: u32 = 200;
 
 /// First-level instruction caches of 16, 24, 32 and 48 kB: bytes, ways, and bytes of a line.

@@ -1,8 +1,8 @@
 //! `cargo xtask p4`: the programs in `p4/`, their header, and what they have decided in bmv2.
 //!
-//! No package has the tools: p4c and bmv2 are built from their public repositories (docs/dataplane.md). So what
-//! bmv2 decided for each trace is recorded in `conformance/p4.txt`, with the hashes of program, trace and
-//! decisions, and what p4test said of the programs for TNA.
+//! No package has the tools: p4c and bmv2 are built from their public repositories
+//! (docs/dataplane.md). So what bmv2 decided for each trace is recorded in `conformance/p4.txt`,
+//! with the hashes of program, trace and decisions, and what p4test said of the programs for TNA.
 //!
 //! | | refused by |
 //! |---|---|
@@ -226,15 +226,16 @@ fn trace_path(name: &str) -> String {
     format!("{TRACES}/{}.txt", name.replace([':', '+'], "-"))
 }
 
-/// The hash of a program with what it includes and uses: a number that is new in crates/wire changes no program, nor
-/// does a comment.
+/// The hash of a program with what it includes and uses: a number that is new in crates/wire
+/// changes no program, nor does a comment.
 fn source_hash(tree: &Tree, program: &str) -> Result<String> {
     let text = |path| tree.text(path).with_context(|| format!("{path} is missing"));
     let own = without_comments(&format!("{}{}", text(PACKETS)?, text(program)?));
     git_hash(&format!("{}{own}", used(text(HEADER)?, &own)))
 }
 
-/// The lines of a program in P4 that hold more than comments, of which it has no strings to hide in.
+/// The lines of a program in P4 that hold more than comments, of which it has no strings to hide
+/// in.
 fn without_comments(program: &str) -> String {
     let (mut kept, mut rest) = (String::new(), program);
     while let Some(at) = rest.find('/') {
@@ -273,7 +274,8 @@ fn used(header: &str, program: &str) -> String {
     kept
 }
 
-/// The headers and numbers in P4. A header that holds another begins behind that one, which parsers take before it.
+/// The headers and numbers in P4. A header that holds another begins behind that one, which parsers
+/// take before it.
 fn header(tree: &Tree) -> Result<String> {
     let mut text = String::from(PREAMBLE);
     for (protocol, sources) in PROTOCOLS {

@@ -51,6 +51,7 @@ const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     rust::modules_have_telling_names,
     rust::unsafe_lives_in_net,
     text::files_are_short,
+    text::comments_are_narrow,
     text::files_have_telling_names,
     text::no_loose_ends,
     text::no_machine_paths,

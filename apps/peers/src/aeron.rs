@@ -1,4 +1,5 @@
-//! Aeron: its C driver and client, called by the thread that also sends and receives (its mode INVOKER), over UDP.
+//! Aeron: its C driver and client, called by the thread that also sends and receives (its mode
+//! INVOKER), over UDP.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -148,5 +149,6 @@ const REPLIES: (&str, i32) = ("aeron:udp?endpoint=127.0.0.1:40124", 2);
 /// Messages that are taken at once.
 const FRAGMENTS_MAX: usize = 64;
 
-/// A third of the buffer of each stream; 64 MiB by default, which a container's shared memory may lack.
+/// A third of the buffer of each stream; 64 MiB by default, which a container's shared memory may
+/// lack.
 const TERM_BYTES: usize = 4 << 20;

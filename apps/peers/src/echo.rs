@@ -1,8 +1,9 @@
 //! Echoes of 32 B through each peer, in turns with tailcut.
 //!
-//! Servers are on one core, clients on another, each of one thread. Of Aeron both poll, and so does tailcut beside it; tonic
-//! and QUIC wait as their runtimes do, and tailcut beside them by its default. Aeron's rows have 64 messages outstanding on
-//! a stream each way; those of tonic and QUIC 64 tasks with a call each, on one connection.
+//! Servers are on one core, clients on another, each of one thread. Of Aeron both poll, and so does
+//! tailcut beside it; tonic and QUIC wait as their runtimes do, and tailcut beside them by its
+//! default. Aeron's rows have 64 messages outstanding on a stream each way; those of tonic and QUIC
+//! 64 tasks with a call each, on one connection.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -1,11 +1,12 @@
-//! The first call of a new client, from its files to the reply: keys from an agent and a sealed call, beside a channel
-//! of tonic with TLS and a unary call on it.
+//! The first call of a new client, from its files to the reply: keys from an agent and a sealed
+//! call, beside a channel of tonic with TLS and a unary call on it.
 //!
 //! `cargo run --release --manifest-path apps/peers/Cargo.toml first-call`
 //!
-//! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, aws-lc); the bytes are the same, 32 there and
-//! back; clients are on one core, servers and the agent, in a process of their own, on another. Slices take turns; what is
-//! printed is the median of the slices' medians, and of the pairs' ratios, with quartiles.
+//! Both ends of either show a certificate of the same authority (TLS 1.3, P-256, aws-lc); the bytes
+//! are the same, 32 there and back; clients are on one core, servers and the agent, in a process of
+//! their own, on another. Slices take turns; what is printed is the median of the slices' medians,
+//! and of the pairs' ratios, with quartiles.
 
 use std::ffi::OsString;
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -5,7 +5,8 @@
 //! | `echo` | echoes of 32 B through Aeron, tonic and QUIC, each in turns with tailcut, one outstanding and 64 |
 //! | `first-call` | the first call of a new client, beside a channel of tonic with TLS |
 //!
-//! `make peers` runs `echo`. Aeron is a feature (`--features aeron`), since its C takes cmake and minutes to compile.
+//! `make peers` runs `echo`. Aeron is a feature (`--features aeron`), since its C takes cmake and
+//! minutes to compile.
 
 #[cfg(feature = "aeron")]
 mod aeron;

@@ -1,5 +1,5 @@
-//! What Redis adds: the p50 of a GET of 32 B at the module, over that of tailcut's own echo of as many bytes, both
-//! polling, in alternating slices on the same two cores.
+//! What Redis adds: the p50 of a GET of 32 B at the module, over that of tailcut's own echo of as
+//! many bytes, both polling, in alternating slices on the same two cores.
 //!
 //! `scripts/redis-module bench` runs it. The server that is not measured is stopped meanwhile.
 

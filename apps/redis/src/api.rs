@@ -1,8 +1,9 @@
 //! The functions of Redis that the module calls, and the types of what they take.
 //!
-//! Redis hands a module one function, by which it asks for all others by name; `redismodule.h` does so in C. These
-//! are the declarations of Redis 7.0's, which later ones and Valkey keep. Whatever needs unsafe code is here: what is
-//! exported is safe, because only Redis can make a [`Context`], and only while it is in one of our functions.
+//! Redis hands a module one function, by which it asks for all others by name; `redismodule.h` does
+//! so in C. These are the declarations of Redis 7.0's, which later ones and Valkey keep. Whatever
+//! needs unsafe code is here: what is exported is safe, because only Redis can make a [`Context`],
+//! and only while it is in one of our functions.
 
 #![allow(unsafe_code)]
 
@@ -98,7 +99,8 @@ pub(crate) struct User {
 pub(crate) enum Rules {
     /// Those of the context's user, those for commands in scripts, and those of memory.
     Script,
-    /// The same without those for commands in scripts: for scripts, which have them checked themselves.
+    /// The same without those for commands in scripts: for scripts, which have them checked
+    /// themselves.
     Plain,
     /// None: the module asks for itself.
     Own,
@@ -132,8 +134,8 @@ macro_rules! table {
                     $($name: {
                         let symbol = concat!("RedisModule_", $symbol, "\0");
                         let found = look_up(context, symbol).ok_or($symbol)?;
-                        // SAFETY: a pointer to a function has the size of any other, and Redis declares
-                        // the function of this name with this type.
+                        // SAFETY: a pointer to a function has the size of any other, and Redis
+                        // declares the function of this name with this type.
                         unsafe { mem::transmute_copy::<NonNull<c_void>, $kind>(&found) }
                     },)*
                 })
@@ -178,8 +180,8 @@ static TABLE: OnceLock<Table> = OnceLock::new();
 fn look_up(context: &Context<'_>, symbol: &str) -> Option<NonNull<c_void>> {
     let symbol = CStr::from_bytes_with_nul(symbol.as_bytes()).ok()?;
     let mut found: Raw = ptr::null_mut();
-    // SAFETY: a context begins with a pointer to the function that finds others, as `RedisModule_Init` reads it; that
-    // writes a pointer to where its second argument points.
+    // SAFETY: a context begins with a pointer to the function that finds others, as
+    // `RedisModule_Init` reads it; that writes a pointer to where its second argument points.
     let status = unsafe {
         let get: unsafe extern "C" fn(*const c_char, *mut Raw) -> c_int =
             mem::transmute_copy(context.0.cast::<Raw>().as_ref());
@@ -221,7 +223,8 @@ impl Api {
     /// Writes a line to Redis' log: `level` is `warning`, `notice` or `verbose`.
     pub(crate) fn log(self, level: &CStr, text: &str) {
         let text = c_string(text);
-        // SAFETY: a log takes no context as well as one; the format takes one string, which ends with a zero.
+        // SAFETY: a log takes no context as well as one; the format takes one string, which ends
+        // with a zero.
         unsafe { (self.0.log)(ptr::null_mut(), level.as_ptr(), c"%s".as_ptr(), text.as_ptr()) };
     }
 
@@ -332,8 +335,8 @@ impl Context<'_> {
 impl Detached {
     /// Who runs the commands of this turn of the event loop.
     pub(crate) fn set_user(&mut self, user: User) {
-        // SAFETY: both are Redis'. It keeps the pointer and reads it while a command runs; the user lives until another
-        // takes its place.
+        // SAFETY: both are Redis'. It keeps the pointer and reads it while a command runs; the user
+        // lives until another takes its place.
         unsafe { (self.api.0.set_context_user)(self.raw.as_ptr(), user.raw.as_ptr()) };
         self.user = Some(user);
     }
@@ -351,8 +354,9 @@ impl Detached {
         let strings: Vec<RedisString> =
             arguments.iter().map(|argument| RedisString::new(self.api, argument)).collect();
         let raws: Vec<Raw> = strings.iter().map(|string| string.raw).collect();
-        // SAFETY: the format says that an array of Redis' strings and its length follow, and both do. Redis takes shares
-        // of the strings that it keeps. Its reply's bytes are read before it is freed.
+        // SAFETY: the format says that an array of Redis' strings and its length follow, and both
+        // do. Redis takes shares of the strings that it keeps. Its reply's bytes are read before it
+        // is freed.
         unsafe {
             let format = format(rules, version).as_ptr();
             let raw = self.raw.as_ptr();
@@ -425,8 +429,8 @@ impl Drop for RedisString {
     }
 }
 
-/// What Redis is told of a call: `v` an array of arguments, `E` errors are replies, `!` replicas and the log get it, `C` as the
-/// context's user, `S` as in a script, `M` not beyond `maxmemory`.
+/// What Redis is told of a call: `v` an array of arguments, `E` errors are replies, `!` replicas
+/// and the log get it, `C` as the context's user, `S` as in a script, `M` not beyond `maxmemory`.
 fn format(rules: Rules, version: Version) -> &'static CStr {
     match (rules, version) {
         (Rules::Script, Version::Resp2) => c"!ECSMv",

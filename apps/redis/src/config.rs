@@ -13,8 +13,8 @@ use tailcut_proto::r2p2::{AskCookies, Prefix};
 pub(crate) struct Config {
     /// Where calls are taken. Default 127.0.0.1:6379, over UDP.
     pub(crate) listen: SocketAddr,
-    /// The user of the access control lists that calls run as. Default none: `default`, while that needs no
-    /// password, and for clients on this host alone.
+    /// The user of the access control lists that calls run as. Default none: `default`, while that
+    /// needs no password, and for clients on this host alone.
     pub(crate) user: Option<String>,
     /// The event loop never sleeps. Default no.
     pub(crate) is_polling: bool,
@@ -24,13 +24,16 @@ pub(crate) struct Config {
     pub(crate) server_id: u32,
     /// A router that keeps clients' addresses, which gets the feedback. Default none.
     pub(crate) router: Option<SocketAddr>,
-    /// What servers behind one router share, so that clients prove their address once. Default none.
+    /// What servers behind one router share, so that clients prove their address once. Default
+    /// none.
     pub(crate) pool_key: Option<[u8; 16]>,
     /// When clients must show a cookie. Default never.
     pub(crate) cookies: AskCookies,
-    /// The file of the servers' keys, by which packets are sealed. Default none: the service is open.
+    /// The file of the servers' keys, by which packets are sealed. Default none: the service is
+    /// open.
     pub(crate) seal: Option<String>,
-    /// The file of a policy that says which clients may call, by the numbers of their keys. Default none: all may.
+    /// The file of a policy that says which clients may call, by the numbers of their keys. Default
+    /// none: all may.
     pub(crate) access: Option<String>,
 }
 
@@ -97,8 +100,8 @@ impl Config {
         Ok(())
     }
 
-    /// How the endpoint is opened: reads the files of keys and policy, which threads of their own read again when
-    /// they change.
+    /// How the endpoint is opened: reads the files of keys and policy, which threads of their own
+    /// read again when they change.
     ///
     /// # Errors
     ///

@@ -1,9 +1,9 @@
 //! tailcut inside Redis and Valkey: `loadmodule tailcut.so`.
 //!
-//! An R2P2 endpoint in the server's own event loop. Whoever calls it says one command, or a run of writes, as clients of
-//! Redis write them; the command runs in place, without a second process or connection, and its reply's bytes are the
-//! call's reply. So routers place calls on Redis itself, and `tailcut gateway` and `tailcut measure` speak to it as they
-//! speak to a bridge.
+//! An R2P2 endpoint in the server's own event loop. Whoever calls it says one command, or a run of
+//! writes, as clients of Redis write them; the command runs in place, without a second process or
+//! connection, and its reply's bytes are the call's reply. So routers place calls on Redis itself,
+//! and `tailcut gateway` and `tailcut measure` speak to it as they speak to a bridge.
 //!
 //! | Redis tells | the module |
 //! |---|---|
@@ -12,8 +12,9 @@
 //! | the server is about to end | answers what has run, and tells routers |
 //! | INFO is asked for | writes its section |
 //!
-//! Turns are taken where the loop is about to sleep, since what runs there is propagated to replicas as it ends, and the
-//! log of commands is written next. While a slow script has Redis look after its clients, no turn is taken.
+//! Turns are taken where the loop is about to sleep, since what runs there is propagated to
+//! replicas as it ends, and the log of commands is written next. While a slow script has Redis look
+//! after its clients, no turn is taken.
 
 mod api;
 mod config;
@@ -64,7 +65,8 @@ struct Module {
 }
 
 thread_local! {
-    /// On the thread of Redis that runs commands. Not dropped where that ends: Redis is half gone then.
+    /// On the thread of Redis that runs commands. Not dropped where that ends: Redis is half gone
+    /// then.
     static MODULE: RefCell<Option<ManuallyDrop<Module>>> = const { RefCell::new(None) };
     /// A turn is to be taken.
     static IS_DUE: Cell<bool> = const { Cell::new(false) };
@@ -83,7 +85,8 @@ pub extern "C" fn RedisModule_OnLoad(
     let api = match Api::open(&context, c"tailcut", VERSION) {
         Ok(api) => api,
         Err(problem) => {
-            // Redis has told no function yet by which to write to its log, but its own standard error is there.
+            // Redis has told no function yet by which to write to its log, but its own standard
+            // error is there.
             eprintln!("tailcut: {problem}");
             return api::FAILED;
         }
@@ -111,8 +114,9 @@ pub extern "C" fn RedisModule_OnUnload(_context: Context<'_>) -> c_int {
         let mut module = ManuallyDrop::into_inner(module);
         // Routers place nothing here from now on.
         let _ = module.service.end(&mut module.redis);
-        // Threads that read files of keys again end a moment later. Their code is still there: a library is mapped as
-        // long as a thread has values of its own to drop, as Redis' has in `SHOWN`.
+        // Threads that read files of keys again end a moment later. Their code is still there: a
+        // library is mapped as long as a thread has values of its own to drop, as Redis' has in
+        // `SHOWN`.
         module.close();
     });
     api::OK
@@ -181,14 +185,15 @@ impl Module {
         }
     }
 
-    /// One turn; or, where the loop never sleeps, as many as find something and a few more, since a round of Redis'
-    /// loop costs as much as several of them.
+    /// One turn; or, where the loop never sleeps, as many as find something and a few more, since a
+    /// round of Redis' loop costs as much as several of them.
     fn take_turns(&mut self) -> io::Result<Time> {
         let mut turn = self.service.turn(&mut self.redis)?;
         let mut idle = 0;
         for _ in 0..if self.is_polling { TURNS_MAX } else { 0 } {
             idle = if turn.received == 0 { idle + 1 } else { 0 };
-            // Replies that are held wait for the log of commands, which Redis writes once this returns.
+            // Replies that are held wait for the log of commands, which Redis writes once this
+            // returns.
             if idle == IDLE_TURNS_MAX || self.service.is_holding() {
                 break;
             }

@@ -137,8 +137,8 @@ impl Service {
         self.driver.node(0).poll_timeout()
     }
 
-    /// The server is about to end: what has run is answered, nothing new is taken, and routers hear of it. Takes
-    /// [`ENDING_NS_MAX`] at most.
+    /// The server is about to end: what has run is answered, nothing new is taken, and routers hear
+    /// of it. Takes [`ENDING_NS_MAX`] at most.
     pub(crate) fn end(&mut self, store: &mut impl Store) -> io::Result<()> {
         let mut now = self.driver.clock().now();
         let end_at = now + ENDING_NS_MAX;
@@ -288,7 +288,8 @@ impl Desk {
     }
 }
 
-/// Requests of a turn: the other clients of the event loop wait for as many commands at most, unless they are runs.
+/// Requests of a turn: the other clients of the event loop wait for as many commands at most,
+/// unless they are runs.
 const TURN_REQUESTS_MAX: usize = 64;
 
 /// How long the server's end may wait for clients to take their replies.

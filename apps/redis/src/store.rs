@@ -10,8 +10,9 @@ use crate::service::Store;
 pub(crate) struct Redis {
     /// Redis' functions.
     api: Api,
-    /// What commands run in. Of one kind with those of threads, which is checked against `maxmemory` as of now, where that
-    /// of an event would be as of the last command of a plain client.
+    /// What commands run in. Of one kind with those of threads, which is checked against
+    /// `maxmemory` as of now, where that of an event would be as of the last command of a plain
+    /// client.
     context: Detached,
     /// The user that was named, if one was.
     user: Option<String>,
@@ -39,7 +40,8 @@ impl Redis {
         if redis.context.is_of_cluster() {
             return Err("a cluster redirects its clients, which calls do not follow".to_owned());
         }
-        // Users of a configuration file come after the modules: one that was named is looked for at the first call.
+        // Users of a configuration file come after the modules: one that was named is looked for at
+        // the first call.
         match redis.look() {
             Some(refusal) if redis.user.is_none() => Err(refusal),
             _ => Ok(redis),
@@ -109,8 +111,8 @@ impl Store for Redis {
     }
 }
 
-/// What runs scripts, or keeps them. Redis refuses these where it checks commands as those of a script; their own commands it
-/// checks one by one.
+/// What runs scripts, or keeps them. Redis refuses these where it checks commands as those of a
+/// script; their own commands it checks one by one.
 const SCRIPTS: [&str; 7] =
     ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO", "SCRIPT"];
 

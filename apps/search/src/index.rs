@@ -44,7 +44,8 @@ impl Fields {
     }
 }
 
-/// Makes an index of the text below a directory, up to `bytes_max` of it, and writes a sample of the passages beside it.
+/// Makes an index of the text below a directory, up to `bytes_max` of it, and writes a sample of
+/// the passages beside it.
 ///
 /// # Errors
 ///

@@ -1,9 +1,10 @@
-//! A full-text search service over documentation, as a real program to schedule: its service times are those of a real index and
-//! real queries, from microseconds for a rare word to many milliseconds for a phrase of frequent ones.
+//! A full-text search service over documentation, as a real program to schedule: its service times
+//! are those of a real index and real queries, from microseconds for a rare word to many
+//! milliseconds for a phrase of frequent ones.
 //!
-//! `index` makes an index of a directory, `queries` a log of queries from its words, `record` measures how long each takes alone,
-//! and `serve` answers them over R2P2 and HTTP: one search at a time, a process a replica, the index memory-mapped and shared by
-//! all replicas of a machine.
+//! `index` makes an index of a directory, `queries` a log of queries from its words, `record`
+//! measures how long each takes alone, and `serve` answers them over R2P2 and HTTP: one search at a
+//! time, a process a replica, the index memory-mapped and shared by all replicas of a machine.
 
 mod corpus;
 mod http;
@@ -48,7 +49,8 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 1)]
         seed: u64,
     },
-    /// Print how long each query of a log takes on this thread, in nanoseconds: the least of several times
+    /// Print how long each query of a log takes on this thread, in nanoseconds: the least of
+    /// several times
     Record {
         /// Directory of the index
         #[arg(long, value_name = "DIR")]

@@ -1,7 +1,8 @@
 //! A log of queries, as from people who search what is there.
 //!
-//! Half of them are one to three words, a fifth several words that must all be there, a fifth phrases that passages have, and a tenth a word
-//! among passages of some sizes. Words are drawn by Zipf's law over their rank, the most frequent ones left out, for which nobody asks.
+//! Half of them are one to three words, a fifth several words that must all be there, a fifth
+//! phrases that passages have, and a tenth a word among passages of some sizes. Words are drawn by
+//! Zipf's law over their rank, the most frequent ones left out, for which nobody asks.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -81,7 +82,8 @@ impl Draw<'_> {
         let words: Vec<&str> =
             sample[begin..begin + length].iter().copied().filter(plain).collect();
         let is_said = |word: &&str| !self.stop_words.contains(&word.to_ascii_lowercase());
-        // What is no words, such as code, or says nothing, such as "is the", is asked for by a word.
+        // What is no words, such as code, or says nothing, such as "is the", is asked for by a
+        // word.
         if words.len() == length && words.iter().any(is_said) {
             format!("\"{}\"", words.join(" "))
         } else {

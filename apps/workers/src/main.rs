@@ -1,8 +1,10 @@
-//! Emulated servers that speak HTTP/1.1 or Redis' protocol, each on a port of its own with one worker and one queue.
+//! Emulated servers that speak HTTP/1.1 or Redis' protocol, each on a port of its own with one
+//! worker and one queue.
 //!
-//! A request occupies its server's worker for its service time, and no core: sixteen servers fit on two cores. What is
-//! emulated is the time alone: replies hold nothing. A service begins when the one before it should have ended, not when this
-//! process noticed, so that a late wake-up delays one reply and takes nothing of the server's capacity.
+//! A request occupies its server's worker for its service time, and no core: sixteen servers fit on
+//! two cores. What is emulated is the time alone: replies hold nothing. A service begins when the
+//! one before it should have ended, not when this process noticed, so that a late wake-up delays
+//! one reply and takes nothing of the server's capacity.
 //!
 //! Everything is one thread over epoll and a timer.
 
@@ -30,7 +32,8 @@ struct Arguments {
     /// Servers, at consecutive ports, or at free ones
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     servers: u16,
-    /// What clients speak. http: the service time is in the path, as in /?ns=1000. redis: it is drawn
+    /// What clients speak. http: the service time is in the path, as in /?ns=1000. redis: it is
+    /// drawn
     #[arg(long)]
     app: App,
     /// Service times of commands of Redis, such as exp:1ms or file:PATH

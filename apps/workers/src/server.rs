@@ -126,7 +126,8 @@ impl Servers {
         for event in events.iter() {
             match event.data.u64() {
                 TIMER => {
-                    // Read so that it is not ready any more; that it has nothing to say is well too.
+                    // Read so that it is not ready any more; that it has nothing to say is well
+                    // too.
                     let _ = rustix::io::read(&self.timer, &mut [0; 8]);
                     self.timer_at = None;
                 }

@@ -1,7 +1,7 @@
 //! One connection to a server: requests in order, and their answers out of its bytes.
 //!
-//! Invariant: what is sent and what is answered are counted alike, so that an answer is never given to
-//! another request. After [`Nonsense`] the connection is of no use: close it.
+//! Invariant: what is sent and what is answered are counted alike, so that an answer is never given
+//! to another request. After [`Nonsense`] the connection is of no use: close it.
 
 use std::collections::VecDeque;
 

@@ -11,7 +11,8 @@ pub struct Call {
     pub message: Vec<u8>,
     /// Where it goes.
     pub route: Route,
-    /// The group of servers that has its keys, of [`Groups`](crate::resp::keys::Groups); 0 for HTTP.
+    /// The group of servers that has its keys, of [`Groups`](crate::resp::keys::Groups); 0 for
+    /// HTTP.
     pub group: usize,
     /// It may run more than once.
     pub is_idempotent: bool,
@@ -55,14 +56,16 @@ impl fmt::Display for Failed {
 /// What a client's connection may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request, and of its answer. Default 8 MiB and what goes around a value of that length.
+    /// Bytes of a request, and of its answer. Default 8 MiB and what goes around a value of that
+    /// length.
     pub message_len_max: usize,
-    /// Requests of a connection that are read and not answered. Beyond, it is not read from. Default 1024.
+    /// Requests of a connection that are read and not answered. Beyond, it is not read from.
+    /// Default 1024.
     pub pipeline_max: usize,
     /// Calls of a connection under way. Default 128.
     pub calls_max: usize,
-    /// Bytes of answers that wait for others of their connection, beyond which none of its requests is called.
-    /// Default 16 MiB.
+    /// Bytes of answers that wait for others of their connection, beyond which none of its requests
+    /// is called. Default 16 MiB.
     pub answers_len_max: usize,
 }
 

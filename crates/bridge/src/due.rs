@@ -1,6 +1,7 @@
 //! What is spoken on a connection to a server, and what is due there.
 
-/// What is spoken on one connection to a server. Connections of one are of no use to messages of another.
+/// What is spoken on one connection to a server. Connections of one are of no use to messages of
+/// another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Redis' protocol, version 2.

@@ -22,8 +22,8 @@ impl fmt::Debug for Login {
     }
 }
 
-/// Appends it, and returns how many replies are due: the first that a server that takes connections and serves
-/// nobody does not give.
+/// Appends it, and returns how many replies are due: the first that a server that takes connections
+/// and serves nobody does not give.
 pub(crate) fn write(dialect: Dialect, login: Option<&Login>, out: &mut Vec<u8>) -> u32 {
     let user = |login: &Login| login.user.clone().unwrap_or_else(|| "default".to_owned());
     match (dialect, login) {

@@ -5,7 +5,8 @@
 //! | a command of text, with its data | lines and data up to the one that ends it |
 //! | a binary request | one binary response |
 //!
-//! What has no answer (`noreply`, quiet opcodes) is no call, and what has several binary ones (stat) neither.
+//! What has no answer (`noreply`, quiet opcodes) is no call, and what has several binary ones
+//! (stat) neither.
 
 use std::str::FromStr;
 
@@ -118,7 +119,8 @@ fn read_text(message: &[u8]) -> Result<Request, MessageError> {
     }
 }
 
-/// Whether a server takes the words of a line that stores: of one that it does not, it would run the data as a line.
+/// Whether a server takes the words of a line that stores: of one that it does not, it would run
+/// the data as a line.
 fn is_store(name: &[u8], words: &[&[u8]]) -> bool {
     let (fixed, unique) = words.split_at(words.len().min(4));
     let &[key, flags, expires, _] = fixed else { return false };
@@ -144,8 +146,8 @@ pub(crate) struct TextEnd {
 }
 
 impl TextEnd {
-    /// Takes bytes up to the end of the answer, and returns how many those are; `None` where all are taken and it
-    /// goes on.
+    /// Takes bytes up to the end of the answer, and returns how many those are; `None` where all
+    /// are taken and it goes on.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<Option<usize>, Nonsense> {
         let mut at = 0;
         while at < bytes.len() {

@@ -12,8 +12,8 @@
 //!
 //! Pauses double from `retry_ns_min` to `retry_ns_max` and begin anew when a server has answered.
 //!
-//! A request that may run more than once is tried on another connection, once; of any other that was sent it is
-//! not known whether it has run.
+//! A request that may run more than once is tried on another connection, once; of any other that
+//! was sent it is not known whether it has run.
 //!
 //! Invariant: each request ends exactly once.
 
@@ -33,7 +33,8 @@ pub struct PoolConfig {
     pub connections: usize,
     /// Longest answer, bytes.
     pub reply_len_max: usize,
-    /// How long a connection that has requests may be silent, ns. It is longer than the longest service.
+    /// How long a connection that has requests may be silent, ns. It is longer than the longest
+    /// service.
     pub silence_ns_max: u64,
     /// The first pause before a connection is opened again, ns. Default 5 ms.
     pub retry_ns_min: u64,
@@ -139,7 +140,8 @@ pub struct PoolMetrics {
 #[derive(Debug)]
 pub struct Pool<J> {
     config: PoolConfig,
-    /// By place: first those of the dialect that is spoken anyway, then of others as they are asked for.
+    /// By place: first those of the dialect that is spoken anyway, then of others as they are asked
+    /// for.
     links: Vec<Link<J>>,
     /// Requests that wait for a connection, and since when.
     parked: VecDeque<(Task<J>, u64)>,
@@ -360,8 +362,9 @@ impl<J> Pool<J> {
         }
     }
 
-    /// Nobody waits for a request any more. One that waits for a connection ends, and one that has a connection for itself
-    /// ends with that: close what is given, and call [`Pool::handle_closed`]. Where others share it, it goes on.
+    /// Nobody waits for a request any more. One that waits for a connection ends, and one that has
+    /// a connection for itself ends with that: close what is given, and call
+    /// [`Pool::handle_closed`]. Where others share it, it goes on.
     pub fn abandon(
         &mut self,
         is_it: impl Fn(&J) -> bool,
@@ -406,8 +409,8 @@ impl<J> Pool<J> {
         self.parked.push_back((task, now));
     }
 
-    /// A connection for the request that has waited longest of those that there is one for; its bytes are
-    /// appended by [`Pool::send`].
+    /// A connection for the request that has waited longest of those that there is one for; its
+    /// bytes are appended by [`Pool::send`].
     pub fn poll_send(&mut self) -> Option<(Place, Task<J>)> {
         for index in 0..self.parked.len() {
             let dialect = self.parked[index].0.message.dialect;
@@ -452,7 +455,8 @@ impl<J> Pool<J> {
         self.pause_ns = self.config.retry_ns_min;
     }
 
-    /// Ends what waits for a dialect that the server does not speak, but for the one that it is to speak.
+    /// Ends what waits for a dialect that the server does not speak, but for the one that it is to
+    /// speak.
     fn end_parked(&mut self, dialect: Dialect, ended: &mut Vec<Ended<J>>) {
         let is_spoken = |link: &Link<J>| link.dialect == dialect && link.phase == Phase::Up;
         if dialect == self.config.app.dialect() || self.links.iter().any(is_spoken) {
@@ -572,7 +576,8 @@ mod tests {
             self.send();
         }
 
-        /// Offers a PING in RESP3, and opens the connection for it: which, and what is said there first.
+        /// Offers a PING in RESP3, and opens the connection for it: which, and what is said there
+        /// first.
         fn offer_resp3(&mut self) -> (Place, Vec<u8>) {
             let request = [crate::resp::message::RESP3, b"*1\r\n$4\r\nPING\r\n"].concat();
             let message = App::Redis.read(&request).unwrap();

@@ -7,11 +7,12 @@
 //! }
 //! ```
 //!
-//! A program includes the result by `tailcut_services::include_proto!("helloworld")`, under the name
-//! of the .proto's package. It has the messages, as prost makes them, and for a service `Greeter`
-//! three modules: `greeter_server` with the trait `Greeter` and `GreeterServer`, `greeter_client` with
-//! `GreeterClient`, and `greeter_service`, which has all of them. The program depends on
-//! `tailcut-services`, `prost`, and `prost-types` where the .proto uses Google's own messages.
+//! A program includes the result by `tailcut_services::include_proto!("helloworld")`, under the
+//! name of the .proto's package. It has the messages, as prost makes them, and for a service
+//! `Greeter` three modules: `greeter_server` with the trait `Greeter` and `GreeterServer`,
+//! `greeter_client` with `GreeterClient`, and `greeter_service`, which has all of them. The program
+//! depends on `tailcut-services`, `prost`, and `prost-types` where the .proto uses Google's own
+//! messages.
 //!
 //! `option idempotency_level` of a method says whether its calls may be cloned and sent again:
 //! `IDEMPOTENT` and `NO_SIDE_EFFECTS` do. A method that streams is refused.
@@ -81,8 +82,8 @@ impl Builder {
         self
     }
 
-    /// Compiles .proto files, whose imports are below `includes`, and has the build script run again
-    /// when one of them changes.
+    /// Compiles .proto files, whose imports are below `includes`, and has the build script run
+    /// again when one of them changes.
     ///
     /// # Errors
     ///

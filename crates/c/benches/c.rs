@@ -1,8 +1,8 @@
-//! A client in C over one in Rust: the median round trip of a call of 32 bytes, both polling, to the
-//! same server.
+//! A client in C over one in Rust: the median round trip of a call of 32 bytes, both polling, to
+//! the same server.
 //!
-//! `cargo bench -p tailcut-c` runs it. Slices of both alternate on the same two pinned cores; it prints
-//! the median of the ratios with its quartiles. `TAILCUT_BENCH_QUICK=1` runs it briefly.
+//! `cargo bench -p tailcut-c` runs it. Slices of both alternate on the same two pinned cores; it
+//! prints the median of the ratios with its quartiles. `TAILCUT_BENCH_QUICK=1` runs it briefly.
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;

@@ -33,13 +33,13 @@ pub struct Reply {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ClientOptions {
-    /// How long a call waits for its reply where it does not say otherwise, ns; 0: a second. At most
-    /// 60 s.
+    /// How long a call waits for its reply where it does not say otherwise, ns; 0: a second. At
+    /// most 60 s.
     pub timeout_ns: u64,
     /// Poll instead of sleeping: seven times less latency at the price of a core.
     pub busy_poll: bool,
-    /// The file of the client's keys, where the service is sealed, which is read again when it changes; null:
-    /// it is not. The text is not used after the client is open.
+    /// The file of the client's keys, where the service is sealed, which is read again when it
+    /// changes; null: it is not. The text is not used after the client is open.
     pub seal_file: *const c_char,
 }
 
@@ -130,8 +130,8 @@ pub unsafe extern "C" fn tailcut_call(
     })
 }
 
-/// Starts a call and returns at once, so that many can be outstanding. The call is to be waited for,
-/// or freed.
+/// Starts a call and returns at once, so that many can be outstanding. The call is to be waited
+/// for, or freed.
 ///
 /// # Safety
 ///

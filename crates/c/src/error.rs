@@ -13,8 +13,8 @@ use tailcut::{AnswerError, Error, Failure};
 pub enum Code {
     /// As it should.
     Ok = 0,
-    /// A pointer that may not be null is, a text is not UTF-8, an address is not HOST:PORT, or a file of keys or
-    /// of a policy cannot be read or holds none.
+    /// A pointer that may not be null is, a text is not UTF-8, an address is not HOST:PORT, or a
+    /// file of keys or of a policy cannot be read or holds none.
     InvalidArgument = 1,
     /// No socket is to be had at the address.
     Open = 2,

@@ -5,8 +5,8 @@
 //! and told as a code. No decision is made here.
 //!
 //! Invariant: nothing of C outlives the call that it came with, but a handler's context for as long
-//! as its server runs. Calls, replies and requests keep their client alive, so that C may free things
-//! in any order.
+//! as its server runs. Calls, replies and requests keep their client alive, so that C may free
+//! things in any order.
 #![allow(unsafe_code, reason = "C's pointers: each block says what C promises")]
 
 mod client;

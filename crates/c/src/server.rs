@@ -35,19 +35,19 @@ enum Form {
 pub struct ServerOptions {
     /// Poll instead of sleeping: seven times less latency at the price of a core.
     pub busy_poll: bool,
-    /// The file of the servers' keys, which seals the service, and is read again when it changes; null: the
-    /// service is open. The text is not used after the server is open.
+    /// The file of the servers' keys, which seals the service, and is read again when it changes;
+    /// null: the service is open. The text is not used after the server is open.
     pub seal_file: *const c_char,
-    /// The file of a policy that says which clients may call what, by the numbers of their keys, likewise; null:
-    /// all may call everything.
+    /// The file of a policy that says which clients may call what, by the numbers of their keys,
+    /// likewise; null: all may call everything.
     pub access_file: *const c_char,
-    /// When clients of an open service must show by a cookie that they receive at their addresses: `never`,
-    /// `under-load` or `always`; null: never.
+    /// When clients of an open service must show by a cookie that they receive at their addresses:
+    /// `never`, `under-load` or `always`; null: never.
     pub cookies: *const c_char,
 }
 
-/// Answers a request, in microseconds, or keeps it by `tailcut_request_keep`. One that it does neither
-/// with is refused. It must not unwind into the library: no exception of C++ may leave it.
+/// Answers a request, in microseconds, or keeps it by `tailcut_request_keep`. One that it does
+/// neither with is refused. It must not unwind into the library: no exception of C++ may leave it.
 pub type Handler = Option<unsafe extern "C" fn(request: *mut Request, context: *mut c_void)>;
 
 /// Opens a server at `address`, HOST:PORT; port 0 takes a free one. `options` may be null.
@@ -105,8 +105,8 @@ pub unsafe extern "C" fn tailcut_server_port(server: *const Server) -> u16 {
     if server.is_null() {
         return 0;
     }
-    // SAFETY: it is alive, and this field never changes; the one that another thread may be using is
-    // not touched.
+    // SAFETY: it is alive, and this field never changes; the one that another thread may be using
+    // is not touched.
     unsafe { *addr_of!((*server).port) }
 }
 
@@ -132,8 +132,8 @@ pub unsafe extern "C" fn tailcut_server_run(
     })
 }
 
-/// Receives what has come, answers it by `handler`, and sends the replies; never waits. For a program
-/// with a loop of its own.
+/// Receives what has come, answers it by `handler`, and sends the replies; never waits. For a
+/// program with a loop of its own.
 ///
 /// # Safety
 ///
@@ -246,8 +246,8 @@ pub unsafe extern "C" fn tailcut_request_is_idempotent(request: *const Request) 
     is_idempotent
 }
 
-/// The number of the client's keys, which is who calls, also behind a router; -1 where the service is open,
-/// or the request is answered.
+/// The number of the client's keys, which is who calls, also behind a router; -1 where the service
+/// is open, or the request is answered.
 ///
 /// # Safety
 ///

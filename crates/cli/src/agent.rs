@@ -23,9 +23,9 @@ use crate::{keys, log, network, output};
 /// Load servers on behalf of `tailcut measure` on another host
 ///
 /// Takes one coordinator at a time, which must have the same key. It does only what a job
-/// describes: it runs no commands and reads no files that the coordinator names. The load ends when the coordinator goes away; SIGINT or
-/// SIGTERM lets the coordinator that is there finish. Over ssh,
-/// `tailcut measure --agent ssh:HOST` starts it by itself.
+/// describes: it runs no commands and reads no files that the coordinator names. The load ends when
+/// the coordinator goes away; SIGINT or SIGTERM lets the coordinator that is there finish. Over
+/// ssh, `tailcut measure --agent ssh:HOST` starts it by itself.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -36,15 +36,15 @@ pub(crate) struct Args {
     /// ssh
     #[arg(long, conflicts_with_all = ["listen", "key_file"])]
     stdio: bool,
-    /// The key that coordinator and agent share, or the certificates that they know each other by; without one it listens
-    /// on loopback only
+    /// The key that coordinator and agent share, or the certificates that they know each other by;
+    /// without one it listens on loopback only
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// Write a new key to a new file, and end
     #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "stdio", "key_file", "seal"])]
     make_key: Option<PathBuf>,
-    /// R2P2, Homa: a client's keys, by which the loads of coordinators that say --seal are sealed; read again when the
-    /// file changes. A coordinator sends none
+    /// R2P2, Homa: a client's keys, by which the loads of coordinators that say --seal are sealed;
+    /// read again when the file changes. A coordinator sends none
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
     /// Requests per second that it sends at most, whatever a coordinator asks for

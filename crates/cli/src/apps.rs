@@ -13,8 +13,8 @@ use crate::output;
 
 /// List the applications that `tailcut measure --app` asks for, with their options
 ///
-/// Options follow the name and a colon, separated by commas. Put a value that contains a comma in double
-/// quotes; in it \" \\ \r \n \t have their usual meaning.
+/// Options follow the name and a colon, separated by commas. Put a value that contains a comma in
+/// double quotes; in it \" \\ \r \n \t have their usual meaning.
 #[derive(Debug, clap::Args)]
 #[command(after_help = describe())]
 pub(crate) struct Args {}

@@ -28,7 +28,8 @@ fn nothing_is_cut_without_a_cue_and_every_reason_leads_to_its_explanation() {
     }
 }
 
-/// What a reader switches to is seen in the place of the chart, at either width, and nothing of it is cut.
+/// What a reader switches to is seen in the place of the chart, at either width, and nothing of it
+/// is cut.
 #[test]
 fn a_switch_shows_the_other_axis() {
     let Some(mut browser) = Chromium::start() else { return };

@@ -37,8 +37,9 @@ fn of_homa(metrics: &homa::Metrics) -> Counters {
     use homa::Metrics;
     #[rustfmt::skip]
     let own = listed!(*metrics, Metrics {
-        data_bytes_out, unreachable, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy, unknowns, need_acks, acks,
-        acks_piggybacked, validations, cutoffs, cutoffs_changed, unacknowledged,
+        data_bytes_out, unreachable, incast, resent_bytes, grants, fifo_grants, resends, gaps, busy,
+        unknowns, need_acks, acks, acks_piggybacked, validations, cutoffs, cutoffs_changed,
+        unacknowledged,
     }, malformed, common, seal);
     of_sealed((&metrics.common, &metrics.seal), own, metrics.malformed.iter().sum())
 }
@@ -47,8 +48,9 @@ fn of_r2p2(metrics: &r2p2::Metrics) -> Counters {
     use r2p2::Metrics;
     #[rustfmt::skip]
     let own = listed!(*metrics, Metrics {
-        resent, timeouts, moved, paced, withheld, retried, told_held, validations, feedback, clones_sent, clones_won, clones_filtered, clones_over_budget,
-        clones_withheld, clones_cancelled, clones_discarded,
+        resent, timeouts, moved, paced, withheld, retried, told_held, validations, feedback,
+        clones_sent, clones_won, clones_filtered, clones_over_budget, clones_withheld,
+        clones_cancelled, clones_discarded,
     }, malformed, common, seal);
     of_sealed((&metrics.common, &metrics.seal), own, metrics.malformed.iter().sum())
 }
@@ -68,8 +70,8 @@ fn of_sealed(
 fn of_seal(metrics: &SealMetrics) -> Counters {
     #[rustfmt::skip]
     let own = listed!(*metrics, SealMetrics {
-        unsealed, unknown_keys, forged, replayed, misdirected, outdated, unnamed, stale_sessions, ahead,
-        unsealable, denied, no_key_sent, no_key_received,
+        unsealed, unknown_keys, forged, replayed, misdirected, outdated, unnamed, stale_sessions,
+        ahead, unsealable, denied, no_key_sent, no_key_received,
     });
     prefixed("seal", own)
 }
@@ -131,8 +133,9 @@ impl PortSnapshot {
         if let Some((metrics, rings)) = self.xdp {
             #[rustfmt::skip]
             let mut own = listed!(metrics, XdpMetrics {
-                direct_in, partial_checksums, direct_out, kernel_elsewhere, kernel_unresolved, kernel_unasked, lookups, peers_evicted,
-                ways_flushed, malformed, bad_ip_checksum, bad_udp_checksum, martian, foreign_vlan, dropped_ring_full, without_room,
+                direct_in, partial_checksums, direct_out, kernel_elsewhere, kernel_unresolved,
+                kernel_unasked, lookups, peers_evicted, ways_flushed, malformed, bad_ip_checksum,
+                bad_udp_checksum, martian, foreign_vlan, dropped_ring_full, without_room,
                 interface_errors,
             });
             own.extend(listed!(
@@ -150,11 +153,15 @@ impl PortSnapshot {
 pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     #[rustfmt::skip]
     let mut counters = listed!(*metrics, RouterMetrics {
-        received, forwarded, held, told_held, validations, not_first, unexpected, fixed, fixed_past_bound, duplicates_forwarded, duplicates_held,
-        duplicates_moved, untracked, feedback_taken, feedback_stale, feedback_unmatched, feedback_mismatched,
-        feedback_stranger, server_restarts, leases_expired, trials, server_looks, probes, stall_probes, probes_answered, probes_stranger, reports, servers_silenced, servers_returned, servers_ejected, servers_readmitted,
-        claims, claims_placed, claims_expired, claims_dropped, claimed_unmatched, cancelled_held, cancelled_forwarded, cancels_unknown, cloned, clones_unplaced, clones_won,
-        clones_cancelled, replies_forwarded, replies_filtered, replies_stranger, filter_evicted, outbox_full, oversize,
+        received, forwarded, held, told_held, validations, not_first, unexpected, fixed,
+        fixed_past_bound, duplicates_forwarded, duplicates_held, duplicates_moved, untracked,
+        feedback_taken, feedback_stale, feedback_unmatched, feedback_mismatched, feedback_stranger,
+        server_restarts, leases_expired, trials, server_looks, probes, stall_probes,
+        probes_answered, probes_stranger, reports, servers_silenced, servers_returned,
+        servers_ejected, servers_readmitted, claims, claims_placed, claims_expired, claims_dropped,
+        claimed_unmatched, cancelled_held, cancelled_forwarded, cancels_unknown, cloned,
+        clones_unplaced, clones_won, clones_cancelled, replies_forwarded, replies_filtered,
+        replies_stranger, filter_evicted, outbox_full, oversize,
     }, refused, malformed, seal);
     counters.extend(of_seal(&metrics.seal));
     let refused = listed!(
@@ -172,7 +179,8 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
     );
     #[rustfmt::skip]
     let malformed = listed!(metrics.malformed, MalformedCounts {
-        truncated, magic, header_size, message_type, policy, flags, order, version, length, no_route, client_address,
+        truncated, magic, header_size, message_type, policy, flags, order, version, length,
+        no_route, client_address,
     });
     counters.extend(refused.into_iter().map(|(name, count)| (format!("refused_{name}"), count)));
     counters
@@ -184,9 +192,9 @@ pub(crate) fn of_router(metrics: &RouterMetrics) -> Counters {
 pub(crate) fn of_switch(metrics: &SwitchMetrics) -> Counters {
     #[rustfmt::skip]
     let counters = listed!(*metrics, SwitchMetrics {
-        received, placed, cloned, unknown_group, replies_forwarded, replies_filtered, clones_won, filter_evicted,
-        replies_stranger, replies_unknown, servers_silenced, servers_returned, malformed_length, malformed_op, malformed_mark,
-        too_large, outbox_full, oversize,
+        received, placed, cloned, unknown_group, replies_forwarded, replies_filtered, clones_won,
+        filter_evicted, replies_stranger, replies_unknown, servers_silenced, servers_returned,
+        malformed_length, malformed_op, malformed_mark, too_large, outbox_full, oversize,
     });
     counters
 }
@@ -194,9 +202,10 @@ pub(crate) fn of_switch(metrics: &SwitchMetrics) -> Counters {
 fn datagrams(metrics: &UdpMetrics) -> Counters {
     #[rustfmt::skip]
     let counters = listed!(*metrics, UdpMetrics {
-        datagrams_in, bytes_in, gso_batches_in, truncated, nameless, datagrams_out, bytes_out, gso_batches_out, without_room, would_block,
-        dropped_full, dropped_no_buffers, dropped_too_large, dropped_unreachable, dropped_other, gso_batches_refused,
-        icmp_errors, receive_errors,
+        datagrams_in, bytes_in, gso_batches_in, truncated, nameless, datagrams_out, bytes_out,
+        gso_batches_out, without_room, would_block, dropped_full, dropped_no_buffers,
+        dropped_too_large, dropped_unreachable, dropped_other, gso_batches_refused, icmp_errors,
+        receive_errors,
     });
     counters
 }
@@ -205,8 +214,8 @@ fn datagrams(metrics: &UdpMetrics) -> Counters {
 pub(crate) fn of_streams(metrics: &StreamMetrics) -> Counters {
     #[rustfmt::skip]
     let counters = listed!(*metrics, StreamMetrics {
-        connects, connected, accepted, accepts_refused, accept_errors, failed, lingered_out, output_full, bytes_in, bytes_out,
-        unstamped, sleeps,
+        connects, connected, accepted, accepts_refused, accept_errors, failed, lingered_out,
+        output_full, bytes_in, bytes_out, unstamped, sleeps,
     });
     prefixed("stream", counters)
 }

@@ -1,5 +1,5 @@
-//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2, Homa
-//! or NetClone, or why it is not.
+//! `tailcut dissect`: one line for each UDP datagram and each Homa packet of a capture, as R2P2,
+//! Homa or NetClone, or why it is not.
 //!
 //! | step | what it takes |
 //! |---|---|
@@ -17,8 +17,8 @@
 //! whole and shows as `not R2P2: Length`: capture at the receiver, or with segmentation offload
 //! disabled.
 //!
-//! A comment on a record of pcapng, such as `--trace` writes, stands behind the packet, or alone where
-//! the record has none.
+//! A comment on a record of pcapng, such as `--trace` writes, stands behind the packet, or alone
+//! where the record has none.
 //!
 //! Invariant: no file makes this panic or hold more than [`RECORD_LEN_MAX`] of it in memory.
 
@@ -299,8 +299,8 @@ impl Session {
         self.copy(record, (record.frame, comment))
     }
 
-    /// Writes the record of a sealed packet, which is or was in `payload`, into the copy, where there is one: open if it could be
-    /// opened.
+    /// Writes the record of a sealed packet, which is or was in `payload`, into the copy, where
+    /// there is one: open if it could be opened.
     fn copy_sealed(
         &mut self,
         record: &Record,
@@ -451,8 +451,8 @@ fn header_len(datagram: &Datagram) -> Option<usize> {
     datagram.payload.get(1).copied().map(usize::from)
 }
 
-/// The port of NetClone's that a datagram is for or from, the destination first as a switch looks; R2P2
-/// on such a port is known by its first byte.
+/// The port of NetClone's that a datagram is for or from, the destination first as a switch looks;
+/// R2P2 on such a port is known by its first byte.
 fn netclone_port(datagram: &Datagram) -> Option<u16> {
     let Carrier::Udp(source, target) = datagram.carrier else { return None };
     let is_its = |port: &u16| [netclone::PORT, netclone::PLAIN_PORT].contains(port);

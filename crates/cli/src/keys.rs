@@ -20,8 +20,8 @@ use crate::output;
 
 /// Make and look at the keys of sealed services
 ///
-/// A group of servers has one file of keys. What routers and clients are given is derived from it: a
-/// router can place requests and read none, a client can speak for itself alone.
+/// A group of servers has one file of keys. What routers and clients are given is derived from it:
+/// a router can place requests and read none, a client can speak for itself alone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -38,7 +38,8 @@ enum Action {
         /// The name of the group
         #[arg(long, value_name = "NAME", default_value = "default")]
         group: String,
-        /// aes-128-gcm or chacha20-poly1305 [default: the former where this host has instructions for it]
+        /// aes-128-gcm or chacha20-poly1305 [default: the former where this host has instructions
+        /// for it]
         #[arg(long, value_name = "NAME", value_parser = parse_cipher)]
         cipher: Option<Cipher>,
         /// Keys to make, each used for --every after the one before
@@ -71,9 +72,9 @@ enum Action {
     },
     /// Hand keys out to those who are listed, and add the next ones ahead of time
     ///
-    /// Who connects shows by TLS 1.3 who it is: by an X.509 certificate, with a SPIFFE URI or DNS names, or by a
-    /// pre-shared key. It is answered with the keys of its role. Where `--seal FILE` is taken, the
-    /// file may name an agent in the place of keys (`tailcut-keys-from 1`).
+    /// Who connects shows by TLS 1.3 who it is: by an X.509 certificate, with a SPIFFE URI or DNS
+    /// names, or by a pre-shared key. It is answered with the keys of its role. Where `--seal FILE`
+    /// is taken, the file may name an agent in the place of keys (`tailcut-keys-from 1`).
     Serve(serve::Args),
     /// Make a pre-shared key for a client of a key agent
     Psk {
@@ -153,7 +154,8 @@ impl Whose {
     }
 }
 
-/// The keys in a file, or from the agent that it names, if they are whose they are to be. What is odd about them is logged.
+/// The keys in a file, or from the agent that it names, if they are whose they are to be. What is
+/// odd about them is logged.
 fn source_of(path: &Path, whose: Whose) -> Result<Source> {
     let source = Source::open(path)?;
     let keys = source.keys().current();
@@ -186,7 +188,8 @@ fn problem_of_age(keys: &Keys, now_ms: u64) -> Option<String> {
     })
 }
 
-/// What `--seal` and `--access` name: keys, and who may call what, both read again when their files change.
+/// What `--seal` and `--access` name: keys, and who may call what, both read again when their files
+/// change.
 #[derive(Debug)]
 pub(crate) struct Secured {
     keys: Option<Source>,
@@ -232,8 +235,8 @@ pub(crate) fn of_router(path: &Path) -> Result<Source> {
     source_of(path, Whose::Routers)
 }
 
-/// Has keys read again, where there are any, for who asks for that by a signal. What comes of it is in the
-/// log.
+/// Has keys read again, where there are any, for who asks for that by a signal. What comes of it is
+/// in the log.
 pub(crate) fn reload(keys: Option<&Source>) {
     keys.map(Source::reload_soon);
 }
@@ -260,7 +263,8 @@ pub(crate) fn read(path: &Path) -> Result<Keys> {
     Ok(file::read(path)?)
 }
 
-/// Adds a key that begins `after_ms` from now, and drops those of which packets are no longer taken.
+/// Adds a key that begins `after_ms` from now, and drops those of which packets are no longer
+/// taken.
 fn rotate(path: &Path, after_ms: u64) -> Result<()> {
     let keys = read(path)?;
     let now_ms = now_ms();
@@ -319,8 +323,8 @@ fn parse_cipher(text: &str) -> Result<Cipher, String> {
     found.ok_or_else(|| "take aes-128-gcm or chacha20-poly1305".to_owned())
 }
 
-/// The shortest use of a key before the one that a rotation adds: the files of those that use the group must
-/// come to them meanwhile.
+/// The shortest use of a key before the one that a rotation adds: the files of those that use the
+/// group must come to them meanwhile.
 const EPOCH_MS_MIN: u64 = 60_000;
 
 /// The longest: a session says in 32 bits when it began, ms.

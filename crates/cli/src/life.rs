@@ -9,9 +9,9 @@
 //! The handlers set flags, which a loop reads each turn, so that a loop hears of them also where it
 //! leaves no core to any other thread. A thread beside it wakes a loop that sleeps.
 //!
-//! A command has one loop or several, each on a thread, with one life. They drain together: each goes
-//! on until none has anything under way, because all share a port, and a socket that is closed hands
-//! its sessions to another.
+//! A command has one loop or several, each on a thread, with one life. They drain together: each
+//! goes on until none has anything under way, because all share a port, and a socket that is closed
+//! hands its sessions to another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,8 +31,8 @@ use tailcut_proto::node::Time;
 /// How a command ends.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct LifeFlags {
-    /// How long work in progress may take to finish after SIGINT or SIGTERM. Nothing new is accepted
-    /// meanwhile, and a second signal ends the process at once
+    /// How long work in progress may take to finish after SIGINT or SIGTERM. Nothing new is
+    /// accepted meanwhile, and a second signal ends the process at once
     #[arg(long = "drain", value_name = "TIME", default_value = "5s", value_parser = parse_duration_ns)]
     pub(crate) drain_ns: u64,
 }
@@ -124,8 +124,8 @@ impl Life {
         move || shared.wake_all()
     }
 
-    /// Begins to listen for signals; `wake` ends the sleep of the loops. `reload` runs on a thread of its own
-    /// for each SIGHUP.
+    /// Begins to listen for signals; `wake` ends the sleep of the loops. `reload` runs on a thread
+    /// of its own for each SIGHUP.
     pub(crate) fn heed_signals(
         &self,
         wake: impl Fn() + Send + 'static,

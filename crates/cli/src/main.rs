@@ -53,8 +53,9 @@ use self::route::config::CommandLine;
 #[derive(Debug, Parser)]
 #[command(name = "tailcut", version, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
-    /// Log state changes and limits that are reached, on standard error; without it those that serve and
-    /// route log warnings. TAILCUT_LOG filters by target and level, as in `off` or `info,tailcut_net=off`
+    /// Log state changes and limits that are reached, on standard error; without it those that
+    /// serve and route log warnings. TAILCUT_LOG filters by target and level, as in `off` or
+    /// `info,tailcut_net=off`
     #[arg(long, global = true, value_name = "FORMAT")]
     log: Option<log::Format>,
     #[command(subcommand)]

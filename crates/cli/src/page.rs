@@ -43,9 +43,9 @@ impl Drawn {
         }
     }
 
-    /// The chart that `chart` makes for a growth of its axes, with a switch for the reader between linear and
-    /// logarithmic where the values can be drawn on both. `title` is what it says to those who do not see it,
-    /// too.
+    /// The chart that `chart` makes for a growth of its axes, with a switch for the reader between
+    /// linear and logarithmic where the values can be drawn on both. `title` is what it says to
+    /// those who do not see it, too.
     pub(crate) fn with_switch<'a>(
         title: &str,
         growth: Growth,

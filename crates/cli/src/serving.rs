@@ -11,12 +11,13 @@ use crate::trace::TraceFlags;
 /// The flags of a command that serves with loops.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServingFlags {
-    /// Threads that serve, each with a core to itself at best. They share the address: the kernel gives
-    /// each client's session to one of them
+    /// Threads that serve, each with a core to itself at best. They share the address: the kernel
+    /// gives each client's session to one of them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=THREADS_MAX))]
     pub(crate) threads: u16,
-    /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa. IF may be
-    /// followed by ,native or ,generic (where the program runs), ,copy and ,busy-poll [default: sockets]
+    /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa. IF
+    /// may be followed by ,native or ,generic (where the program runs), ,copy and ,busy-poll
+    /// [default: sockets]
     #[arg(long, value_name = "DATAPATH", value_parser = XdpConfig::from_datapath)]
     pub(crate) datapath: Option<XdpConfig>,
     #[command(flatten)]

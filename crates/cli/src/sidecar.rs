@@ -1,5 +1,5 @@
-//! What a bridge and a gateway have in common besides their work: flags, the counters that others ask for, and
-//! how they are shown.
+//! What a bridge and a gateway have in common besides their work: flags, the counters that others
+//! ask for, and how they are shown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -80,7 +80,8 @@ fn check_parse(lines: &[String]) {
             let words = line.split_whitespace().map(|word| word.replace(['\'', '"'], ""));
             let error =
                 Cli::try_parse_from(["tailcut".to_owned()].into_iter().chain(words)).err()?;
-            // What the reader has in a file, a distribution, a trace or a request's body, is read at once.
+            // What the reader has in a file, a distribution, a trace or a request's body, is read
+            // at once.
             let error = error.to_string();
             let names_a_file = line.contains("=@") || line.contains(" trace:");
             let is_missing = names_a_file && error.contains(": No such file or directory");

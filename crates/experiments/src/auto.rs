@@ -1,14 +1,16 @@
 //! `jbsq-auto`: the default policy of the router against the best fixed bound.
 //!
-//! The router is the node itself, before servers that are modelled (`tailcut_sim::failing`). In each
-//! place the p99 of `jbsq:auto` is over that of the best of several fixed bounds, among them one request
-//! for each worker, and what hides the way and twice that. A request that is not answered counts as one
-//! that takes for ever, and nothing is refused for having waited. So a bound that starves servers loses.
+//! The router is the node itself, before servers that are modelled (`tailcut_sim::failing`). In
+//! each place the p99 of `jbsq:auto` is over that of the best of several fixed bounds, among them
+//! one request for each worker, and what hides the way and twice that. A request that is not
+//! answered counts as one that takes for ever, and nothing is refused for having waited. So a bound
+//! that starves servers loses.
 //!
 //! What must hold is the claim of this repository on its own default: a p99 within 1.1 of the best
-//! bound's, which nobody knows beforehand, and as many answers as with the bound that gives most. It is 1.2
-//! where services vary as those of searches do: what is good for them is not for others, and how much they
-//! vary is known only about. Where processes wait for cores the p99 is shown, and the answers are judged.
+//! bound's, which nobody knows beforehand, and as many answers as with the bound that gives most.
+//! It is 1.2 where services vary as those of searches do: what is good for them is not for others,
+//! and how much they vary is known only about. Where processes wait for cores the p99 is shown, and
+//! the answers are judged.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
@@ -29,7 +31,8 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
         };
         SERVICES.iter().flat_map(of_service)
     };
-    // Before servers that wait for cores for much longer than services last there is no bound that carries them.
+    // Before servers that wait for cores for much longer than services last there is no bound that
+    // carries them.
     let is_fit =
         |cell: &Cell| cell.place.wakes.is_none() || cell.service.mean_ns >= WITH_WAKES_NS_MIN;
     let cells: Vec<Cell> = PLACES.iter().flat_map(of_place).filter(is_fit).collect();

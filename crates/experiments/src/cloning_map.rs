@@ -1,16 +1,16 @@
-//! `cloning-map`: where each way of cloning wins, over load, service, jitter, and both readings of a
-//! copy's service time.
+//! `cloning-map`: where each way of cloning wins, over load, service, jitter, and both readings of
+//! a copy's service time.
 //!
-//! 6 servers of 15 workers, services of 25 us and more in three shapes, jitter of 1 % and 0.1 %, and
-//! copies that each draw their service, as the published artifact does, or share the request's
+//! 6 servers of 15 workers, services of 25 us and more in three shapes, jitter of 1 % and 0.1 %,
+//! and copies that each draw their service, as the published artifact does, or share the request's
 //! base. Then servers of one worker with services of 1 ms, and servers of unequal size; and what it
-//! brings to cancel the slower copy. A scheme that completes less than 99 % of what is offered has no
-//! figure at that load.
+//! brings to cancel the slower copy. A scheme that completes less than 99 % of what is offered has
+//! no figure at that load.
 //!
 //! What must hold are the claims on `auto-clone`, where exponential services let a p99 tell: up to
 //! 0.9 of the capacity its p99 is no higher than that of NetClone with RackSched, nor than that of
-//! JBSQ, and it completes what is offered. Each to 3 %, which is what the p99 of two runs differ by;
-//! at 0.95, where it is 10 %, the throughput alone is judged.
+//! JBSQ, and it completes what is offered. Each to 3 %, which is what the p99 of two runs differ
+//! by; at 0.95, where it is 10 %, the throughput alone is judged.
 
 use anyhow::Result;
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};

@@ -1,10 +1,10 @@
 //! `detection`: how soon a router sees that a server is gone, against how often it takes one for
 //! gone that only pauses.
 //!
-//! Four servers of exponential services of 2 ms at a load of 0.9, each of which pauses once a second on
-//! average, by the router's `silent_ns`, which is 24 ms by default. Of each there are two runs: one
-//! in which nobody dies, whose alarms are all false, and one in which a server dies every two seconds
-//! and is down for one.
+//! Four servers of exponential services of 2 ms at a load of 0.9, each of which pauses once a
+//! second on average, by the router's `silent_ns`, which is 24 ms by default. Of each there are two
+//! runs: one in which nobody dies, whose alarms are all false, and one in which a server dies every
+//! two seconds and is down for one.
 //!
 //! What must hold is the claim of this repository on its own defaults: no false alarm in an hour of
 //! pauses of 20 ms, every crash seen within 30 ms, and from 100 ms after a crash on 95 % of what a

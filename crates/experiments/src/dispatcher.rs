@@ -1,7 +1,8 @@
 //! `rpcvalet-software`: RPCValet's single queue as a dispatcher in software, with the costs that
 //! ours was measured to have, against a queue for each worker.
 //!
-//! The costs are of one run of `cargo bench -p tailcut-net --bench dispatch` (`docs/perf-notes.md`),
+//! The costs are of one run of `cargo bench -p tailcut-net --bench dispatch`
+//! (`docs/perf-notes.md`),
 //! [`MEASURED`]: two cores of a virtual machine, near each other, the dispatcher on one and all
 //! workers played by the other. What those two cores can show is compared with what they did: a
 //! worker that is kept busy and the rate of a dispatcher. For the balance of 16 and 64 workers

@@ -16,9 +16,10 @@
 //! | messages of sizes whose p99 is lower with short packets, but for W5 | 0.8 |
 //! | data received with short packets over as published | 0.99 |
 //!
-//! A size's floor is the higher of the third and the last. Runs are short, and the links less loaded
-//! than in the published ones; so the bound is computed for the share of the links that data took in the
-//! run. The published curves, of W3 and W4 at 0.8, are held to the bound of the load itself.
+//! A size's floor is the higher of the third and the last. Runs are short, and the links less
+//! loaded than in the published ones; so the bound is computed for the share of the links that data
+//! took in the run. The published curves, of W3 and W4 at 0.8, are held to the bound of the load
+//! itself.
 
 use anyhow::{Result, anyhow};
 use rayon::iter::{IntoParallelRefIterator, ParallelIterator};
@@ -177,7 +178,8 @@ impl Compared {
         Ok(verdicts)
     }
 
-    /// The share of the messages of which sizes have a lower p99 with short packets than as published.
+    /// The share of the messages of which sizes have a lower p99 with short packets than as
+    /// published.
     fn lower_share(&self) -> f64 {
         let count = |is_counted: fn(f64, f64) -> bool| {
             let pairs = self.homa.iter().zip(&self.short);

@@ -1,8 +1,8 @@
 //! Published figures, simulated again, with a verdict on each value.
 //!
-//! A [`Reproduction`] is a function from an [`Effort`] to a [`Figure`]. Its expected values are exact
-//! where there is a closed form, or published; each has the tolerance that its own error allows,
-//! and says in its module where it is from.
+//! A [`Reproduction`] is a function from an [`Effort`] to a [`Figure`]. Its expected values are
+//! exact where there is a closed form, or published; each has the tolerance that its own error
+//! allows, and says in its module where it is from.
 
 mod auto;
 mod bound;

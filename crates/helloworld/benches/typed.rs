@@ -2,8 +2,8 @@
 //! without.
 //!
 //! `cargo bench -p tailcut-helloworld` runs it. Each row alternates slices of both on the same two
-//! pinned cores and prints the median of the ratios with its quartiles. `TAILCUT_BENCH_QUICK=1` runs
-//! every row briefly.
+//! pinned cores and prints the median of the ratios with its quartiles. `TAILCUT_BENCH_QUICK=1`
+//! runs every row briefly.
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;

@@ -68,7 +68,8 @@ fn silent(report: &Report, record: &Record) -> Option<Reason> {
     reasons.iter().any(may_come_of_it).then_some(Reason::ServerSilent { silent_ns, due })
 }
 
-/// That hosts that loaded dropped packets, where requests went without a reply for which it may be why.
+/// That hosts that loaded dropped packets, where requests went without a reply for which it may be
+/// why.
 fn dropped(report: &Report, record: &Record, drops: DropCounts) -> Option<Reason> {
     let tailcut_measure::outcome::Counts { lost, timeout, .. } = record.counts;
     let may_come_of_it =
@@ -87,7 +88,8 @@ fn dropped(report: &Report, record: &Record, drops: DropCounts) -> Option<Reason
     Some(Reason::PacketsDropped { places })
 }
 
-/// Of the time that load threads wanted to run: from here on their wait is a part of what is measured.
+/// Of the time that load threads wanted to run: from here on their wait is a part of what is
+/// measured.
 const WAITED_SHARE_MAX: f64 = 0.1;
 /// Of the CPUs' time.
 const STOLEN_SHARE_MAX: f64 = 0.05;

@@ -6,7 +6,8 @@
 //! | time that the hypervisor gave to others | `steal` in `/proc/stat` |
 //! | time that anything on the host waited for a CPU | `/proc/pressure/cpu` |
 //!
-//! Invariant: what a kernel does not tell counts as nothing, and no load thread does anything for it.
+//! Invariant: what a kernel does not tell counts as nothing, and no load thread does anything for
+//! it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -55,8 +56,8 @@ impl CpuCounts {
         self.pressed_us += other.pressed_us;
     }
 
-    /// Of the time that load threads wanted to run, what they waited for a CPU; none where nothing was
-    /// counted.
+    /// Of the time that load threads wanted to run, what they waited for a CPU; none where nothing
+    /// was counted.
     pub fn waited_share(&self) -> Option<f64> {
         share(self.waited_us, self.ran_us + self.waited_us)
     }
@@ -144,8 +145,8 @@ fn schedstat(text: &str) -> [u64; 2] {
     [(); 2].map(|()| numbers.next().unwrap_or(0) / 1_000)
 }
 
-/// Time of all CPUs and what was stolen of it, us, by the first line: user, nice, system, idle, iowait,
-/// irq, softirq and steal in ticks. Guests are among the first two.
+/// Time of all CPUs and what was stolen of it, us, by the first line: user, nice, system, idle,
+/// iowait, irq, softirq and steal in ticks. Guests are among the first two.
 fn cpus(stat: &str) -> [u64; 2] {
     let line = stat.lines().next().and_then(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     let ticks: Vec<u64> =
@@ -211,7 +212,8 @@ mod tests {
         use std::sync::atomic::{AtomicBool, Ordering};
         use std::sync::{Arc, Barrier};
         let is_over = Arc::new(AtomicBool::new(false));
-        // A thread has its name from within, and is watched by it: so the watch begins once all run.
+        // A thread has its name from within, and is watched by it: so the watch begins once all
+        // run.
         let all_run = Arc::new(Barrier::new(4));
         let spin = |number| {
             let (is_over, all_run) = (Arc::clone(&is_over), Arc::clone(&all_run));

@@ -1,8 +1,8 @@
 //! What an agent is asked to do, and what it tells while it does so.
 //!
 //! A job is declarative: it names a load and targets, and nothing that runs. The same job drives
-//! the threads of this process and those of an agent elsewhere; a coordinator sees both as [`AgentEvent`]
-//! and cannot tell them apart.
+//! the threads of this process and those of an agent elsewhere; a coordinator sees both as
+//! [`AgentEvent`] and cannot tell them apart.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -121,8 +121,8 @@ impl fmt::Debug for Credentials {
 pub struct Granted {
     /// Requests a second at most, over all threads and in every loop.
     pub rate_max_per_s: Option<f64>,
-    /// The address of each target as it was checked, which a name need not have any more. Where there
-    /// are none, names are resolved.
+    /// The address of each target as it was checked, which a name need not have any more. Where
+    /// there are none, names are resolved.
     pub addresses: Vec<SocketAddr>,
 }
 
@@ -277,8 +277,8 @@ pub struct R2p2 {
     pub cancel_loser: bool,
     /// The targets stand for each other: calls move on from one that does not answer.
     pub failover: bool,
-    /// Calls keep the time between them that an overloaded target asks for, as the library's do: the
-    /// load is then not what was asked for.
+    /// Calls keep the time between them that an overloaded target asks for, as the library's do:
+    /// the load is then not what was asked for.
     pub paced: bool,
 }
 
@@ -387,7 +387,8 @@ pub enum AgentEvent {
     Failed(String),
 }
 
-/// Which stamps a latency is made of, from the best to the least. As text it is its name in results.
+/// Which stamps a latency is made of, from the best to the least. As text it is its name in
+/// results.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, AsRefStr,
 )]

@@ -1,6 +1,7 @@
-//! A result as OpenTelemetry's metrics: the request that an OTLP/HTTP endpoint takes at `/v1/metrics`, in
-//! the JSON encoding of the protocol (opentelemetry-proto, `metrics/v1/metrics.proto`): names in lower
-//! camel case, 64-bit integers as decimal text, enumerations as numbers.
+//! A result as OpenTelemetry's metrics: the request that an OTLP/HTTP endpoint takes at
+//! `/v1/metrics`, in the JSON encoding of the protocol (opentelemetry-proto,
+//! `metrics/v1/metrics.proto`): names in lower camel case, 64-bit integers as decimal text,
+//! enumerations as numbers.
 //!
 //! | metric | as |
 //! |---|---|

@@ -6,7 +6,8 @@
 //! | the backlog of a CPU, before any protocol | the second column of `/proc/net/softnet_stat` |
 //! | sockets without room | `RcvbufErrors` and `SndbufErrors` of UDP in `/proc/net/snmp`, and over IPv6 in `/proc/net/snmp6` |
 //!
-//! Invariant: what a kernel does not tell counts as nothing, and no load thread does anything for it.
+//! Invariant: what a kernel does not tell counts as nothing, and no load thread does anything for
+//! it.
 
 use std::fs;
 

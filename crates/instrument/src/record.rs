@@ -1,9 +1,9 @@
 //! What a measurement keeps: whole histograms, the order of latencies within a bound, and the run
 //! over time.
 //!
-//! Invariant: however long the run is, a record takes some 16 MiB for the order of latencies, and for
-//! the run over time `MOMENTS_MAX` histograms, or twice as many, of 230 kB at most: less where no
-//! latency is long.
+//! Invariant: however long the run is, a record takes some 16 MiB for the order of latencies, and
+//! for the run over time `MOMENTS_MAX` histograms, or twice as many, of 230 kB at most: less where
+//! no latency is long.
 
 use std::ops::Range;
 
@@ -51,8 +51,8 @@ pub(super) struct Record {
     width: u32,
     slice_ns: u64,
     keep: Keep,
-    /// Of each slice from the first on, what was due and heard in it; `None` where no thread has told
-    /// of it.
+    /// Of each slice from the first on, what was due and heard in it; `None` where no thread has
+    /// told of it.
     heard: Vec<Option<Heard>>,
     /// Number of the first slice, and of the one behind the last.
     span: Option<Range<u32>>,
@@ -207,8 +207,8 @@ impl Record {
         heard.replied += slice.replied_meanwhile;
     }
 
-    /// The longest time in which no reply came though many requests were due, in whole slices, two at
-    /// least.
+    /// The longest time in which no reply came though many requests were due, in whole slices, two
+    /// at least.
     pub(super) fn longest_silence(&self) -> Option<Silence> {
         let silences = self.heard.split(|heard| heard.is_none_or(|heard| heard.replied > 0));
         let silences = silences.filter(|slices| slices.len() >= 2).map(|slices| Silence {
@@ -370,7 +370,8 @@ mod tests {
         }
     }
 
-    /// What was due and replied to in slices from the third on; -1 for a slice that nobody has told of.
+    /// What was due and replied to in slices from the third on; -1 for a slice that nobody has told
+    /// of.
     fn silence(slices: &[(i64, u64)]) -> Option<Silence> {
         let mut record = Record::new(100_000_000, Keep::Intended);
         for (index, &(due, replied)) in (2..).zip(slices) {

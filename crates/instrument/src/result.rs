@@ -336,7 +336,8 @@ pub struct Client {
     /// How busy the CPUs of the hosts were that loaded, as far as their kernels say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
-    /// Packets that the hosts dropped that loaded, whosever they were; absent where there were none.
+    /// Packets that the hosts dropped that loaded, whosever they were; absent where there were
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_drops: Option<DropCounts>,
     /// Of requests with two copies, where there were any.
@@ -351,7 +352,8 @@ pub struct Cpu {
     pub waited_share: f64,
     /// Of the CPUs' time, what the hypervisor gave to others.
     pub stolen_share: f64,
-    /// Of the time, when anything on the hosts waited for a CPU; absent where the kernel does not say.
+    /// Of the time, when anything on the hosts waited for a CPU; absent where the kernel does not
+    /// say.
     pub pressed_share: Option<f64>,
 }
 
@@ -388,8 +390,8 @@ pub struct SearchResult {
     pub met_per_s: Option<f64>,
     /// The lowest load that missed it.
     pub missed_per_s: Option<f64>,
-    /// The lowest load that was not met and of which nobody knows whether it missed: this host was at
-    /// its end, or the figure too near the limit.
+    /// The lowest load that was not met and of which nobody knows whether it missed: this host was
+    /// at its end, or the figure too near the limit.
     #[serde(default)]
     pub not_judged_per_s: Option<f64>,
 }

@@ -1,6 +1,7 @@
 //! The certificates that this host trusts.
 //!
-//! Invariant: one that cannot be used, of which every store has some, keeps no other from being trusted.
+//! Invariant: one that cannot be used, of which every store has some, keeps no other from being
+//! trusted.
 
 use std::sync::OnceLock;
 

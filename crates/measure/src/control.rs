@@ -7,12 +7,17 @@
 //! ```
 //! use tailcut_measure::control::{Controller, Settings, Step, Window};
 //!
-//! // Stands for agents, or for a simulator: loads for so long, and returns the samples in the order of their intended sends.
+//! // Stands for agents, or for a simulator: loads for so long, and returns the samples in the
+//! // order of their intended sends.
 //! fn load(for_ns: u64) -> Window {
 //!     # use tailcut_measure::load::Rates;
 //!     # use tailcut_measure::outcome::Counts;
 //!     # use tailcut_measure::statistics::series::Timed;
-//!     # let sample = |index: u64| Timed { intended_ns: index * 100_000, latency_ns: 9_000 + index * 7_919 % 1_000, late_ns: 0 };
+//!     # let sample = |index: u64| Timed {
+//!     #     intended_ns: index * 100_000,
+//!     #     latency_ns: 9_000 + index * 7_919 % 1_000,
+//!     #     late_ns: 0,
+//!     # };
 //!     # let count = for_ns / 100_000;
 //!     # let rates = Rates { offered_per_s: 1e4, sent_per_s: 1e4, replied_per_s: 1e4 };
 //!     # let counts = Counts { sent: count, replied: count, ..Counts::default() };
@@ -24,7 +29,8 @@
 //! let mut step = controller.start();
 //! let report = loop {
 //!     step = match step {
-//!         // The load never pauses between legs. Recorders begin anew with the first measuring leg after a warm-up.
+//!         // The load never pauses between legs. Recorders begin anew with the first measuring
+//!         // leg after a warm-up.
 //!         Step::WarmUp(leg) => controller.handle_window(&load(leg.for_ns)),
 //!         Step::Measure(leg) => {
 //!             if let Some(forecast) = leg.forecast {

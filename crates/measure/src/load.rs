@@ -64,8 +64,8 @@ impl ClosedLoop {
         Self { free_since_ns, gap_ns: 0, not_before_ns: 0 }
     }
 
-    /// With at least `gap_ns` from one intended time to the next, so that its rate is bounded however
-    /// fast the server is.
+    /// With at least `gap_ns` from one intended time to the next, so that its rate is bounded
+    /// however fast the server is.
     #[must_use]
     pub fn paced(self, gap_ns: u64) -> Self {
         Self { gap_ns, ..self }

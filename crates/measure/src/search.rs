@@ -24,11 +24,11 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What the verdict on a run that was to decide on `objective` says, with the percentile as it was
-    /// found.
+    /// What the verdict on a run that was to decide on `objective` says, with the percentile as it
+    /// was found.
     ///
-    /// Give the whole verdict, with what is known of the hosts besides what the samples show: a load is not
-    /// missed because the client was starved.
+    /// Give the whole verdict, with what is known of the hosts besides what the samples show: a
+    /// load is not missed because the client was starved.
     pub fn of(verdict: &Verdict, intended: Option<Estimate>, objective: &Objective) -> Self {
         let of_the_client = |reason: &Reason| {
             matches!(

@@ -38,8 +38,8 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 /// One packet's stamps, as far as they exist: by the user's clock, which the process that measures
-/// reads (CLOCK_MONOTONIC), by the kernel (CLOCK_REALTIME), and by the network interface, whose clock
-/// need not agree with any other.
+/// reads (CLOCK_MONOTONIC), by the kernel (CLOCK_REALTIME), and by the network interface, whose
+/// clock need not agree with any other.
 ///
 /// Nobody gets at the stamps themselves, so that those of one clock are subtracted from no other's:
 ///

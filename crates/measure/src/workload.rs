@@ -3,8 +3,8 @@
 //!
 //! A workload is a step distribution: a draw u takes the first size whose cumulative probability is
 //! u or more, and nothing between two sizes is ever drawn. W1 to W5 (Montazeri et al., SIGCOMM'18)
-//! are kept in `workload/` in at most 40 points each. The sizes at which the published tables have their
-//! 10th, 50th, 90th and 99th percentile, their largest size and the middle of their bytes are
+//! are kept in `workload/` in at most 40 points each. The sizes at which the published tables have
+//! their 10th, 50th, 90th and 99th percentile, their largest size and the middle of their bytes are
 //! points of their own, no point stands for sizes on both sides of 10 kB, and every other one is
 //! the mean of the sizes that it stands for; so quantiles, mean, and the share of the bytes that a
 //! Homa sender may send unasked are those of the whole tables.

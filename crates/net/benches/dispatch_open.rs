@@ -1,9 +1,10 @@
 //! Sojourns behind the dispatcher under open load, for comparison with the simulator's: one worker
 //! on a core of its own, Poisson arrivals at the dispatcher's.
 //!
-//! `cargo bench -p tailcut-net --bench dispatch_open` prints for each row the lower quartile over slices,
-//! because whoever else uses the machine can only add, and the command that predicts it. Both are in
-//! mean services; a sojourn lasts from the intended arrival until the dispatcher has the job back.
+//! `cargo bench -p tailcut-net --bench dispatch_open` prints for each row the lower quartile over
+//! slices, because whoever else uses the machine can only add, and the command that predicts it.
+//! Both are in mean services; a sojourn lasts from the intended arrival until the dispatcher has
+//! the job back.
 
 mod support;
 

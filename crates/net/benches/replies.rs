@@ -1,8 +1,9 @@
 //! Where replies leave a host: through the dispatcher, or from each worker's own socket.
 //!
-//! `cargo bench -p tailcut-net --bench replies` has the dispatcher on one pinned core and 16 workers played by
-//! the other, and alternates slices. A reply of 32 bytes goes to a socket on loopback that nobody reads.
-//! Nothing is received, and no protocol is spoken: it is what the way out costs beside the hand-off.
+//! `cargo bench -p tailcut-net --bench replies` has the dispatcher on one pinned core and 16
+//! workers played by the other, and alternates slices. A reply of 32 bytes goes to a socket on
+//! loopback that nobody reads. Nothing is received, and no protocol is spoken: it is what the way
+//! out costs beside the hand-off.
 //!
 //! | row | bare | ours |
 //! |---|---|---|
@@ -102,7 +103,8 @@ impl Way {
     }
 }
 
-/// Nanoseconds a request, while each of 16 workers has two; `reply` hears how many a poll found done.
+/// Nanoseconds a request, while each of 16 workers has two; `reply` hears how many a poll found
+/// done.
 fn run(slice_ns: u64, handler: impl Fn(&mut u64) + Sync, mut reply: impl FnMut(usize)) -> f64 {
     let driver = Driver::<Endpoint>::new(Wait::BusyPoll).expect("a driver");
     let config = Config::new(WORKERS).bound(Bound::Fixed(NonZeroU32::new(2).expect("a bound")));

@@ -1,8 +1,8 @@
-//! What the XDP router's program costs a request that it places: by the kernel's own test runs (BPF_PROG_TEST_RUN), over
-//! a program that passes everything, in turns.
+//! What the XDP router's program costs a request that it places: by the kernel's own test runs
+//! (BPF_PROG_TEST_RUN), over a program that passes everything, in turns.
 //!
-//! Each run is of a fresh packet, since a placed one is not placed again, so that both columns hold the kernel's
-//! reading of the clock around one run.
+//! Each run is of a fresh packet, since a placed one is not placed again, so that both columns hold
+//! the kernel's reading of the clock around one run.
 
 use tailcut_net::ebpf::{Object, PASS, Verdict};
 

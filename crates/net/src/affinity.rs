@@ -43,7 +43,8 @@ pub fn set_normal() -> io::Result<()> {
     sys::set_scheduler(libc::SCHED_OTHER, 0)
 }
 
-/// Whether the calling thread has a real-time class, which keeps its core from the threads of the normal one.
+/// Whether the calling thread has a real-time class, which keeps its core from the threads of the
+/// normal one.
 #[must_use]
 pub fn is_realtime() -> bool {
     sys::is_realtime()
@@ -76,8 +77,8 @@ impl Usage {
         Self { cpu_ns, sleeps }
     }
 
-    /// Whether the thread has computed for more than `ns` since then, or has waited for something: what
-    /// took long took that long of its own, and not because others had the core.
+    /// Whether the thread has computed for more than `ns` since then, or has waited for something:
+    /// what took long took that long of its own, and not because others had the core.
     #[must_use]
     pub fn is_long_since(self, before: Self, ns: u64) -> bool {
         self.sleeps != before.sleeps || self.cpu_ns.saturating_sub(before.cpu_ns) > ns

@@ -24,8 +24,8 @@ impl Clock {
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64)
     }
 
-    /// Both clocks at one moment: the monotonic one and the wall clock. Of several readings, the one that
-    /// took least, for a thread may be descheduled between them.
+    /// Both clocks at one moment: the monotonic one and the wall clock. Of several readings, the
+    /// one that took least, for a thread may be descheduled between them.
     pub fn both(&self) -> (Time, u64) {
         let reading = |_| {
             let (before, unix_ns, after) = (self.now(), self.unix_ns(), self.now());

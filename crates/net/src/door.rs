@@ -1,8 +1,8 @@
 //! A door for TCP connections that have not proven anything yet: which of them makes room.
 //!
-//! Where a network has all its places, or all are taken, another that comes takes the place of one: of one
-//! that has said nothing before one that has, and the newest first, for the others have waited longer
-//! for their turn.
+//! Where a network has all its places, or all are taken, another that comes takes the place of one:
+//! of one that has said nothing before one that has, and the newest first, for the others have
+//! waited longer for their turn.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -17,8 +17,8 @@ pub struct Places {
     pub of_network: usize,
 }
 
-/// Takes out the stranger whose place one of `network` is to have, if there is none for it; `about` tells
-/// a stranger's network and whether it is silent.
+/// Takes out the stranger whose place one of `network` is to have, if there is none for it; `about`
+/// tells a stranger's network and whether it is silent.
 pub fn make_room<S>(
     strangers: &mut Vec<S>,
     network: Prefix,
@@ -29,8 +29,8 @@ pub fn make_room<S>(
     displaced(&known, network, places).map(|place| strangers.remove(place))
 }
 
-/// Whose place one of `network` has, of strangers by their networks and whether they are silent, the
-/// oldest first; none where there is room.
+/// Whose place one of `network` has, of strangers by their networks and whether they are silent,
+/// the oldest first; none where there is room.
 fn displaced(strangers: &[(Prefix, bool)], network: Prefix, places: Places) -> Option<usize> {
     let of = |network: Prefix| strangers.iter().filter(|(other, _)| *other == network).count();
     // Where all places are taken, it is a network with the most that gives one.

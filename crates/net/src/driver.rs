@@ -8,9 +8,10 @@
 //! | the owner's work | the closure: drain events, call, reply |
 //! | send one burst | [`Node::poll_transmit`] until `None`, or until the burst is full |
 //!
-//! A turn reads the clock once for each burst, after its first datagram has been received and before
-//! it is handled, so that a latency measured in a node's time never lacks a part of the way. What
-//! comes after the bursts has the time of the last. Between turns, [`Driver::wait`] spins or sleeps.
+//! A turn reads the clock once for each burst, after its first datagram has been received and
+//! before it is handled, so that a latency measured in a node's time never lacks a part of the way.
+//! What comes after the bursts has the time of the last. Between turns, [`Driver::wait`] spins or
+//! sleeps.
 //!
 //! Invariants: a turn does bounded work however much arrives or is to be sent; a warm driver
 //! allocates nothing; one driver lives on one thread, and other threads reach it by a [`Waker`].
@@ -215,17 +216,19 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         self.stations.len() - 1
     }
 
-    /// Gives a node newer keys as they come, and the wall clock once a second: one whose packets are sealed,
-    /// and which was made with these keys. And where it was made with a policy of who may call what, the policy
-    /// as it changes; what is refused by it is logged. Panics for a number that was never given.
+    /// Gives a node newer keys as they come, and the wall clock once a second: one whose packets
+    /// are sealed, and which was made with these keys. And where it was made with a policy of who
+    /// may call what, the policy as it changes; what is refused by it is logged. Panics for a
+    /// number that was never given.
     pub fn watch_keys(&mut self, index: usize, keys: LiveKeys, access: Option<LiveAccess>) {
         assert!(index < self.stations.len(), "there is no node {index}");
         self.stations[index].watch = Some(Watch::new(keys, access));
         self.refresh(self.clock.now());
     }
 
-    /// Gives sealed nodes what is new. A node is given that before anything else in each turn; who calls one between
-    /// turns, after a while without one, does so before, with the time of the call.
+    /// Gives sealed nodes what is new. A node is given that before anything else in each turn; who
+    /// calls one between turns, after a while without one, does so before, with the time of the
+    /// call.
     #[inline]
     pub fn refresh(&mut self, now: Time) {
         self.stations.iter_mut().for_each(|station| station.look(now));
@@ -272,7 +275,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         self.metrics
     }
 
-    /// Lets another thread have this one's core, if one wants it and that has not taken long lately.
+    /// Lets another thread have this one's core, if one wants it and that has not taken long
+    /// lately.
     pub fn give_way(&mut self) {
         self.spin.give_way(self.now);
     }
@@ -293,8 +297,9 @@ impl<N: Node, D: Datapath> Driver<N, D> {
     ///
     /// # Errors
     ///
-    /// Only what makes a socket useless, and that a node whose packets are sealed was made by a parent of this process: a child
-    /// takes and sends nothing by it. Whatever the network does is counted in the ports' metrics.
+    /// Only what makes a socket useless, and that a node whose packets are sealed was made by a
+    /// parent of this process: a child takes and sends nothing by it. Whatever the network does is
+    /// counted in the ports' metrics.
     #[inline]
     pub fn turn_with(&mut self, work: impl FnMut(usize, &mut N, Time)) -> io::Result<Turn> {
         self.turn_observed(&mut Unobserved, work)
@@ -388,9 +393,9 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         if self.keeps_turning() { Ok(()) } else { self.sleep(extra, until) }
     }
 
-    /// As [`Driver::wait`], asleep by the owner's call of the kernel, which is given this driver's descriptors
-    /// and the time that it may take, nanoseconds; it says which of them are ready, and returns whether
-    /// something of the owner's is.
+    /// As [`Driver::wait`], asleep by the owner's call of the kernel, which is given this driver's
+    /// descriptors and the time that it may take, nanoseconds; it says which of them are ready, and
+    /// returns whether something of the owner's is.
     ///
     /// # Errors
     ///
@@ -478,8 +483,8 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         Ok(received)
     }
 
-    /// Empties the error queues that the last poll found something in: they would end every sleep. Tells
-    /// the datapaths which are ready.
+    /// Empties the error queues that the last poll found something in: they would end every sleep.
+    /// Tells the datapaths which are ready.
     fn take_errors(&mut self) {
         for (station, fd) in self.stations.iter_mut().zip(&self.fds[STATIONS..]) {
             if fd.revents != 0 {

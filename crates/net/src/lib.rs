@@ -1,4 +1,5 @@
-//! The only crate of tailcut with sockets and the clock, and its unsafe code but for the edge to C. Linux only.
+//! The only crate of tailcut with sockets and the clock, and its unsafe code but for the edge to C.
+//! Linux only.
 //!
 //! | module | what it is |
 //! |---|---|

@@ -51,7 +51,8 @@ pub enum DatapathKind {
     /// them.
     HijackedTcp,
     /// As [`DatapathKind::Udp`], past the kernel's stack at one interface (AF_XDP). Needs the
-    /// capabilities CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and, for the memory that it locks, CAP_IPC_LOCK.
+    /// capabilities CAP_NET_RAW, CAP_NET_ADMIN, CAP_BPF and, for the memory that it locks,
+    /// CAP_IPC_LOCK.
     Xdp(XdpConfig),
     /// As [`DatapathKind::Ip`], likewise.
     XdpIp(XdpConfig),
@@ -95,12 +96,13 @@ pub struct Opening {
     pub segmented_send: SegmentedSend,
     /// Timestamps of what is sent and received. Default none.
     pub stamps: StampConfig,
-    /// The limits and timers of R2P2. A seal in it is by the keys below, where there are any, and so is Homa's.
+    /// The limits and timers of R2P2. A seal in it is by the keys below, where there are any, and
+    /// so is Homa's.
     pub r2p2: r2p2::Config,
     /// Keys, where packets are sealed. Default none.
     pub keys: Option<LiveKeys>,
-    /// Which clients may call what, of a server whose packets are sealed. Default none: all may call
-    /// everything.
+    /// Which clients may call what, of a server whose packets are sealed. Default none: all may
+    /// call everything.
     pub access: Option<LiveAccess>,
     /// The limits, timers and policies of Homa.
     pub homa: homa::Config,
@@ -133,8 +135,9 @@ impl Opening {
         self.attach(driver, datapath)
     }
 
-    /// Adds an endpoint that is to call a peer, and serves nobody, at a free port. Where it gets its replies from none
-    /// but whom it calls, which is so over Homa and not of R2P2's routers, its socket hears that peer alone.
+    /// Adds an endpoint that is to call a peer, and serves nobody, at a free port. Where it gets
+    /// its replies from none but whom it calls, which is so over Homa and not of R2P2's routers,
+    /// its socket hears that peer alone.
     ///
     /// # Errors
     ///
@@ -151,8 +154,8 @@ impl Opening {
         self.attach(driver, datapath)
     }
 
-    /// Drivers of `count` endpoints that share a port, one for each thread. They are no server behind
-    /// a router, for which all must count what they have as one: they report to none.
+    /// Drivers of `count` endpoints that share a port, one for each thread. They are no server
+    /// behind a router, for which all must count what they have as one: they report to none.
     ///
     /// # Errors
     ///
@@ -295,8 +298,8 @@ impl Opening {
     ///
     /// # Errors
     ///
-    /// InvalidInput over IP and past the kernel's stack, which have no such sockets; else what the kernel
-    /// says of it.
+    /// InvalidInput over IP and past the kernel's stack, which have no such sockets; else what the
+    /// kernel says of it.
     pub fn adopt(&self, socket: UdpSocket) -> io::Result<AnyDatapath> {
         match self.datapath {
             DatapathKind::Udp => UdpPort::adopt(socket, self.socket()).map(Into::into),
@@ -316,8 +319,8 @@ impl Opening {
         if self.datapath == DatapathKind::HijackedTcp { routed_source(any, peer) } else { any }
     }
 
-    /// Payload bytes of packets within this host, of those wanted: what its loopback interface carries at once, where
-    /// the kernel's UDP or IP does.
+    /// Payload bytes of packets within this host, of those wanted: what its loopback interface
+    /// carries at once, where the kernel's UDP or IP does.
     fn local_len(&self, datapath: &AnyDatapath, wanted: u16) -> u16 {
         if !matches!(self.datapath, DatapathKind::Udp | DatapathKind::Ip) {
             return 0;
@@ -460,7 +463,8 @@ impl Opening {
     }
 }
 
-/// The longest headers of a packet on the loopback interface: 40 bytes of IPv6, 8 of UDP and 72 of R2P2; Homa's are shorter.
+/// The longest headers of a packet on the loopback interface: 40 bytes of IPv6, 8 of UDP and 72 of
+/// R2P2; Homa's are shorter.
 const LOCAL_OVERHEAD: u16 = 120;
 
 /// A session that began in the millisecond of a sealed server's start may be older than it, and is

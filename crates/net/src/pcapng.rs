@@ -1,6 +1,8 @@
-//! What is written of pcapng: one little-endian section, interfaces whose times are in nanoseconds, and packets with comments.
+//! What is written of pcapng: one little-endian section, interfaces whose times are in nanoseconds,
+//! and packets with comments.
 //!
-//! A file begins with [`SECTION`]; each interface is described before its first packet, and they are numbered from 0 in that order.
+//! A file begins with [`SECTION`]; each interface is described before its first packet, and they
+//! are numbered from 0 in that order.
 
 /// A section header block: little-endian, version 1.0, of unknown length.
 pub const SECTION: [u8; 28] = [
@@ -55,7 +57,8 @@ impl PacketRecord<'_> {
     }
 }
 
-/// An interface description block, of a link type in the registry of tcpdump.org: no limit of lengths, times in nanoseconds.
+/// An interface description block, of a link type in the registry of tcpdump.org: no limit of
+/// lengths, times in nanoseconds.
 pub fn interface(link: u16) -> [u8; 32] {
     let [low, high] = link.to_le_bytes();
     [

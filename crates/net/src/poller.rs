@@ -36,8 +36,8 @@ pub(crate) struct Poller {
     ready: Vec<Ready>,
     /// `ready` is of a sleep that has just ended, so that the next look need not ask again.
     is_fresh: bool,
-    /// Descriptors of another's that are slept for too, as they are registered; their keys count from
-    /// [`GUEST`].
+    /// Descriptors of another's that are slept for too, as they are registered; their keys count
+    /// from [`GUEST`].
     #[cfg(feature = "tcp")]
     guests: Vec<libc::pollfd>,
     /// The clock of deadlines.
@@ -50,8 +50,8 @@ pub(crate) struct Poller {
     active: Time,
     /// How long it looks again after that.
     spin: SpinTime,
-    /// Time up to which nothing had happened: of the last look that found nothing, or of the end of a
-    /// sleep.
+    /// Time up to which nothing had happened: of the last look that found nothing, or of the end of
+    /// a sleep.
     quiet_until: Time,
     /// Something was sent since the last poll, which is traffic too: an answer may be near.
     has_sent: bool,
@@ -139,8 +139,8 @@ impl Poller {
         Ok(self.ready.len())
     }
 
-    /// Sleeps for as long, nanoseconds, until a descriptor is ready or one of another's, of which it says
-    /// which are; returns whether own ones are, which the next look tells.
+    /// Sleeps for as long, nanoseconds, until a descriptor is ready or one of another's, of which
+    /// it says which are; returns whether own ones are, which the next look tells.
     #[cfg(feature = "tcp")]
     pub(crate) fn sleep_among(
         &mut self,

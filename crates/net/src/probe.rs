@@ -127,8 +127,8 @@ impl Probe<'_> {
         Ok(arrived)
     }
 
-    /// Probes with a connection, with TLS where it is given; [`Probe::request`] is not looked at, for
-    /// `speaker` says what is sent. Takes all of [`Probe::wait_ns`] unless every kind arrives.
+    /// Probes with a connection, with TLS where it is given; [`Probe::request`] is not looked at,
+    /// for `speaker` says what is sent. Takes all of [`Probe::wait_ns`] unless every kind arrives.
     ///
     /// # Errors
     ///

@@ -8,7 +8,8 @@
 //! What a thread spins for may be another's to do, which wants its core: where client, server and
 //! workers share two, yielding between looks answers twice as many calls. Where a stranger computes
 //! on that core, a yield costs a slice of the kernel's, milliseconds in which nothing is received;
-//! a thread that sleeps there gets the core as soon as it is woken. So it sleeps at once for a while.
+//! a thread that sleeps there gets the core as soon as it is woken. So it sleeps at once for a
+//! while.
 //!
 //! Invariant: a spin is never longer than the limit it was made with.
 

@@ -87,8 +87,8 @@ impl Sleeper {
         poll_entry(self.waker.0.event.as_raw_fd())
     }
 
-    /// Sleeps until a descriptor is ready, a [`Waker`], or `until`; `None` where that has passed or it was
-    /// woken before, else how many descriptors are ready.
+    /// Sleeps until a descriptor is ready, a [`Waker`], or `until`; `None` where that has passed or
+    /// it was woken before, else how many descriptors are ready.
     ///
     /// # Errors
     ///
@@ -105,8 +105,9 @@ impl Sleeper {
         Ok(ready)
     }
 
-    /// As [`Sleeper::sleep`], by a call of the kernel that is given the time that it may take, nanoseconds.
-    /// Where [`Sleeper::entry`] is readable after it, [`Sleeper::take_event`] is to follow.
+    /// As [`Sleeper::sleep`], by a call of the kernel that is given the time that it may take,
+    /// nanoseconds. Where [`Sleeper::entry`] is readable after it, [`Sleeper::take_event`] is to
+    /// follow.
     ///
     /// # Errors
     ///

@@ -1,11 +1,12 @@
 //! The hash of tables whose keys strangers choose: strongly universal, with secret factors.
 //!
-//! A hash with public constants, seeded or not, lets a stranger choose keys that share a bucket, and
-//! then every packet pays for all of them. Here a key of words x is hashed to the upper half of
+//! A hash with public constants, seeded or not, lets a stranger choose keys that share a bucket,
+//! and then every packet pays for all of them. Here a key of words x is hashed to the upper half of
 //! b + a0 x0 + a1 x1 + ... modulo 2^128 with all of a and b secret: any two keys that are chosen
-//! without knowing them collide, in any of the bits, as rarely as random numbers do (Dietzfelbinger,
-//! "Universal hashing and k-wise independent random variables via integer arithmetic without
-//! primes", STACS 1996). That costs two multiplications for each word, a fifth of SipHash.
+//! without knowing them collide, in any of the bits, as rarely as random numbers do
+//! (Dietzfelbinger, "Universal hashing and k-wise independent random variables via integer
+//! arithmetic without primes", STACS 1996). That costs two multiplications for each word, a fifth
+//! of SipHash.
 
 use std::hash::{BuildHasher, Hasher};
 

@@ -55,8 +55,8 @@ impl<T> Default for Slab<T> {
 }
 
 /// Entries for which a table that may have `most` has room from the beginning. To grow is to copy a
-/// table, or to hash all of it again, within one packet; room that is not used costs addresses and no
-/// memory. Beyond it a table grows as vectors do.
+/// table, or to hash all of it again, within one packet; room that is not used costs addresses and
+/// no memory. Beyond it a table grows as vectors do.
 pub fn room(most: usize) -> usize {
     most.min(ROOM_MAX)
 }
@@ -136,8 +136,8 @@ impl<T> IndexMut<SlotId> for Slab<T> {
     }
 }
 
-/// More than are under way at once but under attack or overload: some 3 MB of addresses for the largest
-/// slots.
+/// More than are under way at once but under attack or overload: some 3 MB of addresses for the
+/// largest slots.
 pub const ROOM_MAX: usize = 4096;
 
 #[cfg(test)]

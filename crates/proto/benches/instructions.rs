@@ -1,6 +1,6 @@
-//! A fixed number of calls through the state machines alone, for instruction counts:
-//! `instructions ROW CALLS`. `cargo xtask instructions` runs it with two numbers of calls; the difference is
-//! what the calls cost without the start.
+//! A fixed number of calls through the state machines alone, for instruction counts: `instructions
+//! ROW CALLS`. `cargo xtask instructions` runs it with two numbers of calls; the difference is what
+//! the calls cost without the start.
 //!
 //! | row | what a call is |
 //! |---|---|
@@ -12,8 +12,8 @@
 //! | `direct-large`, `homa-large` | 100 kB each way, one outstanding |
 //! | `place-POLICY` | a placement over 16 workers by a scheduler, whose workers conclude what they get after 8 more; a clone is two |
 //!
-//! What a placement takes by itself, without its conclusions and reports, is what callgrind collects with
-//! `--toggle-collect='*instructions::offer*'`.
+//! What a placement takes by itself, without its conclusions and reports, is what callgrind
+//! collects with `--toggle-collect='*instructions::offer*'`.
 
 use std::hint::black_box;
 use std::net::SocketAddr;

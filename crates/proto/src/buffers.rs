@@ -32,19 +32,20 @@ impl Buffers {
         buffer
     }
 
-    /// A buffer for a message of `len` bytes: if it is a long one, one that was as long before, where
-    /// there is one, for growing a shorter one would copy all of it.
+    /// A buffer for a message of `len` bytes: if it is a long one, one that was as long before,
+    /// where there is one, for growing a shorter one would copy all of it.
     #[inline]
     pub(crate) fn take_for(&mut self, len: usize) -> Vec<u8> {
         if len < LONG_LEN { self.take() } else { self.take_long(len) }
     }
 
-    /// A buffer for a message of `len` bytes that come in several packets: one that holds all of it, where
-    /// there is one, and else one with room for 1 MiB of it at most.
+    /// A buffer for a message of `len` bytes that come in several packets: one that holds all of
+    /// it, where there is one, and else one with room for 1 MiB of it at most.
     pub(crate) fn take_to_fill(&mut self, len: usize) -> Vec<u8> {
         let buffer = self.take_for(len);
         let room = len.min(FIRST_ROOM);
-        // A longer one takes the place of a short one, so that those of a warm endpoint are long enough.
+        // A longer one takes the place of a short one, so that those of a warm endpoint are long
+        // enough.
         if buffer.capacity() >= room { buffer } else { Vec::with_capacity(room) }
     }
 
@@ -59,8 +60,8 @@ impl Buffers {
         buffer
     }
 
-    /// A buffer for a message of any length: a long one where there is one, so that none grows again
-    /// and again.
+    /// A buffer for a message of any length: a long one where there is one, so that none grows
+    /// again and again.
     #[inline]
     pub(crate) fn take_any(&mut self) -> Vec<u8> {
         if self.long.is_empty() { self.take() } else { self.take_long(LONG_LEN) }
@@ -80,8 +81,8 @@ impl Buffers {
         self.short.push(buffer);
     }
 
-    /// A long buffer takes the place of a shorter one where there is no room for both: messages that
-    /// have become longer find buffers again.
+    /// A long buffer takes the place of a shorter one where there is no room for both: messages
+    /// that have become longer find buffers again.
     #[cold]
     fn give_long(&mut self, mut buffer: Vec<u8>) {
         let capacity = buffer.capacity();
@@ -116,8 +117,8 @@ impl Buffers {
     }
 }
 
-/// Capacity from which on a buffer is one of a long message, bytes: what the allocator gets from the
-/// kernel and gives back.
+/// Capacity from which on a buffer is one of a long message, bytes: what the allocator gets from
+/// the kernel and gives back.
 const LONG_LEN: usize = 64 << 10;
 
 /// Bytes that are copied to leave a long buffer: a page.

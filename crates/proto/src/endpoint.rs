@@ -63,8 +63,8 @@ impl Endpoint {
 
     /// Says how many requests the application runs at once; before that it is one. What it has
     /// beyond them waits, which replies and reports tell apart from what runs, and a copy of a
-    /// cloned request is dropped while anything waits. To Homa, which has no clones, it says when there is load: cookies
-    /// may be asked for then.
+    /// cloned request is dropped while anything waits. To Homa, which has no clones, it says when
+    /// there is load: cookies may be asked for then.
     pub fn set_workers(&mut self, workers: usize) {
         match self {
             Self::R2p2(endpoint) => endpoint.set_workers(workers),
@@ -89,8 +89,8 @@ impl Endpoint {
         either!(self.stop(now));
     }
 
-    /// Takes new requests again after [`Endpoint::stop`], and tells routers so: for who cannot serve for a
-    /// while.
+    /// Takes new requests again after [`Endpoint::stop`], and tells routers so: for who cannot
+    /// serve for a while.
     pub fn serve_again(&mut self) {
         either!(self.serve_again());
     }

@@ -27,8 +27,8 @@ impl From<Path> for Ends {
     }
 }
 
-/// A GSO batch that is being written: datagrams of one length between the same ends, the last perhaps
-/// shorter.
+/// A GSO batch that is being written: datagrams of one length between the same ends, the last
+/// perhaps shorter.
 pub(crate) struct GsoBatch<'a> {
     /// The driver's, filled from its beginning.
     buffer: &'a mut [u8],

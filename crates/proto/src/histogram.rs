@@ -1,5 +1,5 @@
-//! Counts of times in buckets of fixed width, for who watches a process while it runs: recording one
-//! is an addition, and reading them needs no more than a copy.
+//! Counts of times in buckets of fixed width, for who watches a process while it runs: recording
+//! one is an addition, and reading them needs no more than a copy.
 //!
 //! Two buckets for each doubling from 1 us to 17 s, so that a quantile read from them is wrong by a
 //! third at most. Results of measurements come from finer ones.

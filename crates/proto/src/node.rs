@@ -42,8 +42,9 @@ pub enum Source {
     /// This address of the host, with the node's own port: what answers a datagram leaves from
     /// where that arrived. Every datapath honours it.
     Local(IpAddr),
-    /// The one that datagrams to this other peer leave from, with the node's own port: what a client sends to a
-    /// server that a router has picked, which knows the call by the address that it came to the router from.
+    /// The one that datagrams to this other peer leave from, with the node's own port: what a
+    /// client sends to a server that a router has picked, which knows the call by the address that
+    /// it came to the router from.
     Toward(SocketAddr),
     /// An address and port that are not this host's: a router that keeps the client's address says
     /// so. Only a raw datapath can honour it.
@@ -115,8 +116,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Fewest bytes, of several datagrams, that a node leaves where they are: those of 16 packets of a network. Of
-    /// fewer the kernel takes longer to gather than a copy does.
+    /// Fewest bytes, of several datagrams, that a node leaves where they are: those of 16 packets
+    /// of a network. Of fewer the kernel takes longer to gather than a copy does.
     pub const LEN_MIN: usize = 16 * 1380;
 
     /// Most datagrams of so many bytes, with their headers, that a GSO batch of long ones has;
@@ -134,16 +135,17 @@ impl Attached {
 /// (docs/perf-notes.md).
 pub const GSO_DATAGRAMS_MAX: usize = 32;
 
-/// Bytes of a datagram from which on [`GSO_BATCH_LEN_MAX`] alone bounds a GSO batch: 63 of them, which
-/// the kernel takes. Long messages take fewer messages of the kernel so.
+/// Bytes of a datagram from which on [`GSO_BATCH_LEN_MAX`] alone bounds a GSO batch: 63 of them,
+/// which the kernel takes. Long messages take fewer messages of the kernel so.
 pub const GSO_LONG_LEN: usize = 1024;
 
 /// Most bytes of a transmit: the largest UDP payload over IPv4.
 pub const GSO_BYTES_MAX: usize = 65_507;
 
-/// Most bytes in one GSO batch of several datagrams: with the headers of Ethernet (14), IPv6 (40) and UDP (8)
-/// fewer than 65,536. The kernel would cut a longer one into packets before the device, also on loopback, where
-/// each then takes room of its own in the receiver's buffer: a message of 1 MB overflows it.
+/// Most bytes in one GSO batch of several datagrams: with the headers of Ethernet (14), IPv6 (40)
+/// and UDP (8) fewer than 65,536. The kernel would cut a longer one into packets before the device,
+/// also on loopback, where each then takes room of its own in the receiver's buffer: a message of 1
+/// MB overflows it.
 pub const GSO_BATCH_LEN_MAX: usize = 65_473;
 
 /// The clock that a request carries and its answer echoes, us; never 0, which stands for none.
@@ -167,20 +169,24 @@ pub trait Node {
     /// (ICMP port unreachable), which may be forged and may be old. Most nodes wait and see.
     fn handle_unreachable(&mut self, _now: Time, _peer: SocketAddr) {}
 
-    /// The wall clock shows `unix_ns` (Unix time) at `now`: what the node tells by it is told anew. Drivers
-    /// read it now and then, since it may be set, and runs on while a suspended host's time stands.
+    /// The wall clock shows `unix_ns` (Unix time) at `now`: what the node tells by it is told anew.
+    /// Drivers read it now and then, since it may be set, and runs on while a suspended host's time
+    /// stands.
     fn handle_wall_clock(&mut self, _now: Time, _unix_ns: u64) {}
 
-    /// Takes newer keys, where the node's packets are sealed; calls in progress finish under the old ones.
+    /// Takes newer keys, where the node's packets are sealed; calls in progress finish under the
+    /// old ones.
     ///
     /// # Errors
     ///
-    /// That they are not the same holder's, or give an epoch in use another key; nothing changes then.
+    /// That they are not the same holder's, or give an epoch in use another key; nothing changes
+    /// then.
     fn update_keys(&mut self, _now: Time, _keys: &Keys) -> Result<(), ChangedKeys> {
         Ok(())
     }
 
-    /// Takes another policy of who may call what, where the node has one: for requests that begin from now on.
+    /// Takes another policy of who may call what, where the node has one: for requests that begin
+    /// from now on.
     fn update_access(&mut self, _access: &Arc<Access>) {}
 
     /// Requests that such a policy has refused since the start, and the last of them.
@@ -201,8 +207,8 @@ pub trait Node {
     /// single datagrams.
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit>;
 
-    /// As [`Node::poll_transmit`], where what goes next is a GSO batch of a long message: writes the
-    /// headers to `buffer`, and leaves the payload to [`Node::attached`]. `None` also where
+    /// As [`Node::poll_transmit`], where what goes next is a GSO batch of a long message: writes
+    /// the headers to `buffer`, and leaves the payload to [`Node::attached`]. `None` also where
     /// something else goes next. For drivers whose datapath gathers.
     fn poll_attached(&mut self, _now: Time, _buffer: &mut [u8]) -> Option<(Transmit, Attached)> {
         None

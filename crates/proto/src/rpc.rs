@@ -130,7 +130,8 @@ pub enum Event {
         context: u64,
         /// Why.
         failure: Failure,
-        /// Who refused it, or is known to have had it: a server, also behind a router, or the router.
+        /// Who refused it, or is known to have had it: a server, also behind a router, or the
+        /// router.
         server: Option<SocketAddr>,
         /// With [`Failure::Rejected`]: what the application said; else empty. Give it back by
         /// [`Rpc::recycle`].
@@ -150,8 +151,8 @@ pub enum Failure {
     Deadline,
     /// The server or the router refused it. It has not run, unless the reason is
     /// [`DropReason::Uncertain`], [`DropReason::Panicked`] or [`DropReason::Unanswered`], the
-    /// application refused it, its reply was too long, or it is idempotent and an earlier attempt ran
-    /// elsewhere.
+    /// application refused it, its reply was too long, or it is idempotent and an earlier attempt
+    /// ran elsewhere.
     #[error("refused: {0:?}")]
     Refused(DropReason),
     /// The application refused it, with a code of its own and a text.
@@ -160,8 +161,8 @@ pub enum Failure {
         /// The application's number for why.
         code: u32,
     },
-    /// The peer has said nothing for so long that it is taken for dead, or its host says that nothing
-    /// listens there. The request may or may not have run.
+    /// The peer has said nothing for so long that it is taken for dead, or its host says that
+    /// nothing listens there. The request may or may not have run.
     #[error("nobody answers there")]
     Unreachable,
     /// A version 1 reply came out of order, which that protocol cannot mend.
@@ -193,8 +194,8 @@ pub enum CallError {
     /// The call asks for version 1, which has no sealed form, and packets are sealed.
     #[error("version 1 has no sealed form, and packets are sealed")]
     NoSealedForm,
-    /// Packets are sealed and this side has a server's keys, which call nobody but back, in a session that is
-    /// still known.
+    /// Packets are sealed and this side has a server's keys, which call nobody but back, in a
+    /// session that is still known.
     #[error("a server's keys call nobody but back, in a session that is still known")]
     NoSession,
     /// The deadline is not in the future, or further away than the configuration allows.
@@ -241,20 +242,20 @@ pub trait Rpc: Node {
         self.call(now, Call { payload, ..call })
     }
 
-    /// Who has sent a request that has not been answered, where packets are sealed and a server may call
-    /// back; else `None`.
+    /// Who has sent a request that has not been answered, where packets are sealed and a server may
+    /// call back; else `None`.
     fn caller(&self, _id: RequestId) -> Option<Caller> {
         None
     }
 
-    /// As [`Rpc::call`], to a client that has called: where packets are sealed, its keys and its session
-    /// seal the call, and nobody else can read it.
+    /// As [`Rpc::call`], to a client that has called: where packets are sealed, its keys and its
+    /// session seal the call, and nobody else can read it.
     fn call_back(&mut self, now: Time, call: Call, _to: Caller) -> Result<CallId, CallError> {
         self.call(now, call)
     }
 
-    /// True if packets are sealed: then a peer can call back only in a session in which this side has
-    /// called it, and learns of the next one by a call alone.
+    /// True if packets are sealed: then a peer can call back only in a session in which this side
+    /// has called it, and learns of the next one by a call alone.
     fn is_sealed(&self) -> bool {
         false
     }

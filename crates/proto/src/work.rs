@@ -1,9 +1,9 @@
 //! Steps of work: what a packet costs beyond what every packet costs, counted for the fuzz targets
 //! and the fault runs that hold it to a bound.
 //!
-//! A step is some 8 ns: one turn of a loop whose length a peer has a say in, or so many of them as the
-//! turn takes, or 128 bytes that are copied. It is counted where debug assertions are on, and with
-//! the feature `count-work`; else a call is nothing.
+//! A step is some 8 ns: one turn of a loop whose length a peer has a say in, or so many of them as
+//! the turn takes, or 128 bytes that are copied. It is counted where debug assertions are on, and
+//! with the feature `count-work`; else a call is nothing.
 
 #[cfg(any(feature = "count-work", debug_assertions))]
 use std::cell::Cell;
@@ -11,8 +11,9 @@ use std::cell::Cell;
 /// Most steps that a packet may take, whatever it says: about 2 us.
 pub const STEPS_MAX: u64 = 256;
 
-/// Most steps that a packet may take, of which the longest so far has had `longest` bytes: one more for each 32 bytes by
-/// which that is longer than a jumbo frame, as only a host carries it, some of which are copied three times.
+/// Most steps that a packet may take, of which the longest so far has had `longest` bytes: one more
+/// for each 32 bytes by which that is longer than a jumbo frame, as only a host carries it, some of
+/// which are copied three times.
 pub fn steps_max(longest: usize) -> u64 {
     STEPS_MAX + (longest.saturating_sub(JUMBO_LEN) / 32) as u64
 }

@@ -36,8 +36,8 @@ struct Held<'a> {
 
 #[pymethods]
 impl Client {
-    /// Opens a client of the server or router at HOST:PORT. Nothing is sent yet. `seal` is the file of
-    /// its keys.
+    /// Opens a client of the server or router at HOST:PORT. Nothing is sent yet. `seal` is the file
+    /// of its keys.
     #[new]
     #[pyo3(
         signature = (target, **options),

@@ -12,7 +12,8 @@ macro_rules! put {
     };
 }
 
-/// What a client has counted: what both transports have, what R2P2 has besides, and what a client's seal drops.
+/// What a client has counted: what both transports have, what R2P2 has besides, and what a client's
+/// seal drops.
 pub(crate) fn of_client<'py>(py: Python<'py>, metrics: &Metrics) -> PyResult<Bound<'py, PyDict>> {
     let counters = PyDict::new(py);
     let (common, seal) = match metrics {

@@ -69,7 +69,8 @@ impl ClientOptions {
     ///
     /// # Errors
     ///
-    /// A `TypeError` that names the argument which is of another type, or that there is none of its name.
+    /// A `TypeError` that names the argument which is of another type, or that there is none of its
+    /// name.
     pub(crate) fn read(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let mut options = Self::default();
         for (name, value) in keywords.into_iter().flatten() {

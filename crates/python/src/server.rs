@@ -28,8 +28,9 @@ pub(crate) struct Server {
 
 #[pymethods]
 impl Server {
-    /// Opens a server at HOST:PORT; port 0 takes a free one. `seal` is the file of the servers' keys, and
-    /// `access` that of a policy. `cookies` says when clients must show one: never, under-load or always.
+    /// Opens a server at HOST:PORT; port 0 takes a free one. `seal` is the file of the servers'
+    /// keys, and `access` that of a policy. `cookies` says when clients must show one: never,
+    /// under-load or always.
     #[new]
     #[pyo3(
         signature = (address, **options),

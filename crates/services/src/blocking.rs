@@ -60,8 +60,8 @@ impl Client {
         &self.client
     }
 
-    /// For calls that leave at once and are waited for later: a client of a service over this returns
-    /// [`Pending`] calls.
+    /// For calls that leave at once and are waited for later: a client of a service over this
+    /// returns [`Pending`] calls.
     pub fn start(&self) -> Starting<'_> {
         Starting(self)
     }

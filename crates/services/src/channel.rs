@@ -15,8 +15,8 @@ use crate::message::{Request, Response};
 use crate::method::Method;
 use crate::status::Status;
 
-/// What carries a client's calls: a client of a service has the same methods over each, which differ
-/// in what they return.
+/// What carries a client's calls: a client of a service has the same methods over each, which
+/// differ in what they return.
 ///
 /// | over | a method returns |
 /// |---|---|
@@ -49,7 +49,8 @@ pub struct Calling<C, R> {
     reply: PhantomData<fn() -> (C, R)>,
 }
 
-/// A call in progress: resolves to the reply's bytes, with their header. Dropping it cancels the call.
+/// A call in progress: resolves to the reply's bytes, with their header. Dropping it cancels the
+/// call.
 #[derive(Debug)]
 #[must_use = "a call is made when it is awaited or kept; dropping it cancels it"]
 pub struct CallingBytes(State);

@@ -13,9 +13,9 @@
 /// }
 /// ```
 ///
-/// The strings are what goes over the wire, by a hash. A method is `idempotent` when it may run more
-/// than once: routers may then clone its calls and send them again. `tailcut-build` writes one such
-/// definition for each service of a .proto.
+/// The strings are what goes over the wire, by a hash. A method is `idempotent` when it may run
+/// more than once: routers may then clone its calls and send them again. `tailcut-build` writes one
+/// such definition for each service of a .proto.
 #[macro_export]
 macro_rules! service {
     (

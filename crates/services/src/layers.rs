@@ -28,8 +28,9 @@ pub struct Outgoing {
 
 /// Carries a client's calls through a service of tower that ends in a [`Channel`].
 ///
-/// An error of a layer is a status: of [`Code::DeadlineExceeded`](crate::Code::DeadlineExceeded) for
-/// tower's timeout, itself where it is a [`Status`], and else of [`Code::Unknown`](crate::Code::Unknown).
+/// An error of a layer is a status: of [`Code::DeadlineExceeded`](crate::Code::DeadlineExceeded)
+/// for tower's timeout, itself where it is a [`Status`], and else of
+/// [`Code::Unknown`](crate::Code::Unknown).
 #[derive(Clone, Debug)]
 pub struct Layered<S>(S);
 

@@ -1,8 +1,8 @@
-//! Typed services over tailcut: a .proto, or a few lines of Rust, becomes a trait for the server and
-//! a typed client.
+//! Typed services over tailcut: a .proto, or a few lines of Rust, becomes a trait for the server
+//! and a typed client.
 //!
-//! `tailcut-build` makes the former from a .proto in a build script; [`service!`] is what it writes,
-//! and may be written by hand for messages that are Rust types:
+//! `tailcut-build` makes the former from a .proto in a build script; [`service!`] is what it
+//! writes, and may be written by hand for messages that are Rust types:
 //!
 //! ```
 //! # #[cfg(not(feature = "prost"))] fn main() {}

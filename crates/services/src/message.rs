@@ -73,8 +73,8 @@ impl<T> Request<T> {
         self.origin.map(|origin| origin.client)
     }
 
-    /// At a server whose packets are sealed: the number of the client's keys, which is who calls, also behind a
-    /// router.
+    /// At a server whose packets are sealed: the number of the client's keys, which is who calls,
+    /// also behind a router.
     pub fn identity(&self) -> Option<u32> {
         self.origin.and_then(|origin| origin.identity)
     }

@@ -189,10 +189,10 @@ impl Services {
         self
     }
 
-    /// Serves on this thread until the server is stopped. A handler runs on the thread that receives
-    /// and sends, up to where it first waits for something; from there on it is a task of `runtime`.
-    /// So one that does not wait costs no hand-over, and nothing else is received or sent while it
-    /// computes: let that be microseconds.
+    /// Serves on this thread until the server is stopped. A handler runs on the thread that
+    /// receives and sends, up to where it first waits for something; from there on it is a task of
+    /// `runtime`. So one that does not wait costs no hand-over, and nothing else is received or
+    /// sent while it computes: let that be microseconds.
     ///
     /// A handler that has become a task is not dropped when its request is cancelled.
     ///
@@ -204,8 +204,8 @@ impl Services {
         server.run(|request| self.handle(request, runtime))
     }
 
-    /// The same on worker threads; handlers shorter than a hand-off also on this one and one more, unless the
-    /// configuration has [`InPlace::Never`](tailcut::InPlace::Never).
+    /// The same on worker threads; handlers shorter than a hand-off also on this one and one more,
+    /// unless the configuration has [`InPlace::Never`](tailcut::InPlace::Never).
     ///
     /// # Errors
     ///

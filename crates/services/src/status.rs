@@ -121,8 +121,8 @@ impl Status {
         &self.details
     }
 
-    /// The library's error behind it, where the call came to nothing on its way: whether the request
-    /// can have run, who had it, how long to stay away.
+    /// The library's error behind it, where the call came to nothing on its way: whether the
+    /// request can have run, who had it, how long to stay away.
     pub fn error(&self) -> Option<&Error> {
         self.source.as_deref()
     }

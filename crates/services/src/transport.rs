@@ -56,7 +56,8 @@ impl Server {
         self.serve_with_shutdown(address, pending()).await
     }
 
-    /// Serves at an address until `signal` is there; what runs then is answered, within five seconds.
+    /// Serves at an address until `signal` is there; what runs then is answered, within five
+    /// seconds.
     ///
     /// # Errors
     ///

@@ -1,15 +1,15 @@
-//! The most expensive packets of hostile and other fault plans, and of the corpus of the fuzz target
-//! `work`: none may cost its node more than 2 us.
+//! The most expensive packets of hostile and other fault plans, and of the corpus of the fuzz
+//! target `work`: none may cost its node more than 2 us.
 //!
-//! `cargo bench -p tailcut-sim --bench packets -- [SEEDS] [RUNS] [SHOWN]`; without, 20 seeds of each
-//! family, 15 runs of each, and one packet shown of each. `TAILCUT_BENCH_QUICK=1` makes it 1 seed and
-//! 3 runs.
+//! `cargo bench -p tailcut-sim --bench packets -- [SEEDS] [RUNS] [SHOWN]`; without, 20 seeds of
+//! each family, 15 runs of each, and one packet shown of each. `TAILCUT_BENCH_QUICK=1` makes it 1
+//! seed and 3 runs.
 //!
 //! Runs of a plan are the same, packet by packet, so that the cost of a packet is the least of all
-//! runs: what the machine does meanwhile, interrupts and others on its cores, falls on other packets
-//! in each, and only adds. What a packet costs in each run remains, page faults of memory that it is the
-//! first to touch among it. A cost is the time of `handle_datagram`, two reads of the clock included. It
-//! exits with 1 where one is above 2 us.
+//! runs: what the machine does meanwhile, interrupts and others on its cores, falls on other
+//! packets in each, and only adds. What a packet costs in each run remains, page faults of memory
+//! that it is the first to touch among it. A cost is the time of `handle_datagram`, two reads of
+//! the clock included. It exits with 1 where one is above 2 us.
 
 // A bench reads the clock.
 #![allow(clippy::disallowed_methods)]

@@ -44,7 +44,8 @@ pub struct Config {
     pub resized: Option<(Time, u16)>,
     /// The way between the router and a server, ns.
     pub delay_ns: u64,
-    /// From this time on, for how long a server that has nothing waits for a core when something comes; ns.
+    /// From this time on, for how long a server that has nothing waits for a core when something
+    /// comes; ns.
     pub wakes: Option<(Time, Distribution)>,
     /// Service times, ns.
     pub service: Distribution,
@@ -57,8 +58,8 @@ pub struct Config {
     /// Every so long the next server dies, and how long it is down; ns. Nobody dies so late that
     /// [`Run::capacity`] would lack what comes after it.
     pub crashes: Option<(u64, u64)>,
-    /// How the servers stand among each other, the first of them first; as routers rank servers of which
-    /// nothing is said, where it ends.
+    /// How the servers stand among each other, the first of them first; as routers rank servers of
+    /// which nothing is said, where it ends.
     pub ranks: Vec<Rank>,
     /// The first server is slow from the first of these on, up to the second, by this factor.
     pub slow: Option<(Time, Time, u64)>,

@@ -14,11 +14,11 @@
 //! Each service time is drawn when its request arrives, and arrivals, services, jitter, groups and
 //! placements draw from streams of their own, so two policies under one seed see the same requests.
 //!
-//! Where requests have deadlines, a scheduler refuses as a router does, and what is refused or comes
-//! late has no sojourn; a worker does not look at deadlines.
+//! Where requests have deadlines, a scheduler refuses as a router does, and what is refused or
+//! comes late has no sojourn; a worker does not look at deadlines.
 //!
-//! With a slice a worker serves a request for so long at most, and what is left waits behind the others:
-//! the order in which they were given is that of slices.
+//! With a slice a worker serves a request for so long at most, and what is left waits behind the
+//! others: the order in which they were given is that of slices.
 //!
 //! Invariant: workers serve in the order in which they were given, and a conclusion that is known
 //! at the time of an arrival takes effect before it. The same seed gives the same run, to the bit.
@@ -114,8 +114,8 @@ impl System {
     }
 
     /// As [`System::run`]; `observe` hears of each request that was served, warm-up included, its
-    /// number in the order of arrival and its sojourn in picoseconds. Before one scheduler the numbers come in
-    /// order, because it places in that order, where services are not sliced.
+    /// number in the order of arrival and its sojourn in picoseconds. Before one scheduler the
+    /// numbers come in order, because it places in that order, where services are not sliced.
     ///
     /// # Errors
     ///

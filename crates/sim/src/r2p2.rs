@@ -64,8 +64,8 @@ pub struct Experiment {
     /// The calls over what the workers can serve; above 1 is overload. At most 1,000.
     pub load: f64,
     /// A load that follows for [`AFTER_NS`] when that of the calls is over: how soon is all normal?
-    /// The load of the calls then ends with the time that so many take on average. `None` for nothing
-    /// after.
+    /// The load of the calls then ends with the time that so many take on average. `None` for
+    /// nothing after.
     pub load_after: Option<f64>,
     /// Calls, of which the first tenth is not counted.
     pub calls: u64,
@@ -87,7 +87,8 @@ pub struct Experiment {
     pub seed: u64,
 }
 
-/// Keys of a group, whose hosts have them ahead of time and agree on the time; each client has a number of its own.
+/// Keys of a group, whose hosts have them ahead of time and agree on the time; each client has a
+/// number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
     /// When the second key is used from, after the first call, ns; [`Time::MAX`] for never.
@@ -741,7 +742,8 @@ pub const GOODPUT_SLICES: usize = 40;
 /// Nodes have been up for so long when the first call comes: a router that has just started refuses
 /// what may have run before.
 const START: Time = 1_000_000_000;
-/// [`tailcut_proto::r2p2::Serving::table_room`] of hosts, which changes nothing but where memory lies.
+/// [`tailcut_proto::r2p2::Serving::table_room`] of hosts, which changes nothing but where memory
+/// lies.
 const TABLE_ROOM: usize = 64;
 /// Context of a call that is not counted; no call is intended at time 0.
 const WARMUP: u64 = 0;

@@ -1,16 +1,18 @@
-//! A network over links and switches in regions that run at the same time, one by one or on several threads.
+//! A network over links and switches in regions that run at the same time, one by one or on several
+//! threads.
 //!
-//! All regions run through a window of virtual time that is no longer than the least time from one to another; then each
-//! takes what has left others meanwhile, and the next window begins. So a region needs to know nothing of another while it
-//! runs, and keeps to few nodes and ports for as long.
+//! All regions run through a window of virtual time that is no longer than the least time from one
+//! to another; then each takes what has left others meanwhile, and the next window begins. So a
+//! region needs to know nothing of another while it runs, and keeps to few nodes and ports for as
+//! long.
 //!
 //! | in window | a region | reads what has left in |
 //! |---|---|---|
 //! | even | writes its outbox of even windows | the window before, odd |
 //! | odd | writes its outbox of odd ones | the window before, even |
 //!
-//! Invariant: what a region takes comes in the order of the regions that it left, and in each as it left. So the same run has
-//! the same trace, to the byte, on any number of threads.
+//! Invariant: what a region takes comes in the order of the regions that it left, and in each as it
+//! left. So the same run has the same trace, to the byte, on any number of threads.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -133,7 +135,8 @@ impl<N: Node + Send> Regions<N> {
     ///
     /// # Panics
     ///
-    /// Where there are several and the software of a host takes no time, so that nothing tells how far one may run ahead.
+    /// Where there are several and the software of a host takes no time, so that nothing tells how
+    /// far one may run ahead.
     pub(crate) fn run<A: Application<N>>(&mut self, span: Span, applications: &mut [A]) {
         let Self { networks, outboxes, windows, .. } = self;
         let window_ps = match &networks[..] {

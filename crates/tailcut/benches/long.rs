@@ -1,13 +1,13 @@
 //! Long messages against datagrams in bare GSO batches: goodput of 1 MB and 8 MB, one after the
 //! other and many at once, over each transport.
 //!
-//! Slices of the baseline and of tailcut alternate on the same two pinned cores. Each row prints the
-//! median of the ratios with its quartiles, the median and the p99 of what a call took over all
+//! Slices of the baseline and of tailcut alternate on the same two pinned cores. Each row prints
+//! the median of the ratios with its quartiles, the median and the p99 of what a call took over all
 //! slices, and how much of what the client sent it had sent before, in percent: on an idle host
 //! nothing is lost. A slice begins with a new client and a new server, whose first rounds of calls,
-//! each of as many as are outstanding, touch fresh memory: two are not counted, and the longest call
-//! of the first is the column "cold". `TAILCUT_BENCH_QUICK=1` runs every row briefly, a name as argument those that contain it.
-//! `--alone` leaves the baseline out, for a profile.
+//! each of as many as are outstanding, touch fresh memory: two are not counted, and the longest
+//! call of the first is the column "cold". `TAILCUT_BENCH_QUICK=1` runs every row briefly, a name
+//! as argument those that contain it. `--alone` leaves the baseline out, for a profile.
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;

@@ -1,7 +1,9 @@
-//! A server that has many clients against one that has a hundred: calls a second, and what it remembers of each.
+//! A server that has many clients against one that has a hundred: calls a second, and what it
+//! remembers of each.
 //!
-//! `cargo bench -p tailcut --bench many`. Clients are loopback addresses, 64 of which have a call outstanding at a time, each in its
-//! turn; they share a socket, and what they send is written by hand, so that memory is the server's. Slices of a hundred clients and of many alternate.
+//! `cargo bench -p tailcut --bench many`. Clients are loopback addresses, 64 of which have a call
+//! outstanding at a time, each in its turn; they share a socket, and what they send is written by
+//! hand, so that memory is the server's. Slices of a hundred clients and of many alternate.
 //! `TAILCUT_BENCH_QUICK=1` takes a hundredth of the clients.
 
 #[path = "../../net/benches/support/mod.rs"]

@@ -202,8 +202,8 @@ fn echo_alone(slice_ns: u64) -> f64 {
     with_sleeping_server(slice_ns, |server| server.run(echo)).rate
 }
 
-/// The same behind the dispatcher, whose one worker is on this core, and runs all requests or those that are
-/// not short.
+/// The same behind the dispatcher, whose one worker is on this core, and runs all requests or those
+/// that are not short.
 fn echo_by_worker(slice_ns: u64, worker: (usize, InPlace)) -> f64 {
     by_worker(slice_ns, worker).rate
 }

@@ -1,9 +1,9 @@
-//! Calls over AF_XDP against calls over UDP's sockets on the same veth pair, and against two bare AF_XDP
-//! sockets that do nothing but move frames.
+//! Calls over AF_XDP against calls over UDP's sockets on the same veth pair, and against two bare
+//! AF_XDP sockets that do nothing but move frames.
 //!
-//! `cargo bench -p tailcut --bench xdp` makes two network namespaces, which takes root, and alternates
-//! slices of both sides on two pinned cores; it prints the median of the ratios with their quartiles.
-//! `TAILCUT_XDP_OPTIONS=,generic` runs the program behind the driver.
+//! `cargo bench -p tailcut --bench xdp` makes two network namespaces, which takes root, and
+//! alternates slices of both sides on two pinned cores; it prints the median of the ratios with
+//! their quartiles. `TAILCUT_XDP_OPTIONS=,generic` runs the program behind the driver.
 
 #[path = "../../net/benches/support/mod.rs"]
 mod support;
@@ -332,7 +332,8 @@ const FAR: &str = "10.77.0.2:8000";
 const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// What has not come back by then was lost: an interface drops what comes while a program is attached.
+/// What has not come back by then was lost: an interface drops what comes while a program is
+/// attached.
 const LOST_NS: u64 = 10_000_000;
 
 /// Headers of 42 bytes, and 32.

@@ -1,5 +1,6 @@
-//! What it costs to answer later: calls a second with 64 outstanding, answered in place, by workers,
-//! from another thread and by tasks; and 100,000 calls at once, of which each waits for its permit.
+//! What it costs to answer later: calls a second with 64 outstanding, answered in place, by
+//! workers, from another thread and by tasks; and 100,000 calls at once, of which each waits for
+//! its permit.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -491,6 +491,6 @@ fn end(state: &Mutex<CallState>, result: Result<Vec<u8>, Error>) {
     }
 }
 
-/// Share of the calls that an endpoint can have outstanding which one async client has, as a divisor:
-/// 4096 by default. More would wait at the server only, where a slow one refuses them.
+/// Share of the calls that an endpoint can have outstanding which one async client has, as a
+/// divisor: 4096 by default. More would wait at the server only, where a slow one refuses them.
 const PERMITS_DIVISOR: usize = 4;

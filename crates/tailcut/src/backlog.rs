@@ -7,9 +7,10 @@
 //! | waits | it is its turn | runs |
 //! | waits | it has waited for too long | refused |
 //!
-//! So what comes is received after each few handlers, and not left to the socket, which knows neither
-//! deadlines nor how long it has held something. How long a request may wait is the scheduler's to say,
-//! as before workers and tasks, but that a queue may stand here for as long as half of each deadline.
+//! So what comes is received after each few handlers, and not left to the socket, which knows
+//! neither deadlines nor how long it has held something. How long a request may wait is the
+//! scheduler's to say, as before workers and tasks, but that a queue may stand here for as long as
+//! half of each deadline.
 
 use std::num::NonZeroU32;
 

@@ -85,8 +85,8 @@ impl ClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NoAddress`] when the name has no address, [`Error::Open`] when it does not resolve or
-    /// no socket is to be had, of kind PermissionDenied where Homa directly over IP lacks
+    /// [`Error::NoAddress`] when the name has no address, [`Error::Open`] when it does not resolve
+    /// or no socket is to be had, of kind PermissionDenied where Homa directly over IP lacks
     /// CAP_NET_RAW.
     pub fn connect(&self, target: impl ToSocketAddrs + std::fmt::Debug) -> Result<Client, Error> {
         let (target, driver) = self.open(target)?;
@@ -174,8 +174,9 @@ impl Client {
         self.start_given(Given::Copied(request), options, timeout)
     }
 
-    /// Starts a call as [`Client::start`] does, of which nothing is copied: the request is sent from where it is,
-    /// which several calls may share. The client lets go of it when the call ends or its [`Pending`] is dropped.
+    /// Starts a call as [`Client::start`] does, of which nothing is copied: the request is sent
+    /// from where it is, which several calls may share. The client lets go of it when the call ends
+    /// or its [`Pending`] is dropped.
     ///
     /// # Errors
     ///
@@ -259,8 +260,8 @@ impl<'a> Pending<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::Rejected`] when the server's application refused the call, [`Error::Failed`] when it
-    /// was refused otherwise or its deadline passed; [`Error::Io`] when the socket has become
+    /// [`Error::Rejected`] when the server's application refused the call, [`Error::Failed`] when
+    /// it was refused otherwise or its deadline passed; [`Error::Io`] when the socket has become
     /// useless.
     pub fn wait(self) -> Result<Reply<'a>, Error> {
         let mut inner = self.client.inner.borrow_mut();

@@ -1,8 +1,9 @@
-//! A server whose thread runs short requests itself, and a deputy that takes over from it where one of them
-//! turns out to be long.
+//! A server whose thread runs short requests itself, and a deputy that takes over from it where one
+//! of them turns out to be long.
 //!
-//! What serves, the socket and the queue, is in one box, the [`Lead`]. Whichever of two threads has the box
-//! leads. It puts the box on a table while it runs a request, and the other, its deputy, looks there.
+//! What serves, the socket and the queue, is in one box, the [`Lead`]. Whichever of two threads has
+//! the box leads. It puts the box on a table while it runs a request, and the other, its deputy,
+//! looks there.
 //!
 //! | the leader | event | then |
 //! |---|---|---|
@@ -11,14 +12,16 @@
 //! | has run a request | the box is there | goes on |
 //! | has run a request | the box is gone | gives its answer to the new leader as any other thread does, and is the deputy |
 //!
-//! While a thread that was relieved is at its request nobody is the deputy, and nothing runs in place.
+//! While a thread that was relieved is at its request nobody is the deputy, and nothing runs in
+//! place.
 //!
-//! Why this is sound: the box is owned, and moves. No thread can touch what serves without having it, which
-//! the compiler checks; there is one box, so that one thread leads; and a request belongs to whoever took it out
-//! of the queue in the box, so that it runs once. The table's lock is held for a few instructions, by two
-//! threads alone, and never while a handler runs or a thread waits for the network. When the leader ends, however
-//! it does, the deputy does too ([`Ending`]); with the box, the dispatcher ends and its workers. A deputy ends before
-//! its leader only by a panic, of which the code between its looks has none.
+//! Why this is sound: the box is owned, and moves. No thread can touch what serves without having
+//! it, which the compiler checks; there is one box, so that one thread leads; and a request belongs
+//! to whoever took it out of the queue in the box, so that it runs once. The table's lock is held
+//! for a few instructions, by two threads alone, and never while a handler runs or a thread waits
+//! for the network. When the leader ends, however it does, the deputy does too ([`Ending`]); with
+//! the box, the dispatcher ends and its workers. A deputy ends before its leader only by a panic,
+//! of which the code between its looks has none.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::Scope;
@@ -54,8 +57,8 @@ struct Lead<'a> {
     crew: Dispatcher<Task>,
     /// There is a deputy, so that requests may run in place.
     has_deputy: bool,
-    /// What the leader had had of its core, [`SPENT_NS_MAX`] ago at most where it is used; `None` where it has
-    /// slept since.
+    /// What the leader had had of its core, [`SPENT_NS_MAX`] ago at most where it is used; `None`
+    /// where it has slept since.
     spent: Option<Spent>,
 }
 
@@ -88,8 +91,8 @@ enum Deputy {
 enum Led {
     /// The server has been stopped.
     ToTheEnd,
-    /// Its deputy leads now. The type of the request that it was at, where that was long of its own and not
-    /// because others had the core.
+    /// Its deputy leads now. The type of the request that it was at, where that was long of its own
+    /// and not because others had the core.
     UntilRelieved(Option<TypeId>),
 }
 
@@ -162,8 +165,8 @@ impl<'a, R: Fn(&mut Task) + Sync> Leadership<'a, R> {
         }
     }
 
-    /// Runs what is to run in place, and sends the answers. Where it is relieved meanwhile, the type of the
-    /// request if that was long.
+    /// Runs what is to run in place, and sends the answers. Where it is relieved meanwhile, the
+    /// type of the request if that was long.
     fn run_in_place(
         &self,
         mut lead: Box<Lead<'a>>,
@@ -216,8 +219,8 @@ impl<'a, R: Fn(&mut Task) + Sync> Leadership<'a, R> {
         table.long.take().into_iter().for_each(|kind| lead.crew.note_long(kind));
     }
 
-    /// Watches the leader; has the box when it is time to lead, and none where the server has ended. `long`
-    /// is the type of a long request that this thread was relieved of.
+    /// Watches the leader; has the box when it is time to lead, and none where the server has
+    /// ended. `long` is the type of a long request that this thread was relieved of.
     fn stand_by(&self, long: Option<TypeId>) -> Option<Box<Lead<'a>>> {
         let mut table = lock(&self.table);
         (table.deputy, table.long) = (Deputy::Watches, long);
@@ -290,7 +293,8 @@ impl Lead<'_> {
 }
 
 impl Drop for Lead<'_> {
-    /// The server has ended, or it failed, or a thread panicked: who still runs shall not go on for ever.
+    /// The server has ended, or it failed, or a thread panicked: who still runs shall not go on for
+    /// ever.
     fn drop(&mut self) {
         self.server.abandon_crew();
     }
@@ -326,8 +330,8 @@ const STUCK_NS: u64 = 1_000_000;
 /// Without any request in place for so long the deputy sleeps until there is one.
 const QUIET_NS: u64 = 20_000_000;
 
-/// For how long requests run in place before the network is looked at again, as seen at those that are timed: the
-/// rest is the workers'.
+/// For how long requests run in place before the network is looked at again, as seen at those that
+/// are timed: the rest is the workers'.
 const GO_NS_MAX: u64 = 100_000;
 
 /// How old what a thread had had of its core may be.

@@ -35,7 +35,9 @@
 //!
 //! # fn main() -> Result<(), tailcut::Error> {
 //! let mut server = ServerBuilder::new().protocol(Protocol::Homa).bind("127.0.0.1:50146")?;
-//! std::thread::spawn(move || server.run(|request| drop(request.reply_in_place(|bytes| bytes.reverse()))));
+//! std::thread::spawn(move || {
+//!     server.run(|request| drop(request.reply_in_place(|bytes| bytes.reverse())))
+//! });
 //! let client = ClientBuilder::new().protocol(Protocol::Homa).connect("127.0.0.1:50146")?;
 //! assert_eq!(&client.call(b"stressed")?[..], b"desserts");
 //! # Ok(()) }
@@ -52,14 +54,15 @@
 //! [`Config::message_len_max`] bytes, 8 MiB by default. A packet lost from the middle of a long
 //! message is sent again within about two round trips, any other after a timeout of at least
 //! [`Config::rto_min_ns`]. Dropping a [`Pending`] or the future of a call cancels it. When a
-//! quarter of [`Config::calls_max`] calls of an [`AsyncClient`] are outstanding, the next one waits.
+//! quarter of [`Config::calls_max`] calls of an [`AsyncClient`] are outstanding, the next one
+//! waits.
 //!
 //! # What ends a handler
 //!
-//! A handler that panics refuses its own request, and the server goes on. One that drops its request
-//! refuses it. A cancelled request is dropped where it waits, and one that runs can ask. A stop lets
-//! what runs be answered, within a limit, and refuses the rest with a reason that sends clients
-//! elsewhere.
+//! A handler that panics refuses its own request, and the server goes on. One that drops its
+//! request refuses it. A cancelled request is dropped where it waits, and one that runs can ask. A
+//! stop lets what runs be answered, within a limit, and refuses the rest with a reason that sends
+//! clients elsewhere.
 //!
 //! # Features
 //!

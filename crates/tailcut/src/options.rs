@@ -83,13 +83,15 @@ macro_rules! shared_setters {
                 self
             }
 
-            /// Seals packets by these keys, a client's for a client and a server's for a server: payloads
-            /// are encrypted and both ends authenticated, and what is not sealed is dropped. Opening refuses keys
-            /// of another role, and [`DatapathKind::HijackedTcp`](crate::DatapathKind::HijackedTcp), whose packets NICs change. `docs/sealed.md` tells how keys are made.
+            /// Seals packets by these keys, a client's for a client and a server's for a server:
+            /// payloads are encrypted and both ends authenticated, and what is not sealed is
+            /// dropped. Opening refuses keys of another role, and
+            /// [`DatapathKind::HijackedTcp`](crate::DatapathKind::HijackedTcp), whose packets NICs
+            /// change. `docs/sealed.md` tells how keys are made.
             ///
-            /// Either [`Keys`](crate::sealed::Keys), or [`LiveKeys`](crate::LiveKeys) where newer ones are to follow:
-            /// whoever keeps a clone of those updates them for all that were opened with them, and a
-            /// [`KeySource`](crate::KeySource) does by itself.
+            /// Either [`Keys`](crate::sealed::Keys), or [`LiveKeys`](crate::LiveKeys) where newer
+            /// ones are to follow: whoever keeps a clone of those updates them for all that were
+            /// opened with them, and a [`KeySource`](crate::KeySource) does by itself.
             #[must_use]
             pub fn seal(mut self, keys: impl Into<LiveKeys>) -> Self {
                 self.setup.opening.keys = Some(keys.into());
@@ -191,9 +193,10 @@ impl ServerBuilder {
         self
     }
 
-    /// When clients must show by a cookie that they receive at their addresses before anything is done for them,
-    /// `docs/sealed.md` tells against whom that helps. Clients need no option for it. Servers behind one router
-    /// share [`Pool::key`](tailcut_proto::r2p2::Pool::key) then. By default never.
+    /// When clients must show by a cookie that they receive at their addresses before anything is
+    /// done for them, `docs/sealed.md` tells against whom that helps. Clients need no option for
+    /// it. Servers behind one router share [`Pool::key`](tailcut_proto::r2p2::Pool::key) then. By
+    /// default never.
     #[must_use]
     pub fn cookies(mut self, ask: AskCookies) -> Self {
         self.setup.opening.r2p2.pool.cookies = ask;
@@ -201,13 +204,14 @@ impl ServerBuilder {
     }
 
     /// Which clients may call what, by the numbers of their keys, of a server that has keys
-    /// ([`ServerBuilder::seal`]): opening refuses a policy without them. A call that is not allowed ends by
-    /// [`Error::Rejected`] with the code [`DENIED_CODE`](crate::sealed::DENIED_CODE), and no handler hears of
-    /// it. It is counted (`SealMetrics::denied`) and logged. `docs/sealed.md` has the text form.
+    /// ([`ServerBuilder::seal`]): opening refuses a policy without them. A call that is not allowed
+    /// ends by [`Error::Rejected`] with the code [`DENIED_CODE`](crate::sealed::DENIED_CODE), and
+    /// no handler hears of it. It is counted (`SealMetrics::denied`) and logged. `docs/sealed.md`
+    /// has the text form.
     ///
-    /// Either [`Access`](crate::sealed::Access), or [`LiveAccess`] where another is to follow, or an
-    /// [`AccessSource`](crate::AccessSource), which is read again when its file changes. By default all may
-    /// call everything.
+    /// Either [`Access`](crate::sealed::Access), or [`LiveAccess`] where another is to follow, or
+    /// an [`AccessSource`](crate::AccessSource), which is read again when its file changes. By
+    /// default all may call everything.
     #[must_use]
     pub fn access(mut self, access: impl Into<LiveAccess>) -> Self {
         self.setup.opening.access = Some(access.into());

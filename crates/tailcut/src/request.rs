@@ -6,11 +6,12 @@
 //! | [`Server::run_workers`](crate::Server::run_workers) | a [`Request`] | goes over the worker's ring; of one that ran in place, to the endpoint at once |
 //! | either, after [`Request::defer`] | a [`Responder`] | goes through the [`Outbox`] |
 //!
-//! Answers from elsewhere leave together: while they keep coming, the server's thread waits for more
-//! of them, a few turns at most. One datagram for each costs both ends twice what a GSO batch does.
+//! Answers from elsewhere leave together: while they keep coming, the server's thread waits for
+//! more of them, a few turns at most. One datagram for each costs both ends twice what a GSO batch
+//! does.
 //!
-//! Nothing here allocates when warm: buffers are the endpoint's, parcels go round, and so does what a
-//! request shares with the thread that may cancel it.
+//! Nothing here allocates when warm: buffers are the endpoint's, parcels go round, and so does what
+//! a request shares with the thread that may cancel it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -30,8 +31,8 @@ use crate::lock;
 
 /// A request in a handler's hands.
 ///
-/// Answer it by one of the `reply` methods, refuse it by [`Request::reject`], or keep it for later by
-/// [`Request::defer`]. Dropping it refuses it with [`DropReason::Unanswered`], a panic with
+/// Answer it by one of the `reply` methods, refuse it by [`Request::reject`], or keep it for later
+/// by [`Request::defer`]. Dropping it refuses it with [`DropReason::Unanswered`], a panic with
 /// [`DropReason::Panicked`].
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -175,8 +176,8 @@ macro_rules! answering {
                 self.job().client
             }
 
-            /// The number of the client that has sealed the request, as its keys have it; `None` where packets
-            /// are open, and anybody may have sent it.
+            /// The number of the client that has sealed the request, as its keys have it; `None`
+            /// where packets are open, and anybody may have sent it.
             pub fn identity(&self) -> Option<u32> {
                 self.job().identity
             }
@@ -354,8 +355,8 @@ impl Responder {
     fn send(&mut self, verdict: Verdict) {
         if let Some(mut job) = self.job.take() {
             job.verdict = verdict;
-            // By the link, and not by an outbox of its own: one count that all threads count in would
-            // cost each of them more than the rest of the answer.
+            // By the link, and not by an outbox of its own: one count that all threads count in
+            // would cost each of them more than the rest of the answer.
             let link = job.link.take().expect("the request is enlisted");
             link.outbox.push(job);
         }
@@ -542,8 +543,8 @@ impl Live {
         self.entries.iter().flatten().map(|entry| (entry.id, entry.ticket)).collect()
     }
 
-    /// Gives the answers that have come from elsewhere, once no more come, or there are enough of them
-    /// for one GSO batch, or nobody owes another.
+    /// Gives the answers that have come from elsewhere, once no more come, or there are enough of
+    /// them for one GSO batch, or nobody owes another.
     pub(crate) fn take_answers(&mut self, endpoint: &mut Endpoint, now: Time) {
         self.taken.extend(self.outbox.answers.take_all());
         let (known, count) = (self.known, self.taken.len());

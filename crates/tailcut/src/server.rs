@@ -147,20 +147,20 @@ impl ServerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] when the name does not resolve or the port is taken or not to be had, of kind
-    /// PermissionDenied where Homa directly over IP lacks CAP_NET_RAW; [`Error::NoAddress`] when a
-    /// name stands for no address.
+    /// [`Error::Open`] when the name does not resolve or the port is taken or not to be had, of
+    /// kind PermissionDenied where Homa directly over IP lacks CAP_NET_RAW; [`Error::NoAddress`]
+    /// when a name stands for no address.
     pub fn bind(&self, address: impl ToSocketAddrs + std::fmt::Debug) -> Result<Server, Error> {
         Ok(Server::new(self.setup.open(resolve(address)?)?))
     }
 
     /// `count` servers that share one port, one for each thread that will run it. All calls of a
     /// client's session reach the same one; a client draws a new session now and then; over Homa
-    /// all calls of a client do. Not for servers behind a router, which would have to count what all
-    /// threads have as one: they report to none. Give each of these a port of its own.
+    /// all calls of a client do. Not for servers behind a router, which would have to count what
+    /// all threads have as one: they report to none. Give each of these a port of its own.
     ///
-    /// Stop them together, and drop none before all have returned from their `run`: a socket that closes
-    /// hands its sessions to another, which does not know them.
+    /// Stop them together, and drop none before all have returned from their `run`: a socket that
+    /// closes hands its sessions to another, which does not know them.
     ///
     /// # Errors
     ///
@@ -205,11 +205,11 @@ impl Server {
         }
     }
 
-    /// Tells `types` types of requests apart, up to 16, by a function of their bytes that says
-    /// 0 to `types - 1`: where [`Server::run_workers`] serves them, or `run_async`, each type has a queue of
-    /// its own, and workers are reserved for the short ones, so that these never wait for long ones that have all
-    /// workers (DARC). Which are short is measured. A request that the function panics at is of the
-    /// last type.
+    /// Tells `types` types of requests apart, up to 16, by a function of their bytes that says 0 to
+    /// `types - 1`: where [`Server::run_workers`] serves them, or `run_async`, each type has a
+    /// queue of its own, and workers are reserved for the short ones, so that these never wait for
+    /// long ones that have all workers (DARC). Which are short is measured. A request that the
+    /// function panics at is of the last type.
     ///
     /// ```
     /// # fn main() -> Result<(), tailcut::Error> {
@@ -272,9 +272,9 @@ impl Server {
         self.run_beside(handler, |_| None)
     }
 
-    /// As [`Server::run`], and calls `look` each time that `every` has passed, between requests: for a
-    /// program that has to look at something else now and then, such as signals, and that stops by a
-    /// [`ServerHandle`] for what it sees.
+    /// As [`Server::run`], and calls `look` each time that `every` has passed, between requests:
+    /// for a program that has to look at something else now and then, such as signals, and that
+    /// stops by a [`ServerHandle`] for what it sees.
     ///
     /// # Errors
     ///
@@ -297,7 +297,8 @@ impl Server {
         })
     }
 
-    /// `beside` is given the time of each turn, and returns when it wants the next one at the latest.
+    /// `beside` is given the time of each turn, and returns when it wants the next one at the
+    /// latest.
     fn run_beside(
         &mut self,
         mut handler: impl FnMut(Request<'_>),
@@ -441,7 +442,8 @@ impl Server {
         self.live.cancel_all();
     }
 
-    /// Gives the answer of a job that this thread has run itself; it leaves by [`Server::flush_run`].
+    /// Gives the answer of a job that this thread has run itself; it leaves by
+    /// [`Server::flush_run`].
     #[inline]
     pub(crate) fn settle_run(&mut self, now: Time, job: Parcel<Job>) {
         // A request that is gone by now needs no answer.
@@ -542,8 +544,8 @@ impl Server {
         Look::By(Some(look_at.map_or(ends_at, |at| at.min(ends_at))))
     }
 
-    /// Sends the answers that there are, and ends the rest, so that no client waits for its deadline:
-    /// what has not begun is for another server, of the rest nobody will know.
+    /// Sends the answers that there are, and ends the rest, so that no client waits for its
+    /// deadline: what has not begun is for another server, of the rest nobody will know.
     fn give_up(&mut self, mut withdraw: impl FnMut(Ticket) -> Option<Parcel<Job>>) {
         let now = self.driver.clock().now();
         self.live.give_answers(self.driver.node_mut(0), now);
@@ -576,10 +578,10 @@ impl ServerHandle {
     }
 
     /// Stops the server: it takes no new requests, answers those that it has, and then its `run`
-    /// returns; after `limit` in any case. New requests are refused with [`DropReason::Stopping`], and
-    /// routers place nothing on it any more. What is not answered at the limit is refused: with
-    /// `Stopping` what has not begun, with [`DropReason::Uncertain`] what may have. A second stop may
-    /// shorten the limit, which counts from the first.
+    /// returns; after `limit` in any case. New requests are refused with [`DropReason::Stopping`],
+    /// and routers place nothing on it any more. What is not answered at the limit is refused: with
+    /// `Stopping` what has not begun, with [`DropReason::Uncertain`] what may have. A second stop
+    /// may shorten the limit, which counts from the first.
     ///
     /// It ends 50 ms after the last answer at the earliest, for whoever lost that and asks again. A
     /// handler that is running is waited for, whatever the limit: it can ask

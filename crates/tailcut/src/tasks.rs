@@ -10,9 +10,9 @@
 //! | is dropped by its runtime, which is shut down | what nobody has begun is refused |
 //!
 //! So a burst costs the server's thread one wake-up, and short handlers run one after the other on
-//! as many threads as the runtime has to spare. A lane is spawned when all others are at work, so that
-//! there are never more than were needed at once; a future lives in its lane, so that a warm one
-//! allocates nothing.
+//! as many threads as the runtime has to spare. A lane is spawned when all others are at work, so
+//! that there are never more than were needed at once; a future lives in its lane, so that a warm
+//! one allocates nothing.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -43,18 +43,19 @@ use crate::server::Server;
 
 impl Server {
     /// Answers requests by tasks on `runtime`, at most `running_max` at once, until it is stopped.
-    /// It blocks the thread that it is called on, which drives the socket and must not be one of the
-    /// runtime's.
+    /// It blocks the thread that it is called on, which drives the socket and must not be one of
+    /// the runtime's.
     ///
-    /// `handler` makes a request's future, on a thread of the runtime, which it must not block. When
-    /// the request is cancelled, or its deadline passes, the future is dropped at its next await;
-    /// one that waits for its turn is never made. The bound counts futures, also those that have
-    /// answered and go on. What a stop finds unanswered at its limit is cancelled likewise. Once the
-    /// runtime is shut down, every request is refused, those that none has begun with
+    /// `handler` makes a request's future, on a thread of the runtime, which it must not block.
+    /// When the request is cancelled, or its deadline passes, the future is dropped at its next
+    /// await; one that waits for its turn is never made. The bound counts futures, also those that
+    /// have answered and go on. What a stop finds unanswered at its limit is cancelled likewise.
+    /// Once the runtime is shut down, every request is refused, those that none has begun with
     /// [`DropReason::Stopping`].
     ///
-    /// Where [`Server::classify`] tells types apart, each has a queue of its own, and of the `running_max`
-    /// futures, then 1,024 at most, some are kept for the types that are over soonest.
+    /// Where [`Server::classify`] tells types apart, each has a queue of its own, and of the
+    /// `running_max` futures, then 1,024 at most, some are kept for the types that are over
+    /// soonest.
     ///
     /// ```
     /// use tailcut::{AsyncClient, Server};
@@ -123,8 +124,8 @@ impl Server {
     }
 }
 
-/// A scheduler before so many places: one worker that has them all, or, so that some can be kept for a
-/// type, a worker each.
+/// A scheduler before so many places: one worker that has them all, or, so that some can be kept
+/// for a type, a worker each.
 fn scheduler(places: NonZeroU32, types: usize) -> Scheduler<Parcel<Job>, Jbsq> {
     let (workers, bound) = if types > 1 { (places.get(), NonZeroU32::MIN) } else { (1, places) };
     let mut scheduler = Scheduler::new(Box::new(Jbsq::new(bound)), QUEUE_LEN_MAX);
@@ -155,8 +156,8 @@ struct Shared<F> {
     ready: Mutex<Ready>,
     /// Futures that have ended and have not been looked at.
     ended: AtomicU32,
-    /// What there is to tell of them: of each where there are types, and else of those whose service
-    /// was measured. It is written before `ended`.
+    /// What there is to tell of them: of each where there are types, and else of those whose
+    /// service was measured. It is written before `ended`.
     endings: Mutex<Vec<Ending>>,
     /// Each request has a place of its own.
     has_types: bool,
@@ -456,7 +457,8 @@ where
                 began_at.filter(|_| is_complete).map(|at| Clock.now().saturating_sub(at));
             shared.note_end(place, service_ns);
         }
-        // Handlers that await nothing would keep a thread of the runtime for as long as requests come.
+        // Handlers that await nothing would keep a thread of the runtime for as long as requests
+        // come.
         tokio::task::yield_now().await;
     }
 }

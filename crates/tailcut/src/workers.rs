@@ -15,15 +15,16 @@ impl Server {
     ///
     /// One queue feeds them: a request goes to the worker that has the fewest, over lanes without
     /// locks, and no worker has more than the hand-off's cost asks for, which is measured (JBSQ;
-    /// [`Bound`](tailcut_net::dispatch::Bound)). A request that a worker has not begun goes to another that is
-    /// idle. A request that is cancelled or whose deadline passes while it waits does not run; one
-    /// that runs is not interrupted, but can ask ([`Request::is_cancelled`]). This returns when the
-    /// handlers that run have returned.
+    /// [`Bound`](tailcut_net::dispatch::Bound)). A request that a worker has not begun goes to
+    /// another that is idle. A request that is cancelled or whose deadline passes while it waits
+    /// does not run; one that runs is not interrupted, but can ask ([`Request::is_cancelled`]).
+    /// This returns when the handlers that run have returned.
     ///
-    /// Requests of types that are shorter than a hand-off, as measured over thousands of them, run on the
-    /// thread that receives them. Where one of them takes long after all, another thread takes over from that
-    /// one within about 2 ms: so there may be one handler more at once than there are workers. Where that
-    /// must not be, [`InPlace::Never`] ([`DispatchConfig::in_place`]).
+    /// Requests of types that are shorter than a hand-off, as measured over thousands of them, run
+    /// on the thread that receives them. Where one of them takes long after all, another thread
+    /// takes over from that one within about 2 ms: so there may be one handler more at once than
+    /// there are workers. Where that must not be, [`InPlace::Never`]
+    /// ([`DispatchConfig::in_place`]).
     ///
     /// # Errors
     ///

@@ -22,9 +22,9 @@ pub struct Manner {
 ///
 /// # Panics
 ///
-/// When a packet costs more than [`STEPS_MAX`] steps of work, when the endpoint sends more than three bytes for each that it got of addresses that are not
-/// validated, when a call does not end, or when the endpoint still waits for something in
-/// the end.
+/// When a packet costs more than [`STEPS_MAX`] steps of work, when the endpoint sends more than
+/// three bytes for each that it got of addresses that are not validated, when a call does not end,
+/// or when the endpoint still waits for something in the end.
 pub fn play<E: Rpc>(endpoint: E, manner: &Manner, input: &[u8]) -> E {
     let mut stage = Stage {
         now: 1,

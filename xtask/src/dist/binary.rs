@@ -8,14 +8,16 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Arch, run_command};
 use crate::wasm::StandardLibrary;
 
-/// What builds for both processors: cargo-zigbuild, by which Zig compiles the C of aws-lc and links.
+/// What builds for both processors: cargo-zigbuild, by which Zig compiles the C of aws-lc and
+/// links.
 pub(super) struct Tools {
     /// A directory of programs that comes first, where they are ours.
     programs: Option<PathBuf>,
 }
 
 impl Tools {
-    /// Those of this machine; or those of Python's registry, which has both, in an environment of their own.
+    /// Those of this machine; or those of Python's registry, which has both, in an environment of
+    /// their own.
     pub(super) fn find(out: &Path) -> Result<Self> {
         let is_here = Command::new("cargo-zigbuild").arg("--version").output().is_ok();
         if is_here {

@@ -31,7 +31,8 @@ pub(super) fn list(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Packages them into `out`, and builds each from its package, as they would be published. Needs cargo 1.90.
+/// Packages them into `out`, and builds each from its package, as they would be published. Needs
+/// cargo 1.90.
 pub(super) fn package(root: &Path, out: &Path) -> Result<()> {
     recreate(out)?;
     let mut cargo = cargo(root);

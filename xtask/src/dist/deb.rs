@@ -1,4 +1,5 @@
-//! Debian's package, by dpkg-deb: the command, its manual pages, units of systemd, what completes its command line.
+//! Debian's package, by dpkg-deb: the command, its manual pages, units of systemd, what completes
+//! its command line.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -111,7 +112,8 @@ fn control(arch: Arch, version: &str, size_kib: u64) -> String {
     )
 }
 
-/// Tells systemd that there are other units, where it runs. None is started: each wants an address first.
+/// Tells systemd that there are other units, where it runs. None is started: each wants an address
+/// first.
 const RELOAD: &str = "#!/bin/sh
 set -e
 if [ -d /run/systemd/system ]; then

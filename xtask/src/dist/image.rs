@@ -1,5 +1,6 @@
-//! An image of the command alone, for both processors: a tar file in OCI's layout, which registries and container
-//! engines read. Written with tar, gzip and sha256sum; the same files give the same bytes.
+//! An image of the command alone, for both processors: a tar file in OCI's layout, which registries
+//! and container engines read. Written with tar, gzip and sha256sum; the same files give the same
+//! bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

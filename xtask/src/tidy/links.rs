@@ -1,5 +1,5 @@
-//! Links in Markdown: one that names a file of the repository, or a heading in it, must find it; and
-//! the book must hold every page.
+//! Links in Markdown: one that names a file of the repository, or a heading in it, must find it;
+//! and the book must hold every page.
 
 use pulldown_cmark::{Event, Parser, Tag, TagEnd};
 

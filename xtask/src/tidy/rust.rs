@@ -65,8 +65,8 @@ pub(super) fn modules_have_telling_names(tree: &Tree) -> Vec<Violation> {
     tree.rust().flat_map(|(path, file)| survey(path, file).vague_modules).collect()
 }
 
-/// Refuses the word `unsafe` as a token anywhere but in net, and at the edge to C: blocks, functions, impls, attributes,
-/// and inside of macros.
+/// Refuses the word `unsafe` as a token anywhere but in net, and at the edge to C: blocks,
+/// functions, impls, attributes, and inside of macros.
 pub(super) fn unsafe_lives_in_net(tree: &Tree) -> Vec<Violation> {
     let is_home = |path: &str| UNSAFE_HOMES.iter().any(|home| path.starts_with(home));
     let mut violations = Vec::new();
@@ -207,8 +207,8 @@ const MANY_ARGUMENTS: &[(&str, &str)] = &[
     ("crates/wire/tests/it/golden/homa.rs", "data"),
 ];
 
-/// net, as law 5 has it; the edge to C, whose pointers nothing else can take; and the probe, which exports
-/// a symbol, and an edition-2024 export is spelled `#[unsafe(no_mangle)]`.
+/// net, as law 5 has it; the edge to C, whose pointers nothing else can take; and the probe, which
+/// exports a symbol, and an edition-2024 export is spelled `#[unsafe(no_mangle)]`.
 const UNSAFE_HOMES: &[&str] = &[
     "apps/redis/src/api.rs",
     "apps/redis/src/lib.rs",

@@ -15,6 +15,23 @@ pub(super) fn files_are_short(tree: &Tree) -> Vec<Violation> {
     .collect()
 }
 
+/// Refuses a comment on lines of its own that are wider than code may be; a row of a table has no
+/// other form.
+pub(super) fn comments_are_narrow(tree: &Tree) -> Vec<Violation> {
+    let lines = tree.texts_of(&["rs"]).flat_map(|(path, text)| {
+        text.lines().enumerate().map(move |(index, line)| (path, index, line))
+    });
+    let wide = lines.filter(|(.., line)| {
+        let words = line.trim_start();
+        let is_row = words.trim_start_matches(['/', '!', ' ']).starts_with('|');
+        words.starts_with("//") && !is_row && line.chars().count() > COLUMNS_MAX
+    });
+    let refuse = |(path, index, _)| {
+        Violation::new(path, index + 1, format!("a comment ends by column {COLUMNS_MAX}"))
+    };
+    wide.map(refuse).collect()
+}
+
 /// Refuses a file or directory whose name says nothing about what it holds.
 pub(super) fn files_have_telling_names(tree: &Tree) -> Vec<Violation> {
     let named =
@@ -82,6 +99,9 @@ fn continues_a_name(character: char) -> bool {
 
 const FILE_LINES_MAX: usize = 1_000;
 
+/// As in rustfmt.toml, which leaves comments as they are.
+const COLUMNS_MAX: usize = 100;
+
 const VAGUE_NAMES: &[&str] = &["common", "utils", "helpers", "types"];
 
 // Put together from halves, so that this file does not break its own rules.
@@ -107,6 +127,20 @@ mod tests {
     #[test]
     fn a_source_of_999_lines_passes() {
         assert_eq!(check(files_are_short, "a.rs", &"\n".repeat(999)), [0_usize; 0]);
+    }
+
+    #[test]
+    fn a_wide_comment_is_refused() {
+        let wide = "x".repeat(98);
+        for (line, expected) in [
+            (format!("// {wide}"), &[1_usize][..]),
+            (format!("    /// {wide}"), &[1]),
+            (format!("// {}", &wide[1..]), &[]),
+            (format!("//! | {wide} |"), &[]),
+            (format!("let text = \"{wide}\";"), &[]),
+        ] {
+            assert_eq!(check(comments_are_narrow, "a.rs", &line), expected, "{line}");
+        }
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! `tailcut measure` and `tailcut gateway` before the module, as they are before a bridge. `TAILCUT` names the command.
+//! `tailcut measure` and `tailcut gateway` before the module, as they are before a bridge.
+//! `TAILCUT` names the command.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;

@@ -292,7 +292,8 @@ fn free_port() -> String {
     listener.local_addr().expect("an address").port().to_string()
 }
 
-/// Commands over few keys, of which some fail, from a seed: replies do not depend on the time or on chance.
+/// Commands over few keys, of which some fail, from a seed: replies do not depend on the time or on
+/// chance.
 fn random_commands(count: usize) -> Vec<Vec<u8>> {
     let mut state = 1_u64;
     let mut draw = |limit: u64| {

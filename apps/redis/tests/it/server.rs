@@ -115,7 +115,8 @@ impl RedisServer {
 
     /// Waits for its end.
     pub fn wait(&mut self) -> ExitStatus {
-        // The pipe closes when the process ends; a server that does not end is found here, not by CI's patience.
+        // The pipe closes when the process ends; a server that does not end is found here, not by
+        // CI's patience.
         while self.output.recv_timeout(START_TIME_MAX).is_ok() {}
         let ended = self.child.try_wait().expect("a status");
         ended.unwrap_or_else(|| self.child.wait().expect("a status"))

@@ -61,7 +61,8 @@ impl Client {
         client
     }
 
-    /// Appends a request to what is to be sent. Where it cannot be, the connection is found to have ended.
+    /// Appends a request to what is to be sent. Where it cannot be, the connection is found to have
+    /// ended.
     pub(crate) fn send(&mut self, message: &[u8], out: &mut Vec<u8>) {
         let Some((sender, request)) = self.sender.as_mut().zip(message::read_request(message).ok())
         else {

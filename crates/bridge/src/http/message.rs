@@ -1,7 +1,9 @@
-//! What a call carries: a request or a response of HTTP/1.1, whose body is all that follows its head.
+//! What a call carries: a request or a response of HTTP/1.1, whose body is all that follows its
+//! head.
 //!
-//! What is of one connection alone (Connection, Keep-Alive, Transfer-Encoding, TE, Trailer, Upgrade, Expect and
-//! what Connection names) is left out, and a body has its length in Content-Length. Trailers are left out too.
+//! What is of one connection alone (Connection, Keep-Alive, Transfer-Encoding, TE, Trailer,
+//! Upgrade, Expect and what Connection names) is left out, and a body has its length in
+//! Content-Length. Trailers are left out too.
 
 use hyper::body::Bytes;
 use hyper::ext::ReasonPhrase;
@@ -30,7 +32,8 @@ pub fn write_request(head: &request::Parts, body: &[u8], out: &mut Vec<u8>) {
     for part in [" ", target, " HTTP/1.1\r\n"] {
         out.extend_from_slice(part.as_bytes());
     }
-    // A target in absolute form names the host where the header need not, and one of HTTP/1.0 needs none.
+    // A target in absolute form names the host where the header need not, and one of HTTP/1.0 needs
+    // none.
     if !head.headers.contains_key(HOST) {
         let host = head.uri.authority().map_or("localhost", |host| host.as_str());
         write_header("host", host.as_bytes(), out);
@@ -39,8 +42,8 @@ pub fn write_request(head: &request::Parts, body: &[u8], out: &mut Vec<u8>) {
     write_rest(&head.headers, has_body.then_some(body.len()), body, out);
 }
 
-/// Writes a response as a call carries it; `is_head` where it answers a HEAD, and its length is that of a body that
-/// does not follow.
+/// Writes a response as a call carries it; `is_head` where it answers a HEAD, and its length is
+/// that of a body that does not follow.
 pub fn write_response(head: &response::Parts, is_head: bool, body: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(head.status.as_str().as_bytes());

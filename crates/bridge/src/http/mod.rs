@@ -7,8 +7,9 @@
 //! | [`server`] | a client's connection |
 //! | [`client`] | a connection to a server |
 //!
-//! hyper knows how messages are framed, in chunks or by the end of a connection, and what Expect, HEAD and
-//! Connection mean. It is polled where bytes have come and by nobody else: there is no runtime.
+//! hyper knows how messages are framed, in chunks or by the end of a connection, and what Expect,
+//! HEAD and Connection mean. It is polled where bytes have come and by nobody else: there is no
+//! runtime.
 
 pub mod client;
 pub mod message;

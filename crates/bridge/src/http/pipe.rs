@@ -1,7 +1,7 @@
 //! Bytes in memory in the place of a socket.
 //!
-//! Invariant: whoever is polled over a pipe is polled again until it asks for no more, so that a wake-up is
-//! never lost.
+//! Invariant: whoever is polled over a pipe is polled again until it asks for no more, so that a
+//! wake-up is never lost.
 
 use std::cell::RefCell;
 use std::future::Future;

@@ -165,15 +165,16 @@ impl Server {
     }
 }
 
-/// True of who wants another protocol than HTTP on its connection. A newer version of that is but offered, by many clients with
-/// every first request, and need not be taken.
+/// True of who wants another protocol than HTTP on its connection. A newer version of that is but
+/// offered, by many clients with every first request, and need not be taken.
 fn asks_for_socket(headers: &HeaderMap) -> bool {
     let protocols = headers.get_all(UPGRADE).into_iter().filter_map(|value| value.to_str().ok());
     let mut protocols = protocols.flat_map(|value| value.split(','));
     protocols.any(|protocol| protocol.trim().eq_ignore_ascii_case("websocket"))
 }
 
-/// True of a body with another coding than chunks, which is of the connection alone and would be lost.
+/// True of a body with another coding than chunks, which is of the connection alone and would be
+/// lost.
 fn is_coded(headers: &HeaderMap) -> bool {
     let mut values = headers.get_all(TRANSFER_ENCODING).iter();
     values.any(|value| !value.as_bytes().eq_ignore_ascii_case(b"chunked"))

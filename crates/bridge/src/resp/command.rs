@@ -43,7 +43,8 @@ pub enum Why {
     Connection,
     /// It is for who runs the server.
     Administration,
-    /// It is a line of HTTP, of which a web page may have had a browser say the rest: nothing that follows it counts.
+    /// It is a line of HTTP, of which a web page may have had a browser say the rest: nothing that
+    /// follows it counts.
     Http,
 }
 

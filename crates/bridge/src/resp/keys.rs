@@ -7,8 +7,8 @@
 //! | in slots of several | none: `-CROSSSLOT` |
 //! | unknown, or all that there are (`DBSIZE`) | none: an error |
 //!
-//! Slots are those of [Redis Cluster][spec]: CRC-16/XMODEM of a key, or of what stands in its first braces, modulo
-//! 16384.
+//! Slots are those of [Redis Cluster][spec]: CRC-16/XMODEM of a key, or of what stands in its first
+//! braces, modulo 16384.
 //!
 //! [spec]: https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
 
@@ -221,7 +221,8 @@ fn sorted<'a>(arguments: Arguments<'a>) -> Option<Vec<&'a [u8]>> {
     Some(source.into_iter().chain(target).collect())
 }
 
-/// Where the keys of a command are: those that are known and not among [`SPECS`] have one, at the first place.
+/// Where the keys of a command are: those that are known and not among [`SPECS`] have one, at the
+/// first place.
 fn spec(command: Command<'_>) -> Spec {
     let upper = command.name().to_ascii_uppercase();
     let found = TABLE.binary_search_by_key(&upper.as_slice(), |&(known, _)| known.as_bytes());
@@ -235,7 +236,8 @@ fn spec(command: Command<'_>) -> Spec {
 /// Those whose keys are elsewhere, by name.
 static TABLE: LazyLock<Vec<(&str, Spec)>> = LazyLock::new(|| command::by_name(SPECS));
 
-/// Where the keys of commands of Redis 7 are; of those that [`command`] does not know, the known ones that have one.
+/// Where the keys of commands of Redis 7 are; of those that [`command`] does not know, the known
+/// ones that have one.
 const SPECS: &[(Spec, &str)] = &[
     (Spec::None, "PING ECHO TIME COMMAND INFO LOLWUT"),
     (Spec::All, "DBSIZE KEYS RANDOMKEY SCAN FLUSHDB FLUSHALL PUBLISH"),

@@ -10,8 +10,8 @@
 //! | [`reply`] | where a reply ends |
 //! | [`session`] | a client's connection: commands to calls, answers in order |
 //!
-//! The parser is our own: those that there are make values of what they read, or begin an array anew at each
-//! fragment, which for values of 8 MiB is 128 times.
+//! The parser is our own: those that there are make values of what they read, or begin an array
+//! anew at each fragment, which for values of 8 MiB is 128 times.
 
 pub mod command;
 pub mod keys;

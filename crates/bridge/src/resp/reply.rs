@@ -8,7 +8,8 @@
 //! | `%` | a count, twice as many |
 //! | `\|` | the same, and the value that they belong to |
 //!
-//! Invariant: values are counted and not kept, so that a reply takes no memory here however it is nested.
+//! Invariant: values are counted and not kept, so that a reply takes no memory here however it is
+//! nested.
 
 use crate::due::Nonsense;
 
@@ -51,8 +52,8 @@ impl ReplyEnd {
         *self != Self::default()
     }
 
-    /// Takes bytes up to the end of the reply, and returns how many those are; `None` where all are taken and it
-    /// goes on.
+    /// Takes bytes up to the end of the reply, and returns how many those are; `None` where all are
+    /// taken and it goes on.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! The commands of a client's connection, out of fragments.
 //!
-//! Invariant: an inline command is given as the array that it stands for, so that whoever takes commands
-//! knows one form.
+//! Invariant: an inline command is given as the array that it stands for, so that whoever takes
+//! commands knows one form.
 
 use super::scan::{self, Command, ProtocolError, Scan};
 
@@ -109,8 +109,9 @@ impl Requests {
     }
 }
 
-/// The words of a line, as Redis and its client read them: in quotes there may be blanks and, in double ones,
-/// `\n`, `\x41` and the like. `None` where a quote does not close, or is not followed by a blank.
+/// The words of a line, as Redis and its client read them: in quotes there may be blanks and, in
+/// double ones, `\n`, `\x41` and the like. `None` where a quote does not close, or is not followed
+/// by a blank.
 fn split(line: &[u8]) -> Option<Vec<Vec<u8>>> {
     let (mut words, mut at) = (Vec::new(), 0);
     loop {

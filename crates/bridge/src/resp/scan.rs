@@ -49,12 +49,13 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// Looks at what has come since; `bytes` begins where it did before. The command's length, once all of it
-    /// is there.
+    /// Looks at what has come since; `bytes` begins where it did before. The command's length, once
+    /// all of it is there.
     ///
     /// # Errors
     ///
-    /// Where it is no array of bulk strings, which a server would read as a line, or has more than `len_max` bytes.
+    /// Where it is no array of bulk strings, which a server would read as a line, or has more than
+    /// `len_max` bytes.
     pub fn advance(
         &mut self,
         bytes: &[u8],
@@ -177,7 +178,8 @@ pub fn write(arguments: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// The number of a line that begins at `at`, and where the line ends; `None` where that has not come.
+/// The number of a line that begins at `at`, and where the line ends; `None` where that has not
+/// come.
 fn number(bytes: &[u8], at: usize) -> Result<Option<(i64, usize)>, ()> {
     let rest = bytes.get(at..).unwrap_or_default();
     let shown = &rest[..rest.len().min(NUMBER_LEN_MAX)];

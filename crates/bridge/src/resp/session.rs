@@ -15,8 +15,8 @@
 //! | any, behind a write that may still run | any | it is refused, and the connection ends |
 //! | a line of HTTP | any | it is answered by an error, and the connection ends |
 //!
-//! Invariant: what a client sends on one connection happens in that order, as far as anybody can see: reads
-//! may pass each other, and nothing passes a write.
+//! Invariant: what a client sends on one connection happens in that order, as far as anybody can
+//! see: reads may pass each other, and nothing passes a write.
 
 use std::collections::VecDeque;
 
@@ -807,8 +807,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a client says, however its calls end: each is answered once and in order, and nothing
-        /// passes a write.
+        /// Whatever a client says, however its calls end: each is answered once and in order, and
+        /// nothing passes a write.
         #[test]
         fn answers_are_in_order_and_nothing_passes_a_write(
             words in prop::collection::vec(prop::sample::select(vec!["GET a", "SET a 1", "LPOP a", "SELECT 0", "BLPOP a 0"]), 0..40),

@@ -1,11 +1,12 @@
 //! What is left of a service that gets more than it can serve, over loopback sockets: goodput over
-//! the capacity at twice, ten and a hundred times of it, the p99 of what is answered, how soon all is
-//! normal again, and what one flooding client takes from nine others.
+//! the capacity at twice, ten and a hundred times of it, the p99 of what is answered, how soon all
+//! is normal again, and what one flooding client takes from nine others.
 //!
-//! `cargo bench -p tailcut-cli --bench overload -- [ROW]` starts `tailcut serve` with emulated workers,
-//! and `tailcut route` before them in the routed rows, all with their defaults. The workers
-//! serve 2,000 requests a second in all, so that the machine itself has little to do. Clients are endpoints
-//! with the defaults of the library. `TAILCUT_BENCH_QUICK=1` runs few rows briefly.
+//! `cargo bench -p tailcut-cli --bench overload -- [ROW]` starts `tailcut serve` with emulated
+//! workers, and `tailcut route` before them in the routed rows, all with their defaults. The
+//! workers serve 2,000 requests a second in all, so that the machine itself has little to do.
+//! Clients are endpoints with the defaults of the library. `TAILCUT_BENCH_QUICK=1` runs few rows
+//! briefly.
 
 mod clients;
 mod pool;
@@ -74,8 +75,8 @@ struct Overloaded {
     late_ns: u64,
 }
 
-/// A row for each load and the least of the peak that it must leave. The peak is the highest goodput
-/// of them.
+/// A row for each load and the least of the peak that it must leave. The peak is the highest
+/// goodput of them.
 fn print_overloads(
     name: &str,
     way: Way,
@@ -103,8 +104,8 @@ fn print_overloads(
     }
 }
 
-/// Loads a pool, and looks at what was called after the queues were full: a quarter of the time, as in
-/// the simulator.
+/// Loads a pool, and looks at what was called after the queues were full: a quarter of the time, as
+/// in the simulator.
 fn overload(way: Way, load: f64, (deadline_ms, overload_ms): (u64, u64)) -> Overloaded {
     let pool = Pool::start(way, OVERLOADED.workers);
     let each_per_s = CAPACITY_PER_S / CLIENT_COUNT as f64;
@@ -203,8 +204,8 @@ struct Crew {
 /// Services of a fiftieth of the shorter deadline.
 const OVERLOADED: Crew = Crew { workers: 4, service_ns: 2 * MS };
 
-/// Many workers, as in the simulator's test: where there are few, whoever finds all of them busy waits
-/// for a good part of a service, however short its queue is.
+/// Many workers, as in the simulator's test: where there are few, whoever finds all of them busy
+/// waits for a good part of a service, however short its queue is.
 const FLOODED: Crew = Crew { workers: 16, service_ns: 8 * MS };
 
 /// Longest that a call may take that says that all is normal.

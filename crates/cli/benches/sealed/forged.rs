@@ -1,4 +1,5 @@
-//! What a sealed server pays for a packet, without sockets: a client's, and what strangers make of it.
+//! What a sealed server pays for a packet, without sockets: a client's, and what strangers make of
+//! it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,7 +22,8 @@ pub(super) fn valid_homa(slice_ns: u64) -> f64 {
     taken(Ends::of_homa(), slice_ns)
 }
 
-/// The same of requests that somebody without keys has sealed, in the name of a client that the server knows.
+/// The same of requests that somebody without keys has sealed, in the name of a client that the
+/// server knows.
 pub(super) fn of_a_stranger(slice_ns: u64) -> f64 {
     dropped(Ends::of_r2p2(), slice_ns, as_known)
 }
@@ -46,7 +48,8 @@ pub(super) fn changed(slice_ns: u64) -> f64 {
     dropped(Ends::of_r2p2(), slice_ns, |bytes, _| bytes[HEADER_LEN] ^= 1)
 }
 
-/// The same of the first packet of a session that the server does not know, which somebody has recorded and changes.
+/// The same of the first packet of a session that the server does not know, which somebody has
+/// recorded and changes.
 pub(super) fn of_a_recorded_session(slice_ns: u64) -> f64 {
     let mut ends = Ends::of_r2p2();
     let first = ends.first_packet(&r2p2_endpoint);

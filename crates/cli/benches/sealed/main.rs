@@ -1,15 +1,17 @@
-//! What a seal and cookies cost, over loopback sockets: sealed calls against open ones, against TLS over TCP, and what it
-//! costs to refuse what strangers send.
+//! What a seal and cookies cost, over loopback sockets: sealed calls against open ones, against TLS
+//! over TCP, and what it costs to refuse what strangers send.
 //!
-//! `cargo bench -p tailcut-cli --bench sealed -- [ROW]`. Each row alternates slices of the baseline and of tailcut on the
-//! same two cores and prints the median of the ratios with its quartiles. `TAILCUT_BENCH_QUICK=1` runs every row briefly.
+//! `cargo bench -p tailcut-cli --bench sealed -- [ROW]`. Each row alternates slices of the baseline
+//! and of tailcut on the same two cores and prints the median of the ratios with its quartiles.
+//! `TAILCUT_BENCH_QUICK=1` runs every row briefly.
 //!
 //! | baseline | is |
 //! |---|---|
 //! | open | the same calls without keys |
 //! | TLS | a message of 1 MB by TLS 1.3 (rustls, AES-128-GCM) over TCP, answered by 8 bytes |
 //! | a TLS echo | a connection over TCP, a TLS 1.3 handshake in which both show certificates, and 32 bytes there and back: less than any
-//!   RPC over TLS does for its first call. The sealed one asks a key agent for its keys in such a handshake, and then calls |
+//!   RPC over TLS does for its first call. The sealed one asks a key agent for its keys in such a
+//!   handshake, and then calls |
 //! | a valid packet | a request of 32 B that its server opens and gives to its application |
 
 #[path = "../../../net/benches/support/mod.rs"]
@@ -150,7 +152,8 @@ fn goodput(slice_ns: u64, mode: Mode) -> f64 {
     with_server(mode, 8, |client| calls::goodput(client, MESSAGE_LEN, slice_ns))
 }
 
-/// An echo server on the server's core, which cuts replies to so many bytes, while `run` calls it from here.
+/// An echo server on the server's core, which cuts replies to so many bytes, while `run` calls it
+/// from here.
 fn with_server(mode: Mode, reply_len_max: usize, run: impl FnOnce(&Client) -> f64) -> f64 {
     let mut client = ClientBuilder::new().wait(Wait::BusyPoll);
     if mode == Mode::Sealed {
@@ -170,7 +173,8 @@ fn serving(
     let mut config = Config::default();
     // Loopback would be trusted.
     config.serving.trusted.clear();
-    // A server that has just begun cannot tell whether what is sent again ran before it did, and refuses it. Here nothing did.
+    // A server that has just begun cannot tell whether what is sent again ran before it did, and
+    // refuses it. Here nothing did.
     config.serving.transit_ns_max = 0;
     let mut builder = ServerBuilder::new().wait(wait).config(config);
     builder = match mode {

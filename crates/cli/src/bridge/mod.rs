@@ -26,14 +26,15 @@ use crate::{network, output, pool_key};
 
 /// Serve an existing server's protocol over R2P2 or Homa, beside that server
 ///
-/// Takes calls in front and asks the server behind over connections that it keeps. A call ends when the server
-/// has answered, so that a router before it knows what the server has. Prints `listening 127.0.0.1:8000` when
-/// it is ready; while the server cannot be reached, routers place nothing here. SIGINT or SIGTERM drains it
-/// and ends it, with its counters on standard error.
+/// Takes calls in front and asks the server behind over connections that it keeps. A call ends when
+/// the server has answered, so that a router before it knows what the server has. Prints `listening
+/// 127.0.0.1:8000` when it is ready; while the server cannot be reached, routers place nothing
+/// here. SIGINT or SIGTERM drains it and ends it, with its counters on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
-    /// Address to take calls at; port 0 takes a free one, and `systemd` the socket that a socket unit passes
+    /// Address to take calls at; port 0 takes a free one, and `systemd` the socket that a socket
+    /// unit passes
     #[arg(long, value_name = "ADDR")]
     listen: String,
     /// The server: tcp://HOST:PORT, http://HOST:PORT or unix:PATH
@@ -48,17 +49,19 @@ pub(crate) struct Args {
     /// Requests that the server may have at once; others wait here
     #[arg(long, value_name = "N", default_value = "64")]
     outstanding: NonZeroU32,
-    /// Connections to the server [default: 4, and --outstanding for http, whose connections have one request each]
+    /// Connections to the server [default: 4, and --outstanding for http, whose connections have
+    /// one request each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: Option<u16>,
-    /// Requests that the server runs at once, of those that it has: what routers are told [default: 1, for memcached 4, for http --outstanding]
+    /// Requests that the server runs at once, of those that it has: what routers are told [default:
+    /// 1, for memcached 4, for http --outstanding]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: Option<u32>,
     /// Requests that may wait; more are refused
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     queue: u32,
-    /// How long the server may be silent while it has requests, which is longer than its longest service: then
-    /// the connection is given up, and what was on it may have run
+    /// How long the server may be silent while it has requests, which is longer than its longest
+    /// service: then the connection is given up, and what was on it may have run
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_positive_ns)]
     silence: u64,
     /// File with `PASSWORD` or `USER:PASSWORD` for the server
@@ -67,29 +70,29 @@ pub(crate) struct Args {
     /// Identity in replies and feedback
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
-    /// Router that forwards with the client as the source, to which feedback is sent; one that annotates need
-    /// not be named
+    /// Router that forwards with the client as the source, to which feedback is sent; one that
+    /// annotates need not be named
     #[arg(long, value_name = "ADDR")]
     router: Option<String>,
-    /// Network whose addresses cannot be forged, besides loopback: its clients need no address validation. May
-    /// be repeated
+    /// Network whose addresses cannot be forged, besides loopback: its clients need no address
+    /// validation. May be repeated
     #[arg(long, value_name = "PREFIX")]
     trust: Vec<Prefix>,
-    /// File with 32 hex digits, the same for all servers behind one router: a client then validates its address
-    /// once for all of them
+    /// File with 32 hex digits, the same for all servers behind one router: a client then validates
+    /// its address once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// When clients must show by a cookie that they receive at their addresses before anything is done for
-    /// them: never, under-load (and always for requests of several packets) or always; those of trusted networks
-    /// never (not with --seal)
+    /// When clients must show by a cookie that they receive at their addresses before anything is
+    /// done for them: never, under-load (and always for requests of several packets) or always;
+    /// those of trusted networks never (not with --seal)
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read again when
-    /// it changes; `tailcut keys` makes them
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is
+    /// read again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
-    /// Let clients call only where the policy in this file allows, by the numbers of their keys (with --seal);
-    /// it is read again when it changes
+    /// Let clients call only where the policy in this file allows, by the numbers of their keys
+    /// (with --seal); it is read again when it changes
     #[arg(long, value_name = "FILE")]
     access: Option<PathBuf>,
     #[command(flatten)]

@@ -10,8 +10,8 @@
 //! | is at the server | it is cancelled | its place is kept until the server answers |
 //! | is at the server | its connection ends | refused: uncertain, or tried again where it may run twice |
 //!
-//! Invariant: a place is given back when the server has answered or its connection has ended, and never
-//! otherwise: what a router counts is what the server has.
+//! Invariant: a place is given back when the server has answered or its connection has ended, and
+//! never otherwise: what a router counts is what the server has.
 
 use std::collections::HashMap;
 use std::io;

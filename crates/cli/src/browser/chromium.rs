@@ -132,7 +132,7 @@ fn text(value: &Value) -> String {
 
 const PROGRAM: &str = "chromium-headless-shell";
 
-/// The pipe is expected at descriptors 3 and 4. A browser that hangs is ended after a minute, so that
-/// the test ends too. No sandbox: root has none, and the pages are our own.
+/// The pipe is expected at descriptors 3 and 4. A browser that hangs is ended after a minute, so
+/// that the test ends too. No sandbox: root has none, and the pages are our own.
 const SCRIPT: &str = "exec timeout --kill-after=5 60 \"$0\" --headless --no-sandbox \
      --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe \"$@\" 3<&0 4>&1 </dev/null >/dev/null";

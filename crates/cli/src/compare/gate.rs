@@ -1,7 +1,7 @@
 //! `--fail-if`: conditions on a comparison that fail a build, and what tells of them.
 //!
-//! Invariant: a condition that the interval of the difference leaves open has not failed: noise fails
-//! no build, and says so.
+//! Invariant: a condition that the interval of the difference leaves open has not failed: noise
+//! fails no build, and says so.
 
 use std::fmt::Write as _;
 use std::str::FromStr;
@@ -130,8 +130,8 @@ impl Outcome {
     }
 }
 
-/// The conditions as a report of JUnit, which CI systems show: a test for each, and one for each result
-/// that cannot be relied on.
+/// The conditions as a report of JUnit, which CI systems show: a test for each, and one for each
+/// result that cannot be relied on.
 pub(super) fn junit(comparison: &Comparison, judged: &[Judged]) -> String {
     let mut cases = String::new();
     let (mut failures, mut skipped, mut count) = (0, 0, 0);
@@ -178,8 +178,8 @@ pub(super) fn junit(comparison: &Comparison, judged: &[Judged]) -> String {
     )
 }
 
-/// The conditions as commands of GitHub's workflows, which annotate the run: errors for those that fail,
-/// warnings for those that are open.
+/// The conditions as commands of GitHub's workflows, which annotate the run: errors for those that
+/// fail, warnings for those that are open.
 pub(super) fn github(comparison: &Comparison, judged: &[Judged]) -> String {
     let mut text = String::new();
     for Judged { asked, outcome, found } in judged {

@@ -26,8 +26,8 @@ use tailcut_instrument::{hdr, saved};
 ///
 /// Latencies are those from the intended send. A percentile is compared where the samples of both
 /// results support it. Its difference is B minus A, with an interval that accounts for the
-/// correlation of neighbouring samples; if the interval excludes zero, the two differ. The runs must
-/// be independent of each other.
+/// correlation of neighbouring samples; if the interval excludes zero, the two differ. The runs
+/// must be independent of each other.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -43,8 +43,8 @@ pub(crate) struct Args {
     /// Write the comparison as a page for a browser, in one file
     #[arg(long, value_name = "FILE")]
     html: Option<String>,
-    /// Exit with status 4 where B takes so much longer: 'p99>+5%' or 'p50>+20us'. The whole interval of
-    /// the difference must be beyond it; may be repeated
+    /// Exit with status 4 where B takes so much longer: 'p99>+5%' or 'p50>+20us'. The whole
+    /// interval of the difference must be beyond it; may be repeated
     #[arg(long, value_name = "CONDITION")]
     fail_if: Vec<Condition>,
     /// Write the conditions as a JUnit report, which CI systems show

@@ -41,8 +41,8 @@ enum Action {
         #[arg(long, value_name = "FILE")]
         json: Option<String>,
     },
-    /// Make a router read its files and resolve its servers' names again; either all of it takes effect,
-    /// or nothing changes and the reason is printed
+    /// Make a router read its files and resolve its servers' names again; either all of it takes
+    /// effect, or nothing changes and the reason is printed
     Reload,
     /// Take servers into service
     Add {

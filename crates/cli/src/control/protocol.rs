@@ -1,4 +1,5 @@
-//! What goes over a control socket, of a router, a bridge or a gateway: one JSON object a line, a request and then its reply.
+//! What goes over a control socket, of a router, a bridge or a gateway: one JSON object a line, a
+//! request and then its reply.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -1,8 +1,8 @@
 //! The panel on cloning: servers with rare jitter, the p99 without and with a second copy of
 //! requests, beside the simulator's prediction.
 //!
-//! Invariant: a gain is the p99 of random placement at the same load over that of a policy, measured
-//! over measured and predicted over predicted.
+//! Invariant: a gain is the p99 of random placement at the same load over that of a policy,
+//! measured over measured and predicted over predicted.
 
 use serde::Serialize;
 use serde_json::{Value, json};

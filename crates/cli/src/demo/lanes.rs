@@ -1,10 +1,10 @@
 //! Measures the points of a plan, as many at once as the machine carries.
 //!
-//! A lane measures one point after the other on a core of its own, where wanted and permitted with real-time
-//! priority; its processes inherit both. On one core a wake-up needs no signal to another: on two
-//! virtual cores, 5,600 requests/s took 0.5 of a core instead of 0.9. And other work hardly shows:
-//! beside builds, jbsq:2 had 1.05 to 1.09 of its predicted p99 in six runs, and 1.10 to 1.32 in
-//! three that had neither.
+//! A lane measures one point after the other on a core of its own, where wanted and permitted with
+//! real-time priority; its processes inherit both. On one core a wake-up needs no signal to
+//! another: on two virtual cores, 5,600 requests/s took 0.5 of a core instead of 0.9. And other
+//! work hardly shows: beside builds, jbsq:2 had 1.05 to 1.09 of its predicted p99 in six runs, and
+//! 1.10 to 1.32 in three that had neither.
 //!
 //! A point whose load could not send in time says nothing about queues. It is measured again, at
 //! most twice.
@@ -73,8 +73,8 @@ impl Lanes {
         format!("{core}, {class}")
     }
 
-    /// Takes the calling thread, and the processes that it will start, to the lane's core and before
-    /// other work.
+    /// Takes the calling thread, and the processes that it will start, to the lane's core and
+    /// before other work.
     fn settle(self, lane: usize) -> Settled {
         Settled {
             is_pinned: affinity::pin_to(lane).is_ok(),

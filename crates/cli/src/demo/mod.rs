@@ -1,8 +1,9 @@
 //! `tailcut demo`: shows what a short tail is, and that what is measured is what theory predicts.
 //!
 //! Each policy runs at each load: servers, a router and a load as processes of this binary, on
-//! loopback. The measured percentiles go beside those of the queue that the policy amounts to. A panel
-//! of its own shows what copies of requests gain before servers with jitter, beside the simulation.
+//! loopback. The measured percentiles go beside those of the queue that the policy amounts to. A
+//! panel of its own shows what copies of requests gain before servers with jitter, beside the
+//! simulation.
 
 mod chart;
 mod cloning;
@@ -38,8 +39,8 @@ use crate::{output, signals};
 ///
 /// Eight emulated servers of 1 ms exponential service, a router and an open-loop load run on this
 /// machine, for about a minute. The percentiles are printed beside what queueing theory predicts,
-/// and the page holds the picture. Then six servers of 15 workers, where one service in a hundred takes
-/// 15 times as long, show for a quarter of a minute what a second copy of a request gains.
+/// and the page holds the picture. Then six servers of 15 workers, where one service in a hundred
+/// takes 15 times as long, show for a quarter of a minute what a second copy of a request gains.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

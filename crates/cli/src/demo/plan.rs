@@ -21,8 +21,8 @@ pub(super) struct Pool {
     pub(super) service: &'static str,
     /// Their mean, without jitter.
     pub(super) service_us: f64,
-    /// The share of services that take [`JITTER_FACTOR`] times as long. Where there is one each copy
-    /// of a request draws its own service, and requests may run twice.
+    /// The share of services that take [`JITTER_FACTOR`] times as long. Where there is one each
+    /// copy of a request draws its own service, and requests may run twice.
     pub(super) jitter: f64,
 }
 

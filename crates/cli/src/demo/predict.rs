@@ -2,8 +2,8 @@
 //!
 //! [`exact`] has the model of a policy where there is one; `jsq:D` has none and is simulated, and
 //! so is `jbsq:N` from a bound of 5 on, where the chain is large. One queue before all workers is
-//! M/M/k: no worker idles while a request waits. Policies before servers with jitter are simulated by
-//! [`tailcut_sim::cloning`].
+//! M/M/k: no worker idles while a request waits. Policies before servers with jitter are simulated
+//! by [`tailcut_sim::cloning`].
 //!
 //! Invariant: times are in units of the mean service time.
 
@@ -199,9 +199,9 @@ mod tests {
         );
     }
 
-    /// Published is a gain of 2.12 at a load of 0.3, for services of 25 us, to which the network adds
-    /// some for either; for services of 10 ms eight million requests give 2.244, and the few of a
-    /// prediction come within 2 % of that.
+    /// Published is a gain of 2.12 at a load of 0.3, for services of 25 us, to which the network
+    /// adds some for either; for services of 10 ms eight million requests give 2.244, and the few
+    /// of a prediction come within 2 % of that.
     #[test]
     fn copies_gain_before_servers_with_jitter_as_published() {
         let at = |text| {

@@ -1,12 +1,13 @@
-//! A copy of a capture whose sealed packets are open, as pcapng: for Wireshark and tshark, whose Lua has no ciphers in Debian 12's
-//! version 4.0.
+//! A copy of a capture whose sealed packets are open, as pcapng: for Wireshark and tshark, whose
+//! Lua has no ciphers in Debian 12's version 4.0.
 //!
 //! | a frame of the capture | in the copy |
 //! |---|---|
 //! | a sealed packet that the keys open | as it would have been sent without a seal; a comment has what the trailer has told |
 //! | all else | as it is |
 //!
-//! Times, links and comments stay. Lengths and checksums of IP and UDP are those of the open packet.
+//! Times, links and comments stay. Lengths and checksums of IP and UDP are those of the open
+//! packet.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -91,7 +92,8 @@ impl Opened {
     }
 }
 
-/// A frame with `open` in the place of `payload`, which is what it carries; without what follows that.
+/// A frame with `open` in the place of `payload`, which is what it carries; without what follows
+/// that.
 pub(super) fn rewritten(
     frame: &[u8],
     packet: &LaxSlicedPacket<'_>,
@@ -158,8 +160,8 @@ mod tests {
     use super::super::frame::{LINK_ETHERNET, datagram, slice};
     use super::*;
 
-    /// A frame in whose packet something shorter takes the place of the payload is as if that had been sent, and what
-    /// has followed the packet is gone.
+    /// A frame in whose packet something shorter takes the place of the payload is as if that had
+    /// been sent, and what has followed the packet is gone.
     fn check(builder: impl Fn(&[u8]) -> Vec<u8>) {
         let (sealed, open) = (&[7; 61][..], &[9; 29][..]);
         let frame = [builder(sealed), vec![0; 5]].concat();

@@ -34,8 +34,8 @@ pub(super) fn opener(keys: Keys) -> anyhow::Result<Reader> {
     Reader::new(keys).context("only a server's keys open packets")
 }
 
-/// Reads a datagram: its sealed packets, of which nearly always there is one. None if it is not sealed, or was not
-/// captured whole.
+/// Reads a datagram: its sealed packets, of which nearly always there is one. None if it is not
+/// sealed, or was not captured whole.
 pub(super) fn read(datagram: &Datagram, mut reader: Option<&mut Reader>) -> Vec<Sealed> {
     match read_homa(datagram, reader.as_deref_mut()) {
         Some(sealed) => vec![sealed],
@@ -248,7 +248,8 @@ mod tests {
         assert_eq!((of(&sealed, "request", others), of(&sealed, "reply", others)), (2, 2));
     }
 
-    /// The number of a client is told of what it has sent, also of what answers a call of the listener.
+    /// The number of a client is told of what it has sent, also of what answers a call of the
+    /// listener.
     #[test]
     fn packets_of_streams_are_opened_whoever_has_begun_their_calls() {
         let (opened, sealed) = (lines(STREAMS, true), lines(STREAMS, false));

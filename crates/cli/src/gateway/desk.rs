@@ -10,8 +10,8 @@
 //! | has asked for more than its group has room for | no room comes in time | what it asked for is refused |
 //! | has calls under way | it ends | those that may run twice are cancelled, others run |
 //!
-//! Invariant: a client is read from while its session wants more and its answers are read; whoever does not read
-//! holds up nobody else.
+//! Invariant: a client is read from while its session wants more and its answers are read; whoever
+//! does not read holds up nobody else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -86,7 +86,8 @@ struct Client {
     next: Option<Call>,
     /// When that is given up.
     deadline: Time,
-    /// One was given up, and none has been made since: others that wait behind it are given up at once.
+    /// One was given up, and none has been made since: others that wait behind it are given up at
+    /// once.
     is_starved: bool,
     /// Bytes of requests in calls under way.
     called_len: usize,
@@ -386,7 +387,8 @@ impl Desk {
         self.groups.iter().map(|group| group.window.size()).sum()
     }
 
-    /// What groups have, where there are several: names, what they are, and the value of each by where its calls go.
+    /// What groups have, where there are several: names, what they are, and the value of each by
+    /// where its calls go.
     pub(super) fn groups(&self) -> Vec<Labelled> {
         if self.groups.len() < 2 {
             return Vec::new();
@@ -484,7 +486,8 @@ impl Desk {
         self.clients.get_mut(id.index())?.as_mut().filter(|client| client.id == id)
     }
 
-    /// Does for a client what can be done now; `turn` is the group that it has waited for, and how many others do.
+    /// Does for a client what can be done now; `turn` is the group that it has waited for, and how
+    /// many others do.
     fn look_after(
         &mut self,
         (endpoint, streams): (&mut Endpoint, &mut Streams),
@@ -552,7 +555,8 @@ impl Desk {
         is_hog
     }
 
-    /// Makes the calls that a client asks for, as many as its share, of which `made` are; how many are then.
+    /// Makes the calls that a client asks for, as many as its share, of which `made` are; how many
+    /// are then.
     fn call(
         &mut self,
         endpoint: &mut Endpoint,
@@ -639,7 +643,8 @@ impl Desk {
         }
     }
 
-    /// Ends clients that have let too much time pass, and has those looked after who have waited long enough.
+    /// Ends clients that have let too much time pass, and has those looked after who have waited
+    /// long enough.
     fn sweep(&mut self, endpoint: &mut Endpoint, now: Time, streams: &mut Streams) {
         self.sweep_at = now.saturating_add(SWEEP_NS);
         let (client_ns, idle_ns) = (self.config.client_ns_max, self.config.idle_ns_max);

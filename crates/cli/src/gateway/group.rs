@@ -1,4 +1,5 @@
-//! Groups of servers, each of which has some of the keys: where their calls go, and how many may be under way.
+//! Groups of servers, each of which has some of the keys: where their calls go, and how many may be
+//! under way.
 //!
 //! Invariant: what one group cannot take holds up nobody who asks another.
 
@@ -93,7 +94,8 @@ impl Group {
         self.window.has_room(self.under_way)
     }
 
-    /// Whether a client may make one more call, while so many others wait, at a look at which it has made some.
+    /// Whether a client may make one more call, while so many others wait, at a look at which it
+    /// has made some.
     pub(super) fn has_share(&self, rivals: usize, made: usize) -> bool {
         let room = (self.window.size() as usize).saturating_sub(self.under_way);
         rivals == 0 || made < ((room + made) / (rivals + 1)).max(SHARE_MIN)
@@ -148,7 +150,8 @@ pub(super) fn check_families(targets: &[Targets]) -> Result<()> {
     Ok(())
 }
 
-/// Calls that a client may make at once however many others wait: to look at it costs as much as several.
+/// Calls that a client may make at once however many others wait: to look at it costs as much as
+/// several.
 const SHARE_MIN: usize = 16;
 
 #[cfg(test)]

@@ -27,9 +27,10 @@ use crate::{network, output};
 
 /// Take connections of unmodified clients, and make tailcut calls of what they ask
 ///
-/// The other end of `tailcut bridge`: what clients of Redis or HTTP say becomes calls, to a router or to a
-/// bridge, and their answers go back in order. Prints `listening 127.0.0.1:6379` when it is ready. SIGINT or
-/// SIGTERM takes no new connections, answers what is under way and ends it, with its counters on standard error.
+/// The other end of `tailcut bridge`: what clients of Redis or HTTP say becomes calls, to a router
+/// or to a bridge, and their answers go back in order. Prints `listening 127.0.0.1:6379` when it is
+/// ready. SIGINT or SIGTERM takes no new connections, answers what is under way and ends it, with
+/// its counters on standard error.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP, group(ArgGroup::new("targets").required(true).args(["to", "group"])))]
 pub(crate) struct Args {
@@ -39,16 +40,17 @@ pub(crate) struct Args {
     /// What clients speak
     #[arg(long, value_name = "APP")]
     app: Spoken,
-    /// The router, or a bridge. Repeated, the others stand for the first: calls go to the next where one does
-    /// not answer (R2P2 only)
+    /// The router, or a bridge. Repeated, the others stand for the first: calls go to the next
+    /// where one does not answer (R2P2 only)
     #[arg(long, value_name = "ADDR")]
     to: Vec<String>,
-    /// Where what changes something goes, and what always has to go to the same server: the bridge of the
-    /// primary, or a router before such [default: --to]
+    /// Where what changes something goes, and what always has to go to the same server: the bridge
+    /// of the primary, or a router before such [default: --to]
     #[arg(long, value_name = "ADDR")]
     writes_to: Option<String>,
-    /// Servers that have some of the keys: the first slot and the last, numbered as in Redis Cluster, where
-    /// reads go, and where writes do if that is elsewhere. Repeated until each of the 16384 slots has a group
+    /// Servers that have some of the keys: the first slot and the last, numbered as in Redis
+    /// Cluster, where reads go, and where writes do if that is elsewhere. Repeated until each of
+    /// the 16384 slots has a group
     #[arg(long, value_name = "SLOTS=READS[,WRITES]", conflicts_with = "writes_to", value_parser = GroupFlag::parse)]
     group: Vec<GroupFlag>,
     /// What carries calls
@@ -72,8 +74,8 @@ pub(crate) struct Args {
     /// How long a connection may say nothing before it ends [default: for ever, and 75s for http]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
     idle_timeout: Option<u64>,
-    /// Seal calls by the client's keys in this file (R2P2 and Homa), which is read again when it changes; `tailcut
-    /// keys` makes them. All its clients are then one client
+    /// Seal calls by the client's keys in this file (R2P2 and Homa), which is read again when it
+    /// changes; `tailcut keys` makes them. All its clients are then one client
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
     #[command(flatten)]

@@ -1,13 +1,13 @@
-//! How many calls a gateway has under way: what its clients ask for beyond that waits here, as it would in the
-//! sockets of a server, and is not refused.
+//! How many calls a gateway has under way: what its clients ask for beyond that waits here, as it
+//! would in the sockets of a server, and is not refused.
 //!
 //! | event | the window |
 //! |---|---|
 //! | a call is answered while it is full | grows by one for each window of answers |
 //! | a call is refused for overload | shrinks to 0.7 of it, once in a while |
 //!
-//! That is TCP's control of congestion, whose sign of it is here a refusal: routers and bridges refuse where a
-//! queue stands.
+//! That is TCP's control of congestion, whose sign of it is here a refusal: routers and bridges
+//! refuse where a queue stands.
 
 use tailcut_proto::node::Time;
 

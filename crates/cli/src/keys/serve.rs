@@ -28,8 +28,8 @@ pub(crate) struct Args {
     /// The servers' keys. The agent adds the next ones to it, and nobody else should
     #[arg(long, value_name = "FILE")]
     seal: PathBuf,
-    /// Those who may have keys, one a line: an identity (spiffe://DOMAIN/PATH, dns:NAME, or psk:FILE) and a
-    /// role (server, router, or client N), below `tailcut-key-clients 1`
+    /// Those who may have keys, one a line: an identity (spiffe://DOMAIN/PATH, dns:NAME, or
+    /// psk:FILE) and a role (server, router, or client N), below `tailcut-key-clients 1`
     #[arg(long, value_name = "FILE")]
     clients: PathBuf,
     /// This agent's certificate, PEM; without it pre-shared keys alone count
@@ -41,8 +41,9 @@ pub(crate) struct Args {
     /// The authority that has signed the certificates of those who ask, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_ca: Option<PathBuf>,
-    /// The certificates of that authority that are revoked: its list, PEM, and one of each authority between. Read
-    /// again when it changes; one that has expired lets nobody in by certificate
+    /// The certificates of that authority that are revoked: its list, PEM, and one of each
+    /// authority between. Read again when it changes; one that has expired lets nobody in by
+    /// certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     client_crl: Option<PathBuf>,
     /// How long each key is used

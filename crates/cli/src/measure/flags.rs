@@ -25,16 +25,16 @@ use crate::distribution_file::parse_positive_ns;
 #[derive(Clone, Debug, Default, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Flags {
-    /// A server, or a router before several, where no URL names it: HOST:PORT or unix:PATH; repeat it
-    /// to spread connections over several
+    /// A server, or a router before several, where no URL names it: HOST:PORT or unix:PATH; repeat
+    /// it to spread connections over several
     #[arg(long, value_name = "ADDR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) target: Vec<String>,
     /// What carries requests [default: tcp for what others' servers speak, else r2p2]
     #[arg(long, value_name = "NAME")]
     pub(crate) transport: Option<Transport>,
-    /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa, from this
-    /// machine [default: sockets]
+    /// xdp:IF takes packets past the kernel's stack at an interface (AF_XDP), for R2P2 and Homa,
+    /// from this machine [default: sockets]
     #[arg(long, value_name = "DATAPATH")]
     pub(crate) datapath: Option<Written<DatapathText>>,
     /// What to send: echo:BYTES, synthetic:DIST, stss, memcached-ascii, memcached-binary, redis,
@@ -81,8 +81,8 @@ pub(crate) struct Flags {
     /// Load threads [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     pub(crate) threads: Option<u32>,
-    /// Requests outstanding on a connection at most [default: 1 for http and postgres, 100 for http2
-    /// and grpc, 1024 for others over tcp and tls, else 16384]
+    /// Requests outstanding on a connection at most [default: 1 for http and postgres, 100 for
+    /// http2 and grpc, 1024 for others over tcp and tls, else 16384]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) pipeline: Option<u32>,
     /// Measure for exactly this long instead of until the percentile is known well enough
@@ -94,8 +94,8 @@ pub(crate) struct Flags {
     /// The percentile to determine [default: that of --slo, or p99]
     #[arg(long, value_name = "P")]
     pub(crate) percentile: Option<Written<PercentileText>>,
-    /// How precisely to determine it: half of its 95 % interval, as a share of it (5%) or a time (10us)
-    /// [default: 5%]
+    /// How precisely to determine it: half of its 95 % interval, as a share of it (5%) or a time
+    /// (10us) [default: 5%]
     #[arg(long, value_name = "WIDTH")]
     pub(crate) precision: Option<Written<PrecisionText>>,
     /// Measure for at least this long before looking at the percentile; rarer events may be missed
@@ -109,7 +109,8 @@ pub(crate) struct Flags {
     /// limit]
     #[arg(long, value_name = "TIME", conflicts_with_all = ["duration", "pattern"])]
     pub(crate) time_max: Option<Written<PositiveTime>>,
-    /// Give up on a request after this long, counted from when it was sent; at most 60s [default: 1s]
+    /// Give up on a request after this long, counted from when it was sent; at most 60s [default:
+    /// 1s]
     #[arg(long, value_name = "TIME")]
     pub(crate) timeout: Option<Written<Timeout>>,
     /// Have the kernel timestamp one request in N as it is sent, where it can; 0 for none [default:
@@ -132,20 +133,20 @@ pub(crate) struct Flags {
     /// TLS: accept any certificate
     #[arg(long, conflicts_with = "ca")]
     pub(crate) insecure: bool,
-    /// R2P2, Homa: allow requests to run more than once, so that routers may clone them and they may
-    /// be retried at another server
+    /// R2P2, Homa: allow requests to run more than once, so that routers may clone them and they
+    /// may be retried at another server
     #[arg(long)]
     pub(crate) idempotent: bool,
-    /// R2P2: send copies of requests. c-clone copies each request to two targets; hedge:p95 copies a
-    /// request that takes longer than 95 % do, to another target or through the router, and at most
-    /// 5 % of them (or 10 %, as in hedge:p95:10%) [default: off]
+    /// R2P2: send copies of requests. c-clone copies each request to two targets; hedge:p95 copies
+    /// a request that takes longer than 95 % do, to another target or through the router, and at
+    /// most 5 % of them (or 10 %, as in hedge:p95:10%) [default: off]
     #[arg(long, value_name = "MODE")]
     pub(crate) clone: Option<Written<CloneText>>,
     /// R2P2: cancel the slower of two copies, a router's too, when the other has answered
     #[arg(long)]
     pub(crate) cancel_loser: bool,
-    /// R2P2: the targets are routers in front of one set of servers; calls move on to the next if one
-    /// does not answer
+    /// R2P2: the targets are routers in front of one set of servers; calls move on to the next if
+    /// one does not answer
     #[arg(long)]
     pub(crate) failover: bool,
     /// NetClone: servers behind the switch, whose pairs clients draw [default: 2]
@@ -155,8 +156,8 @@ pub(crate) struct Flags {
     /// what is not sent counts as refused
     #[arg(long)]
     pub(crate) paced: bool,
-    /// R2P2, Homa: seal packets by the client's keys in this file, which is read again when it changes; `tailcut
-    /// keys` makes them
+    /// R2P2, Homa: seal packets by the client's keys in this file, which is read again when it
+    /// changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     pub(crate) seal: Option<PathBuf>,
     /// R2P2: speak version 1, as the reference implementation does
@@ -165,8 +166,8 @@ pub(crate) struct Flags {
     /// Seed of arrivals and requests [default: 1]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
-    /// Poll without ever sleeping: takes a whole core for each thread, and keeps wake-ups out of the
-    /// latencies
+    /// Poll without ever sleeping: takes a whole core for each thread, and keeps wake-ups out of
+    /// the latencies
     #[arg(long)]
     pub(crate) busy_poll: bool,
     /// Time to keep polling after the last traffic before sleeping, in nanoseconds; 0 where client
@@ -180,7 +181,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "AGENT")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) agent: Vec<Written<AgentText>>,
-    /// The key that is shared with agents at tcp:HOST:PORT, or the certificates that are shown to them
+    /// The key that is shared with agents at tcp:HOST:PORT, or the certificates that are shown to
+    /// them
     #[arg(long, value_name = "FILE")]
     pub(crate) key_file: Option<PathBuf>,
     /// Exit with status 4 if this does not hold, such as 'p99<200us'; may be repeated

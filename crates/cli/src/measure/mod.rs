@@ -70,8 +70,8 @@ pub(crate) struct Args {
     urls: Vec<String>,
     #[command(flatten)]
     experiment: Flags,
-    /// Show the run as it happens: rate, percentiles over time, verdict so far; as lines if there is
-    /// no terminal
+    /// Show the run as it happens: rate, percentiles over time, verdict so far; as lines if there
+    /// is no terminal
     #[arg(long)]
     live: bool,
     /// Take flags that are not given from an experiment file: TOML, with flags as keys
@@ -99,8 +99,8 @@ pub(crate) struct Args {
     /// name that ends in .prom
     #[arg(long, value_name = "FILE")]
     prometheus: Option<String>,
-    /// Write the result as metrics of OpenTelemetry (OTLP, JSON) to FILE, or send it to a collector at
-    /// http://HOST:4318
+    /// Write the result as metrics of OpenTelemetry (OTLP, JSON) to FILE, or send it to a collector
+    /// at http://HOST:4318
     #[arg(long, value_name = "FILE|URL")]
     otlp: Option<String>,
     /// Write every measured request as CSV to FILE, while it is measured

@@ -404,8 +404,8 @@ mod tests {
     fn every_chart_is_drawn_wide_and_narrow() {
         let charts = |result: &MeasureResult| render(result).unwrap().matches("<svg").count();
         // Percentiles, distribution, two over time, arrivals, autocorrelation; of several loads the
-        // loads too. Percentiles, distribution, latency over time and over loads are there on another axis
-        // besides.
+        // loads too. Percentiles, distribution, latency over time and over loads are there on
+        // another axis besides.
         assert_eq!(charts(&sample::single()), 2 * (6 + 3));
         assert_eq!(charts(&sample::full()), 2 * (7 + 4));
     }

@@ -47,10 +47,11 @@ pub(super) fn experiment(flags: &Flags) -> Result<Experiment> {
     Ok(experiment)
 }
 
-/// The flags that repeat the run: those that were given, and the defaults of others, which another version
-/// may not have.
+/// The flags that repeat the run: those that were given, and the defaults of others, which another
+/// version may not have.
 fn repeating(flags: &Flags, transport: Transport, job: &Job) -> Result<Flags> {
-    // A search wants no percentile but its objective's, and knows it well enough when it can decide.
+    // A search wants no percentile but its objective's, and knows it well enough when it can
+    // decide.
     let is_search = matches!(flags.pattern, Some(Pattern::Find { .. }));
     let percentile = P_DEFAULT_TEXT.parse().map_err(anyhow::Error::msg)?;
     let precision = PRECISION_DEFAULT_TEXT.parse().map_err(anyhow::Error::msg)?;

@@ -188,8 +188,8 @@ fn rates(point: &Point) -> String {
     text
 }
 
-/// Replies that were errors by what they say, or of results that do not know that by their kinds; the
-/// most frequent first.
+/// Replies that were errors by what they say, or of results that do not know that by their kinds;
+/// the most frequent first.
 pub(crate) fn errors(point: &Point) -> Vec<(&str, u64)> {
     let counts = &point.counts;
     let known = if counts.error_codes.is_empty() { &counts.errors } else { &counts.error_codes };

@@ -197,7 +197,8 @@ fn read(text: &str) -> Result<Url> {
     })
 }
 
-/// The path, and what `?sslmode=` behind it says of the transport, as other clients of PostgreSQL have it.
+/// The path, and what `?sslmode=` behind it says of the transport, as other clients of PostgreSQL
+/// have it.
 fn split_mode<'a>(
     scheme: &Scheme,
     path: &'a str,

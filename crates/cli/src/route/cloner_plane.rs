@@ -1,4 +1,5 @@
-//! `--transport netclone --dataplane xdp`: NetClone's switch in the kernel, before that of this process.
+//! `--transport netclone --dataplane xdp`: NetClone's switch in the kernel, before that of this
+//! process.
 //!
 //! | | |
 //! |---|---|
@@ -6,8 +7,9 @@
 //! | a pair with a server that is silent, drained or new | goes up to the switch of this process, which knows who stands in, and tries who is silent |
 //! | a server answers what it was tried with | the program sees the way to it, and places there again |
 //!
-//! Who is silent the switch decides, from what both have placed and heard. Nothing is pinned: the program goes with the
-//! process, however that ends, and clients' requests go to the next one's socket.
+//! Who is silent the switch decides, from what both have placed and heard. Nothing is pinned: the
+//! program goes with the process, however that ends, and clients' requests go to the next one's
+//! socket.
 
 use std::net::SocketAddr;
 use std::os::unix::net::UnixListener;
@@ -74,7 +76,8 @@ impl ClonerPlane {
         self.look_at
     }
 
-    /// Tells the switch what the program has placed and heard, once it is time, and the program who is out.
+    /// Tells the switch what the program has placed and heard, once it is time, and the program who
+    /// is out.
     pub(super) fn look(&mut self, now: Time, switch: &mut Switch) {
         if now < self.look_at {
             return;
@@ -118,7 +121,7 @@ impl ClonerPlane {
     }
 }
 
-/// Bounds of the time between two looks: several in the time that a server may be silent, and few enough to cost
-/// nothing.
+/// Bounds of the time between two looks: several in the time that a server may be silent, and few
+/// enough to cost nothing.
 const LOOK_NS_MIN: u64 = 100_000;
 const LOOK_NS_MAX: u64 = 10_000_000;

@@ -1,4 +1,5 @@
-//! `tailcut route --config FILE`: a TOML file whose keys are the command's flags, without their dashes.
+//! `tailcut route --config FILE`: a TOML file whose keys are the command's flags, without their
+//! dashes.
 //!
 //! | on the command line | in the file | then |
 //! |---|---|---|
@@ -6,8 +7,8 @@
 //! | no | yes | the file's |
 //! | yes | either | the command line's, of a flag that may be repeated too |
 //!
-//! A key becomes the flag of its name behind the command line, so that no flag is without a key, and what is
-//! wrong with a value is what is wrong with the flag's.
+//! A key becomes the flag of its name behind the command line, so that no flag is without a key,
+//! and what is wrong with a value is what is wrong with the flag's.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

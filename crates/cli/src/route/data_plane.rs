@@ -1,8 +1,9 @@
-//! `--dataplane xdp`: the program at an interface that places requests before the router does, and what must hold
-//! for it.
+//! `--dataplane xdp`: the program at an interface that places requests before the router does, and
+//! what must hold for it.
 //!
-//! It is pinned in a folder of its own for each interface, so that a router that is killed leaves it placing, and
-//! the next one takes it over. A router that ends by itself detaches it, unless it is to leave it too.
+//! It is pinned in a folder of its own for each interface, so that a router that is killed leaves
+//! it placing, and the next one takes it over. A router that ends by itself detaches it, unless it
+//! is to leave it too.
 
 use std::net::SocketAddr;
 use std::os::linux::net::SocketAddrExt;
@@ -33,7 +34,8 @@ use crate::counters::Counters;
 pub(super) enum DataPlane {
     /// The router itself, over sockets
     Sockets,
-    /// A program in the kernel, before its network stack (XDP); the router has what that cannot place
+    /// A program in the kernel, before its network stack (XDP); the router has what that cannot
+    /// place
     Xdp,
 }
 
@@ -48,8 +50,9 @@ pub(super) enum XdpMode {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DataPlaneFlags {
-    /// What places requests. `xdp` needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, keeps the client as the source,
-    /// and knows random, rr, jsq:2, jbsq:N and jbsq:auto; with --transport netclone both of its policies
+    /// What places requests. `xdp` needs CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW, keeps the client
+    /// as the source, and knows random, rr, jsq:2, jbsq:N and jbsq:auto; with --transport netclone
+    /// both of its policies
     #[arg(long, value_name = "PLANE", default_value = "sockets")]
     pub(super) dataplane: DataPlane,
     /// The interface that requests come in by, for --dataplane xdp
@@ -61,7 +64,8 @@ pub(super) struct DataPlaneFlags {
     /// If XDP is not available, say why and continue without it
     #[arg(long)]
     xdp_or_sockets: bool,
-    /// At the end leave the program where it is: it places on until the next router on the interface takes it over
+    /// At the end leave the program where it is: it places on until the next router on the
+    /// interface takes it over
     #[arg(long)]
     xdp_keep: bool,
 }
@@ -69,7 +73,8 @@ pub(super) struct DataPlaneFlags {
 /// An attached program; detached when it is dropped, unless it is to stay.
 pub(super) struct Plane {
     xdp: XdpRouter,
-    /// It stays. Until the router runs, one that an earlier router has left does, so that it survives a start that fails.
+    /// It stays. Until the router runs, one that an earlier router has left does, so that it
+    /// survives a start that fails.
     is_kept: bool,
     /// By which the client is kept as the source, until the router has it.
     raw: Option<RawPort>,
@@ -80,7 +85,8 @@ pub(super) struct Plane {
 }
 
 impl DataPlaneFlags {
-    /// Refuses what does not go together, for a router that listens at `listen`, where that is known.
+    /// Refuses what does not go together, for a router that listens at `listen`, where that is
+    /// known.
     pub(super) fn check(&self, args: &Args, listen: Option<SocketAddr>) -> Result<()> {
         self.check_with(listen, |listen| check(args, listen))
     }
@@ -114,7 +120,8 @@ impl DataPlaneFlags {
         if self.xdp_or_sockets { DataPlane::Sockets } else { self.dataplane }
     }
 
-    /// Attaches the program that is to be before a router, if it is asked for. A new one has no servers yet.
+    /// Attaches the program that is to be before a router, if it is asked for. A new one has no
+    /// servers yet.
     pub(super) fn open(&self, args: &Args, listen: SocketAddr) -> Result<Option<Plane>> {
         let plane = self.open_with(|| self.attach(args, listen))?;
         if plane.is_none() {
@@ -128,8 +135,8 @@ impl DataPlaneFlags {
         plane.is_kept = self.xdp_keep;
     }
 
-    /// Without XDP: the program of an earlier router would take the requests. That of the interface goes; of others
-    /// people are told.
+    /// Without XDP: the program of an earlier router would take the requests. That of the interface
+    /// goes; of others people are told.
     fn clear(&self) {
         let Ok(space) = space() else { return };
         let left = fs::read_dir(FOLDER).into_iter().flatten().flatten();
@@ -174,8 +181,8 @@ impl DataPlaneFlags {
         }
     }
 
-    /// The router's port, which takes by AF_XDP what the program does not place. Where that cannot be had, it comes
-    /// by the kernel's stack.
+    /// The router's port, which takes by AF_XDP what the program does not place. Where that cannot
+    /// be had, it comes by the kernel's stack.
     pub(super) fn put_behind(&self, plane: &mut Plane, port: AnyDatapath) -> Result<AnyDatapath> {
         let AnyDatapath::Udp(mut port) = port else {
             bail!("--dataplane xdp has the interface: leave --datapath out");
@@ -229,7 +236,8 @@ impl DataPlaneFlags {
 }
 
 impl Plane {
-    /// Gives the program a router's servers, and the router what it needs to speak as their clients.
+    /// Gives the program a router's servers, and the router what it needs to speak as their
+    /// clients.
     pub(super) fn share(&mut self, now: Time, router: &mut Router) -> Option<RawPort> {
         let places = self.xdp.places();
         places.keep_only(&router.servers().map(|server| server.addr).collect::<Vec<_>>());
@@ -307,7 +315,8 @@ fn file_name(interface: &str) -> String {
     interface.replace('.', "_")
 }
 
-/// The end of the names of this network namespace's folders, since others may have interfaces of the same names.
+/// The end of the names of this network namespace's folders, since others may have interfaces of
+/// the same names.
 fn space() -> Result<String> {
     let space =
         fs::metadata("/proc/thread-self/ns/net").context("cannot tell the network namespace")?;

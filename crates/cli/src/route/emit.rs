@@ -1,8 +1,9 @@
-//! `tailcut route --emit p4`: the entries of a P4 data plane's tables, for the programs in `p4/`, from the servers and the
-//! policy that a router would be started with. They are printed as commands of bmv2's `simple_switch_CLI`.
+//! `tailcut route --emit p4`: the entries of a P4 data plane's tables, for the programs in `p4/`,
+//! from the servers and the policy that a router would be started with. They are printed as
+//! commands of bmv2's `simple_switch_CLI`.
 //!
-//! A switch sends frames, so it is told where each host is: the port that leads there and the Ethernet address of the
-//! host, or of the gateway on the way.
+//! A switch sends frames, so it is told where each host is: the port that leads there and the
+//! Ethernet address of the host, or of the gateway on the way.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -29,11 +30,13 @@ pub(super) struct EmitFlags {
     /// Print the control-plane entries of a data plane for these servers, and end
     #[arg(long, value_name = "PLANE")]
     emit: Option<Emitted>,
-    /// For --emit p4: where a host is, by the switch's port that leads there and the Ethernet address of the host or of
-    /// the gateway on the way. Once for each server, and for other hosts that packets go to
+    /// For --emit p4: where a host is, by the switch's port that leads there and the Ethernet
+    /// address of the host or of the gateway on the way. Once for each server, and for other hosts
+    /// that packets go to
     #[arg(long, value_name = "IP=PORT/MAC", requires = "emit", value_parser = parse_way)]
     p4_way: Vec<Way>,
-    /// For --emit p4: the switch's port that leads to the user-space router, which gets what the switch cannot place
+    /// For --emit p4: the switch's port that leads to the user-space router, which gets what the
+    /// switch cannot place
     #[arg(long, value_name = "PORT", requires = "emit")]
     p4_up_port: Option<u16>,
     /// For --emit p4: how often a request that finds no room recirculates before it goes up

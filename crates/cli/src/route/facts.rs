@@ -19,7 +19,8 @@ pub(super) struct Facts {
 #[derive(Clone, Debug)]
 pub(super) struct SourceFacts {
     pub(super) source: String,
-    /// Servers of it that hold, those that others name too and those of another IP family among them.
+    /// Servers of it that hold, those that others name too and those of another IP family among
+    /// them.
     pub(super) servers: usize,
     /// What it names that is no server.
     pub(super) refused: usize,

@@ -80,8 +80,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     discover: DiscoverFlags,
     /// A router before this one: it may place requests here, and is told what the servers have
-    /// together. Port 0 stands for all ports of its host, which a router with several threads needs.
-    /// May be repeated
+    /// together. Port 0 stands for all ports of its host, which a router with several threads
+    /// needs. May be repeated
     #[arg(long, value_name = "ADDR")]
     upstream: Vec<String>,
     /// How a request is sent on
@@ -102,14 +102,14 @@ pub(crate) struct Args {
     /// Time between two probes of a server
     #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = parse_positive_ns)]
     probe_interval: u64,
-    /// How long a server may leave probes unanswered before it is taken out of service. One that has
-    /// paused for longer gets an eighth more than its pause, and all get 200 ms when more than half of
-    /// them are silent. A NetClone server may leave requests unanswered for this long [default: 24ms,
-    /// and 1s over netclone]
+    /// How long a server may leave probes unanswered before it is taken out of service. One that
+    /// has paused for longer gets an eighth more than its pause, and all get 200 ms when more than
+    /// half of them are silent. A NetClone server may leave requests unanswered for this long
+    /// [default: 24ms, and 1s over netclone]
     #[arg(long, value_name = "TIME", value_parser = parse_positive_ns)]
     silent_after: Option<u64>,
-    /// Take a server out of service for a while if it is this many times slower than the others; 0 for
-    /// never
+    /// Take a server out of service for a while if it is this many times slower than the others; 0
+    /// for never
     #[arg(long, value_name = "N", default_value_t = RouterConfig::default().outliers.factor)]
     slow_factor: u32,
     /// How long a version 1 request counts as outstanding without feedback; longer than the longest
@@ -124,12 +124,13 @@ pub(crate) struct Args {
     /// which is read again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
-    /// When clients must show by a cookie that they receive at their addresses before anything is done for
-    /// them: never, under-load (while requests are held, and always for those of several packets) or always;
-    /// those of trusted networks never
+    /// When clients must show by a cookie that they receive at their addresses before anything is
+    /// done for them: never, under-load (while requests are held, and always for those of several
+    /// packets) or always; those of trusted networks never
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
-    /// Network whose addresses cannot be forged, besides loopback: its clients need no cookies. May be repeated
+    /// Network whose addresses cannot be forged, besides loopback: its clients need no cookies. May
+    /// be repeated
     #[arg(long, value_name = "PREFIX")]
     trust: Vec<Prefix>,
     /// File with 32 hex digits, that of the servers: a client then needs one cookie for all of them
@@ -146,8 +147,8 @@ pub(crate) struct Args {
 /// The configuration file.
 #[derive(Clone, Debug, clap::Args)]
 struct ConfigFlags {
-    /// Take flags from a TOML file: each is a key there, and one on the command line goes before it.
-    /// SIGHUP and `tailcut control PATH reload` read it again
+    /// Take flags from a TOML file: each is a key there, and one on the command line goes before
+    /// it. SIGHUP and `tailcut control PATH reload` read it again
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the flags and the file, resolve the servers' names, and end: nothing is opened
@@ -206,8 +207,8 @@ impl Args {
         self.forward_by(self.dataplane.dataplane)
     }
 
-    /// Refuses what does not go together, and what no router can be made of, before anything is opened;
-    /// returns the servers that are named.
+    /// Refuses what does not go together, and what no router can be made of, before anything is
+    /// opened; returns the servers that are named.
     fn check(&self) -> Result<Vec<ServerSpec>> {
         self.serving.check()?;
         let listen = self.listen()?;
@@ -448,8 +449,8 @@ fn answer(
 
 /// Where a router of one thread hears and speaks.
 ///
-/// With several threads each takes the requests of its sessions at a socket of the shared address, which
-/// sends nothing. What it says to servers leaves from a port of its own, so that their
+/// With several threads each takes the requests of its sessions at a socket of the shared address,
+/// which sends nothing. What it says to servers leaves from a port of its own, so that their
 /// feedback comes back to it, and they count it as a router of its own.
 struct Door {
     front: Option<AnyDatapath>,

@@ -1,5 +1,6 @@
-//! `tailcut route --transport netclone`: NetClone's switch as a process, one loop with the counters of a
-//! [`Switch`], and, where it is asked for, a program in the kernel before it. It has no state that outlives it.
+//! `tailcut route --transport netclone`: NetClone's switch as a process, one loop with the counters
+//! of a [`Switch`], and, where it is asked for, a program in the kernel before it. It has no state
+//! that outlives it.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;

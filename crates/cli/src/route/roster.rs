@@ -9,8 +9,8 @@
 //! | a source of `--discover` tells of its servers | as [`super::discover`] says; the rest stays as it is |
 //! | a reload names another source in the place of one | the servers of the old one stay until every source has named some, or as long as an empty answer is not believed |
 //!
-//! Invariant: one change at a time, and what is refused is refused before a loop does it. A server that
-//! several name is as the first of them says: flags before sources, sources in their order.
+//! Invariant: one change at a time, and what is refused is refused before a loop does it. A server
+//! that several name is as the first of them says: flags before sources, sources in their order.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -244,7 +244,8 @@ fn merge<'a>(
     reached.filter(|server| seen.insert(server.addr)).cloned().collect()
 }
 
-/// A thread that has panicked leaves nothing half done behind: what is guarded is replaced as a whole.
+/// A thread that has panicked leaves nothing half done behind: what is guarded is replaced as a
+/// whole.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -339,7 +340,8 @@ mod tests {
         let facts = roster.facts();
         assert_eq!((facts.reloads, facts.reloads_refused), (0, 1));
         assert_eq!(facts.refusal.as_deref(), Some("it does not answer"));
-        // The first has done it, and is ordered again what was in force, as is the second once it does.
+        // The first has done it, and is ordered again what was in force, as is the second once it
+        // does.
         assert_eq!(first.ordered(), (vec![2], 20));
         assert_eq!(first.ordered(), (vec![1], 10));
         second.is_refusing.store(false, Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! The servers that a router is told of, by flags and by a file, in text form. Names and the file are read again
-//! by a reload.
+//! The servers that a router is told of, by flags and by a file, in text form. Names and the file
+//! are read again by a reload.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,19 +18,20 @@ use crate::network;
 /// Where the servers are.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct ServerFlags {
-    /// A server, or ADDR+COUNT for consecutive ports; with `,weight=N` (up to 64) it gets N times as much, and N
-    /// times the bound, and `,zone=NAME` says where it is. May be repeated
+    /// A server, or ADDR+COUNT for consecutive ports; with `,weight=N` (up to 64) it gets N times
+    /// as much, and N times the bound, and `,zone=NAME` says where it is. May be repeated
     #[arg(long, value_name = "ADDR")]
     server: Vec<String>,
     /// The same for servers that speak version 1 only
     #[arg(long, value_name = "ADDR")]
     server_v1: Vec<String>,
-    /// More servers, from a file: ADDR or ADDR+COUNT on each line, behind it `v1` for servers that speak
-    /// version 1 only, `weight=N` and `zone=NAME`; `#` begins a comment. A reload reads it again
+    /// More servers, from a file: ADDR or ADDR+COUNT on each line, behind it `v1` for servers that
+    /// speak version 1 only, `weight=N` and `zone=NAME`; `#` begins a comment. A reload reads it
+    /// again
     #[arg(long, value_name = "FILE")]
     servers: Option<PathBuf>,
-    /// The router's zone: its servers get requests before those of others, until they are full, or less
-    /// than half of them are in service
+    /// The router's zone: its servers get requests before those of others, until they are full, or
+    /// less than half of them are in service
     #[arg(long, value_name = "NAME")]
     pub(super) zone: Option<String>,
 }
@@ -105,8 +106,8 @@ pub(super) fn parse_list(text: &str, path: &Path) -> Result<Vec<ServerSpec>> {
     Ok(servers)
 }
 
-/// The servers of a line: ADDR or ADDR+COUNT, and what is said of them behind commas or blanks; none of an empty
-/// one.
+/// The servers of a line: ADDR or ADDR+COUNT, and what is said of them behind commas or blanks;
+/// none of an empty one.
 pub(super) fn parse_line(line: &str) -> Result<Vec<ServerSpec>> {
     let mut words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
     let Some(place) = words.next() else { return Ok(Vec::new()) };

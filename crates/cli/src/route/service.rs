@@ -1,5 +1,5 @@
-//! The router of a thread, its driver, and what other threads ask of it: each order goes to the routers
-//! of all threads, and their answers are put together.
+//! The router of a thread, its driver, and what other threads ask of it: each order goes to the
+//! routers of all threads, and their answers are put together.
 //!
 //! | order | from | the loop |
 //! |---|---|---|
@@ -7,8 +7,9 @@
 //! | change | the control socket | changes one server |
 //! | reload | SIGHUP | adds and retires servers |
 //!
-//! A server that a reload no longer names is drained, and removed when it has nothing outstanding, or
-//! after a minute; one that speaks something else from then on comes back after that. Servers that `tailcut control` has added are not a reload's to retire.
+//! A server that a reload no longer names is drained, and removed when it has nothing outstanding,
+//! or after a minute; one that speaks something else from then on comes back after that. Servers
+//! that `tailcut control` has added are not a reload's to retire.
 
 use std::io;
 use std::net::SocketAddr;
@@ -331,8 +332,8 @@ impl Service {
             let found = router.servers().find(|server| server.addr == addr);
             let is_kept = now < leaves_at && found.is_some_and(|server| server.outstanding > 0);
             if !is_kept {
-                // One that `tailcut control` has removed is gone already, and one that it has added there
-                // since is its own.
+                // One that `tailcut control` has removed is gone already, and one that it has added
+                // there since is its own.
                 let _ = router.remove_server(now, addr);
                 successor.into_iter().for_each(|server| _ = router.add_server(now, server));
                 has_changed |= successor.is_some();
@@ -363,8 +364,8 @@ impl Orderers {
         Ok(answer)
     }
 
-    /// Gives all loops these servers and no others; returns how many have come and gone. What one loop
-    /// refuses the first does.
+    /// Gives all loops these servers and no others; returns how many have come and gone. What one
+    /// loop refuses the first does.
     pub(super) fn reload(&self, plan: &Plan) -> Result<(usize, usize)> {
         let mut changed = (0, 0);
         for orderer in &self.0 {
@@ -403,8 +404,8 @@ impl Snapshot {
         all.context("there is no router")
     }
 
-    /// Adds the router of another thread. A server is in the worst of the states that it has for any
-    /// of them.
+    /// Adds the router of another thread. A server is in the worst of the states that it has for
+    /// any of them.
     fn add(&mut self, other: &Self) {
         self.parts.extend(&other.parts);
         for theirs in &other.servers {

@@ -1,4 +1,5 @@
-//! What is before the threads of `--workers`: RPCValet's layouts, by their queues and the threads of each.
+//! What is before the threads of `--workers`: RPCValet's layouts, by their queues and the threads
+//! of each.
 //!
 //! | layout of N workers | queues | who serves the network |
 //! |---|---|---|

@@ -1,5 +1,5 @@
-//! `tailcut serve`: servers on one or many ports, on one thread or several. Several share one port, or
-//! have some of the ports each.
+//! `tailcut serve`: servers on one or many ports, on one thread or several. Several share one port,
+//! or have some of the ports each.
 
 mod app;
 mod calls;
@@ -65,17 +65,17 @@ pub(crate) struct Args {
     /// What to answer: echo, synthetic, synthetic:DIST, spin, spin:DIST or stss
     #[arg(long, value_name = "APP", value_parser = App::parse)]
     app: App,
-    /// Workers of each port, behind one queue: emulated ones (synthetic and stss), or threads (spin,
-    /// and echo but for streams; up to 64), where 1 runs on the thread that serves
+    /// Workers of each port, behind one queue: emulated ones (synthetic and stss), or threads
+    /// (spin, and echo but for streams; up to 64), where 1 runs on the thread that serves
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     workers: u32,
     /// Requests that a thread of --workers may have at once [default: from the measured hand-off]
     #[arg(long, value_name = "N", value_parser = parse_bound)]
     bound: Option<NonZeroU32>,
-    /// What is before the threads of --workers: one queue, which pushes to them (single) or which they
-    /// pull from under a lock (shared-queue), one for each, which the kernel gives clients to as RSS
-    /// does (partitioned) or by their length when they come (partitioned:shortest; CAP_BPF), or one for
-    /// each of so many groups (grouped:G)
+    /// What is before the threads of --workers: one queue, which pushes to them (single) or which
+    /// they pull from under a lock (shared-queue), one for each, which the kernel gives clients to
+    /// as RSS does (partitioned) or by their length when they come (partitioned:shortest; CAP_BPF),
+    /// or one for each of so many groups (grouped:G)
     #[arg(long, value_name = "LAYOUT", default_value = "single", value_parser = Layout::parse)]
     dispatch: Layout,
     /// Cores to pin the threads of --workers to, in turn, such as 1,2,3 [default: the kernel places
@@ -100,8 +100,8 @@ pub(crate) struct Args {
     /// annotates need not be named
     #[arg(long, value_name = "ADDR")]
     router: Option<String>,
-    /// Identity of the first port in replies and feedback, as NetClone's switch knows it from 0; the
-    /// others count up
+    /// Identity of the first port in replies and feedback, as NetClone's switch knows it from 0;
+    /// the others count up
     #[arg(long, value_name = "N", default_value_t = 0)]
     server_id: u32,
     /// Network whose addresses cannot be forged, besides loopback: its clients need no
@@ -112,21 +112,21 @@ pub(crate) struct Args {
     /// validates its address once for all of them
     #[arg(long, value_name = "FILE")]
     pool_key_file: Option<PathBuf>,
-    /// When clients must show by a cookie that they receive at their addresses before anything is done for
-    /// them: never, under-load (and always for requests of several packets) or always; those of trusted networks
-    /// never (R2P2 and Homa, and not with --seal)
+    /// When clients must show by a cookie that they receive at their addresses before anything is
+    /// done for them: never, under-load (and always for requests of several packets) or always;
+    /// those of trusted networks never (R2P2 and Homa, and not with --seal)
     #[arg(long, value_name = "WHEN", default_value = "never", value_parser = AskCookies::from_str)]
     cookies: AskCookies,
-    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is read
-    /// again when it changes; `tailcut keys` makes them
+    /// Accept only sealed packets, with the servers' keys in this file (R2P2 and Homa), which is
+    /// read again when it changes; `tailcut keys` makes them
     #[arg(long, value_name = "FILE")]
     seal: Option<PathBuf>,
-    /// Let clients call only what the policy in this file allows, by the numbers of their keys (with --seal);
-    /// it is read again when it changes
+    /// Let clients call only what the policy in this file allows, by the numbers of their keys
+    /// (with --seal); it is read again when it changes
     #[arg(long, value_name = "FILE")]
     access: Option<PathBuf>,
-    /// Requests of each port that may wait for a worker; further ones are refused, are dropped over UDP,
-    /// and end a connection over TCP
+    /// Requests of each port that may wait for a worker; further ones are refused, are dropped over
+    /// UDP, and end a connection over TCP
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(0..=1 << 20))]
     queue: u32,
     /// Longest service that a request may ask for; longer ones are refused

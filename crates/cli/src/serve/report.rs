@@ -87,8 +87,8 @@ impl Snapshot {
         all
     }
 
-    /// The counters of all ports together, and each port's share of the requests, or of each thread's
-    /// where they share one.
+    /// The counters of all ports together, and each port's share of the requests, or of each
+    /// thread's where they share one.
     pub(super) fn report(&self, addresses: &[SocketAddr]) -> String {
         let shares = addresses.iter().zip(&self.ports);
         let shares: Vec<_> = shares

@@ -21,10 +21,10 @@ use crate::output;
 /// Prove R2P2 or Homa under random faults
 ///
 /// Each seed draws clients, servers, mostly a router, a network, calls, and faults: loss, bursts of
-/// it, duplicates, damage, jitter, reordering, partitions, crashes, stops, slow hosts, wrong clocks,
-/// full switches, changes of the router's servers. What the protocol promises is checked at every step.
-/// The first seed that breaks a promise is minimised, and printed with what happened last; the
-/// command then fails.
+/// it, duplicates, damage, jitter, reordering, partitions, crashes, stops, slow hosts, wrong
+/// clocks, full switches, changes of the router's servers. What the protocol promises is checked at
+/// every step. The first seed that breaks a promise is minimised, and printed with what happened
+/// last; the command then fails.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {
@@ -48,13 +48,15 @@ pub(crate) struct Args {
     client_clones: bool,
     /// The family of plans that seeds draw from [default: drawn]
     ///
-    /// `drawn` has every kind of host, call and fault. The others look for one thing: `life`, restarts
-    /// and reloads; `failover`, a router that dies; `detection`, servers that die and come back;
-    /// `hostile`, strangers that attack; `feedback`, reports that are forged and replayed; `late`,
-    /// datagrams that take longer than the protocol is told; `overflow`, buffers that are full; `flood`,
-    /// a client that calls far more than its share; `cookies`, strangers where those are asked for; `streams`, byte streams under faults; `sealed`, packets
-    /// that are sealed, which strangers forge and replay; `sealed-streams`, the same of byte streams, over Homa;
-    /// `sealed-trains`, of short calls that go together in datagrams; `long`, as `drawn`, with packets as long as within a host.
+    /// `drawn` has every kind of host, call and fault. The others look for one thing: `life`,
+    /// restarts and reloads; `failover`, a router that dies; `detection`, servers that die and come
+    /// back; `hostile`, strangers that attack; `feedback`, reports that are forged and replayed;
+    /// `late`, datagrams that take longer than the protocol is told; `overflow`, buffers that are
+    /// full; `flood`, a client that calls far more than its share; `cookies`, strangers where those
+    /// are asked for; `streams`, byte streams under faults; `sealed`, packets that are sealed,
+    /// which strangers forge and replay; `sealed-streams`, the same of byte streams, over Homa;
+    /// `sealed-trains`, of short calls that go together in datagrams; `long`, as `drawn`, with
+    /// packets as long as within a host.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
     plan: Option<Family>,
     /// Calls come at so many times what the servers can serve, from 0.1 to 100 [default: as drawn]

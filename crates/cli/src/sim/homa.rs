@@ -38,14 +38,15 @@ pub(crate) struct Args {
     /// Hosts: up to 16 at one switch, or whole racks of 16
     #[arg(long, value_name = "N", default_value_t = 144)]
     hosts: u32,
-    /// Racks of a pod, under four spines of its own, above each of which are cores; all racks are under the same four
-    /// spines if not given
+    /// Racks of a pod, under four spines of its own, above each of which are cores; all racks are
+    /// under the same four spines if not given
     #[arg(long, value_name = "RACKS")]
     pod_racks: Option<u32>,
     /// How many times as much the links of a pod's racks carry as those to cores
     #[arg(long, value_name = "N", default_value_t = 1, requires = "pod_racks")]
     oversubscription: u32,
-    /// So many hosts send 10 kB to another at the same time, again and again, besides the load; drawn each time
+    /// So many hosts send 10 kB to another at the same time, again and again, besides the load;
+    /// drawn each time
     #[arg(long, value_name = "SENDERS", conflicts_with = "echo")]
     incast: Option<u32>,
     /// Bytes of each of these messages
@@ -54,11 +55,12 @@ pub(crate) struct Args {
     /// Time from one to the next
     #[arg(long, value_name = "TIME", default_value = "500us", value_parser = parse_positive_ns, requires = "incast")]
     incast_every: u64,
-    /// The receiver of an incast asks for it, as for the replies of so many calls, and counts from then
+    /// The receiver of an incast asks for it, as for the replies of so many calls, and counts from
+    /// then
     #[arg(long, requires = "incast")]
     incast_asked: bool,
-    /// Bytes that wait at most at each port of a switch, which drops what comes then; without end if not given. Homa with
-    /// `--timers network` sends it again
+    /// Bytes that wait at most at each port of a switch, which drops what comes then; without end
+    /// if not given. Homa with `--timers network` sends it again
     #[arg(long, value_name = "BYTES")]
     buffer: Option<u64>,
     /// How long messages come
@@ -82,8 +84,8 @@ pub(crate) struct Args {
     /// Homa: bytes of a message that go without a grant; those of the policy if not given
     #[arg(long, value_name = "BYTES")]
     unscheduled: Option<u32>,
-    /// Homa: calls outstanding above which a host marks its requests, to which replies come with 400 bytes without a grant;
-    /// never if not given
+    /// Homa: calls outstanding above which a host marks its requests, to which replies come with
+    /// 400 bytes without a grant; never if not given
     #[arg(long, value_name = "CALLS")]
     marks_above: Option<u32>,
     /// Homa: when endpoints ask for what has not come; nothing is lost where buffers have no end
@@ -103,7 +105,8 @@ pub(crate) struct Args {
     /// Seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Threads at most, each of which has some of the racks: the results are the same on any number [default: one a core]
+    /// Threads at most, each of which has some of the racks: the results are the same on any number
+    /// [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
 }

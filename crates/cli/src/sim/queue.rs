@@ -37,8 +37,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "POLICY", default_value = "jbsq:2")]
     #[arg(help = format!("Worker that gets a request: {}", policy::grammar("or")))]
     policy: PolicySpec,
-    /// Worker that gets it where several have the fewest, with jbsq: rotate, random, lowest, or tokens
-    /// [default: rotate]
+    /// Worker that gets it where several have the fewest, with jbsq: rotate, random, lowest, or
+    /// tokens [default: rotate]
     #[arg(long, value_name = "RULE")]
     ties: Option<TieRule>,
     /// Service time at a worker of speed 1
@@ -77,8 +77,8 @@ pub(crate) struct Args {
     /// How long the scheduler takes for each request, one after the other
     #[arg(long, value_name = "TIME", default_value = "0ns", value_parser = parse_delay_ns)]
     occupancy: u64,
-    /// Have the scheduler run requests itself whose mean service (of each type, with --darc) is at most half of
-    /// the hand-off, once it has seen 4,096 of them
+    /// Have the scheduler run requests itself whose mean service (of each type, with --darc) is at
+    /// most half of the hand-off, once it has seen 4,096 of them
     #[arg(long, requires = "handoff")]
     in_place: bool,
     /// Service times that part the requests into types, such as 10us or 10us,1ms: figures of each

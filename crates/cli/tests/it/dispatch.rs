@@ -137,7 +137,8 @@ fn layouts_have_queues_as_the_kernel_shares_clients() {
     }
 }
 
-/// A client whose call takes long keeps one of two threads, and all who come then are given the other.
+/// A client whose call takes long keeps one of two threads, and all who come then are given the
+/// other.
 #[test]
 fn new_clients_join_the_shortest_queue() {
     for (transport, protocol) in [("r2p2", Protocol::R2p2), ("homa", Protocol::Homa)] {
@@ -181,7 +182,8 @@ fn may_load_programs() -> bool {
     effective.is_some_and(|effective| effective & needed == needed)
 }
 
-/// One of two workers has the long call, and the other pulls all short ones; then the server drains.
+/// One of two workers has the long call, and the other pulls all short ones; then the server
+/// drains.
 #[test]
 fn workers_that_pull_share_one_queue() {
     for (transport, protocol) in [("r2p2", Protocol::R2p2), ("homa", Protocol::Homa)] {

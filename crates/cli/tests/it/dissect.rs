@@ -1,4 +1,5 @@
-//! Sealed captures, opened by the servers' keys, and what the dissectors for Wireshark make of them.
+//! Sealed captures, opened by the servers' keys, and what the dissectors for Wireshark make of
+//! them.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -81,7 +82,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Fields of each packet of a capture by tshark with our dissectors; `None` where there is no tshark.
+/// Fields of each packet of a capture by tshark with our dissectors; `None` where there is no
+/// tshark.
 fn fields(files: &Files, capture: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut tshark = Command::new("tshark");
     tshark
@@ -112,7 +114,8 @@ fn fields(files: &Files, capture: &str, fields: &[&str]) -> Option<Vec<Vec<Strin
     Some(lines.lines().map(|line| line.split('\t').map(str::to_owned).collect()).collect())
 }
 
-/// Opens a capture of vectors; what `dissect` prints is then what tshark reads in the copy, packet by packet.
+/// Opens a capture of vectors; what `dissect` prints is then what tshark reads in the copy, packet
+/// by packet.
 fn check(name: &str, over: Over) {
     check_count(name, over, Vectors::read(name).packets.len());
 }

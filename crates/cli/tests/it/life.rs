@@ -254,7 +254,8 @@ fn a_drained_router_places_what_it_holds_and_removes_its_socket() {
     assert_eq!((code, control.exists()), (Some(0), false), "{stderr}");
 }
 
-/// At the limit of its drain a router holds requests that it could place nowhere, more than leave at once.
+/// At the limit of its drain a router holds requests that it could place nowhere, more than leave
+/// at once.
 #[test]
 fn a_router_that_cannot_drain_tells_who_waits_before_it_ends() {
     let server = serve("synthetic", &["--service-max", "60s"]);
@@ -321,8 +322,8 @@ impl Pool {
     }
 }
 
-/// Beside it a pool that nobody restarts has the same load, so that what the machine does to both is
-/// not the restart's. A pause may still hit one alone: then both are measured again. With
+/// Beside it a pool that nobody restarts has the same load, so that what the machine does to both
+/// is not the restart's. A pause may still hit one alone: then both are measured again. With
 /// TAILCUT_RESTARTS=5 the median of five, for who wants the number.
 #[test]
 fn a_rolling_restart_loses_no_call_and_keeps_the_tail() {

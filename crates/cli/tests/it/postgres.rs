@@ -14,8 +14,8 @@ use crate::servers::{Server, certificate, redis};
 use crate::urls::{self, measure};
 use crate::wrong_uses;
 
-/// A server with the users `trusted`, `md5`, `scram` and `sealed`, who has to come over TLS, and a table `kv`
-/// in the database `shop`. It listens at its port and at a socket in its directory.
+/// A server with the users `trusted`, `md5`, `scram` and `sealed`, who has to come over TLS, and a
+/// table `kv` in the database `shop`. It listens at its port and at a socket in its directory.
 fn postgres() -> Option<Server> {
     let Some(programs) = programs() else {
         println!("SKIPPED: postgres is missing (Debian: postgresql)");
@@ -160,8 +160,8 @@ fn a_statement_is_measured_and_what_is_wrong_is_told() {
     told(&format!("http://{at}"), &[], &["speaks PostgreSQL", "asked for http"]);
 }
 
-/// Answers as a server does where it is asked for TLS, and not at all otherwise or after it. It ends with its thread's
-/// process.
+/// Answers as a server does where it is asked for TLS, and not at all otherwise or after it. It
+/// ends with its thread's process.
 fn answering(answer: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");

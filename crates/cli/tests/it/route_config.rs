@@ -1,4 +1,5 @@
-//! A router's configuration file: what is told of mistakes, and what a reload changes; and weights and zones.
+//! A router's configuration file: what is told of mistakes, and what a reload changes; and weights
+//! and zones.
 
 use std::fs;
 use std::path::PathBuf;
@@ -121,8 +122,8 @@ fn a_reload_changes_all_or_nothing_and_loses_no_call() {
     assert_eq!(reloads, (Some(1), Some(5)));
 }
 
-/// Requests placed on each of two servers, one of which weighs three times as much and is in zone a, by a router
-/// of a zone.
+/// Requests placed on each of two servers, one of which weighs three times as much and is in zone
+/// a, by a router of a zone.
 fn placed(name: &str, zone: &[&str]) -> [u64; 2] {
     let servers = [(); 2].map(|()| serve("synthetic", &[]));
     let [first, second] = servers.each_ref().map(Service::address);

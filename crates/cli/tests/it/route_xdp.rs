@@ -1,5 +1,5 @@
-//! A router whose requests a program in the kernel places: a client, a switch, a router and four servers, each in a
-//! network namespace of its own.
+//! A router whose requests a program in the kernel places: a client, a switch, a router and four
+//! servers, each in a network namespace of its own.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,8 +21,8 @@ use crate::harness::{Service, counts, finish, succeed};
 /// Namespaces at one switch; gone with this.
 pub(crate) struct Network {
     pub(crate) id: String,
-    /// A veth is woken for what XDP sends back only where a program waits at its far end. Without one, requests
-    /// lie there until something else goes that way.
+    /// A veth is woken for what XDP sends back only where a program waits at its far end. Without
+    /// one, requests lie there until something else goes that way.
     passing: Option<Attached>,
 }
 
@@ -64,7 +64,8 @@ impl Network {
             must(&format!("-n {switch} link set {far} master br0 up"));
             must(&format!("-n {name} addr add 10.88.0.{}/24 dev {far}", index + 1));
             must(&format!("-n {name} link set {far} up"));
-            // XDP sends frames as they are: their checksums must be whole, and the far end must take frames.
+            // XDP sends frames as they are: their checksums must be whole, and the far end must
+            // take frames.
             network.run(host, "ethtool", &["-K", &far, "tx", "off"]);
             network.run("sw", "ethtool", &["-K", &far, "gro", "on"]);
         }
@@ -100,7 +101,8 @@ impl Network {
         format!("{}{host}", self.id)
     }
 
-    /// A command on a host. `ip netns exec` would put another /sys in the place of that with the pinned programs.
+    /// A command on a host. `ip netns exec` would put another /sys in the place of that with the
+    /// pinned programs.
     pub(crate) fn command(&self, host: &str, program: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net=/run/netns/{}", self.name(host))).arg(program);
@@ -202,8 +204,8 @@ fn requests_are_placed_by_xdp_and_a_router_that_is_killed_is_not_missed() {
     let router = network.router("jbsq:8", &control);
     let result = finish(child);
     let count = |name: &str| result["counts"][name].as_u64().expect("a count");
-    // What was sent again while no router was there, and may run once, the next cannot know of: it is refused,
-    // and so is what it has held. Of what the program places nothing is missed.
+    // What was sent again while no router was there, and may run once, the next cannot know of: it
+    // is refused, and so is what it has held. Of what the program places nothing is missed.
     assert_eq!(count("replied") + count("refused"), count("sent"), "{}", result["counts"]);
     assert!(count("refused") * 5 <= count("sent"), "{}", result["counts"]);
     let placed = counter(&control, "xdp_placed");
@@ -274,7 +276,8 @@ fn a_server_that_dies_is_not_missed() {
     assert_eq!((&dead["state"], &dead["placed"]), (&Value::from("silent"), &placed));
 }
 
-/// What the program cannot place because all servers are full comes to the router past the kernel's stack.
+/// What the program cannot place because all servers are full comes to the router past the kernel's
+/// stack.
 #[test]
 fn held_requests_come_by_af_xdp() {
     let Some(network) = Network::create() else { return };
@@ -358,8 +361,8 @@ fn load(network: &Network, more: &[&str]) -> Value {
     finish(child.expect("the binary starts"))["counts"].clone()
 }
 
-/// Of requests, replies and reports one in twenty is lost: each call has its reply, none runs twice, and in the end no
-/// place is taken.
+/// Of requests, replies and reports one in twenty is lost: each call has its reply, none runs
+/// twice, and in the end no place is taken.
 #[test]
 fn what_the_network_loses_is_not_missed() {
     let Some(network) = Network::create() else { return };
@@ -377,7 +380,8 @@ fn what_the_network_loses_is_not_missed() {
     let control = std::env::temp_dir().join(format!("{}.sock", network.id));
     let _router = network.router("jbsq:8", &control);
     settle(&control);
-    // What is sent again to a server that has just started may have been sent before that: it would be uncertain.
+    // What is sent again to a server that has just started may have been sent before that: it would
+    // be uncertain.
     let settled_at = Clock.now();
     wait(&control, |_| Clock.now() - settled_at > 100_000_000);
     within(&network.name("c"), || {

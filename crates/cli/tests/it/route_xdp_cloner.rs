@@ -1,5 +1,5 @@
-//! NetClone's switch whose requests a program in the kernel places and clones: a client, the switch and four servers, each
-//! in a network namespace of its own.
+//! NetClone's switch whose requests a program in the kernel places and clones: a client, the switch
+//! and four servers, each in a network namespace of its own.
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -97,7 +97,8 @@ fn sealed_requests_are_placed_by_xdp_and_the_next_router_goes_on() {
     assert!(placed >= 800, "XDP has placed {placed} of some 1,600: {}", status(&bed.control));
     settle(&bed.control);
     let served: u64 = servers.into_iter().map(|server| counts(server, ["requests"])[0]).sum();
-    // The load begins before what is counted and ends after it: some 150 calls more, as of a server without a router.
+    // The load begins before what is counted and ends after it: some 150 calls more, as of a server
+    // without a router.
     let most = count("sent") + 250;
     assert!(served >= count("replied") && served <= most, "{served}: {}", result["counts"]);
     router.signal("TERM");
@@ -105,11 +106,12 @@ fn sealed_requests_are_placed_by_xdp_and_the_next_router_goes_on() {
     assert_eq!(code, Some(0), "{errors}");
 }
 
-/// A file of one epoch, then one of more in its place: calls before, meanwhile and after are answered, and XDP places
-/// them, the last by epochs that the program was not told at first.
+/// A file of one epoch, then one of more in its place: calls before, meanwhile and after are
+/// answered, and XDP places them, the last by epochs that the program was not told at first.
 #[test]
 fn keys_rotate_and_xdp_goes_on_placing() {
-    // Longer than a busy machine takes to start all and make the first calls, which are of the first epoch.
+    // Longer than a busy machine takes to start all and make the first calls, which are of the
+    // first epoch.
     const EVERY_S: u64 = 6;
     let Some(bed) = Bed::create("xdp-rotation") else { return };
     let all = ["all.servers", "all.router", "all.client"].map(|name| bed.files.path(name));
@@ -143,8 +145,8 @@ fn keys_rotate_and_xdp_goes_on_placing() {
     }
 }
 
-/// All that a client has sent, once more from its address, from another of its ports and from another host, at once
-/// and later: XDP places nothing, and no request runs again.
+/// All that a client has sent, once more from its address, from another of its ports and from
+/// another host, at once and later: XDP places nothing, and no request runs again.
 #[test]
 fn what_was_recorded_is_not_placed_by_xdp() {
     const CALLS: u64 = 300;

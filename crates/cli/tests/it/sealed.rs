@@ -1,5 +1,5 @@
-//! Sealed services from the command line: their keys, calls through a router, a capture, and the second
-//! implementation of their packets.
+//! Sealed services from the command line: their keys, calls through a router, a capture, and the
+//! second implementation of their packets.
 
 use std::fs::{self, Permissions};
 use std::io::Write as _;
@@ -91,7 +91,8 @@ fn calls_over_homa_are_sealed_and_open_ones_are_not_heard() {
     check_refused(&[&over_tcp[..], &["--seal", &servers]].concat(), "--seal is of R2P2 and Homa");
 }
 
-/// The host trusts its own addresses of loopback; what is asked of others, tests of the library show.
+/// The host trusts its own addresses of loopback; what is asked of others, tests of the library
+/// show.
 #[test]
 fn cookies_are_of_homa_too_but_not_where_nics_change_packets() {
     let serve = ["serve", "--listen", "127.0.0.1:0", "--app", "echo", "--cookies", "always"];
@@ -195,8 +196,8 @@ const ROUTE: [&str; 7] =
 pub(crate) const RENEWED: &str = "keys have been renewed";
 const REFUSED: &str = "keys are not renewed, and the old ones stay";
 
-/// Every process reads its file again: three of the five epochs that are used while the load runs are in
-/// none of the files that it begins with, and each file is replaced under it.
+/// Every process reads its file again: three of the five epochs that are used while the load runs
+/// are in none of the files that it begins with, and each file is replaced under it.
 #[test]
 fn keys_rotate_under_load_and_no_call_is_lost() {
     const EVERY_S: u64 = 2;

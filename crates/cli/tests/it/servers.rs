@@ -27,8 +27,8 @@ pub(crate) fn memcached() -> Option<Server> {
     })
 }
 
-/// An NGINX with a page at `/`, one that is forbidden and one that fails; with TLS where it is asked
-/// for.
+/// An NGINX with a page at `/`, one that is forbidden and one that fails; with TLS where it is
+/// asked for.
 pub(crate) fn nginx(with_tls: bool) -> Option<Server> {
     nginx_listening(if with_tls { "ssl" } else { "" })
 }
@@ -38,8 +38,8 @@ pub(crate) fn nginx_2(with_tls: bool) -> Option<Server> {
     nginx_listening(if with_tls { "ssl http2" } else { "http2" })
 }
 
-/// An nghttpd, which speaks HTTP/2 in clear, over the files of its directory; `prepare` writes them and
-/// gives more arguments.
+/// An nghttpd, which speaks HTTP/2 in clear, over the files of its directory; `prepare` writes them
+/// and gives more arguments.
 pub(crate) fn nghttpd(prepare: impl Fn(&Path) -> Vec<String>) -> Option<Server> {
     Server::start("nghttpd", "nghttp2-server", |port, directory| {
         let place = directory.to_string_lossy().into_owned();

@@ -38,7 +38,8 @@ fn check_freezing(transport: &str, connections: &str) {
     );
 }
 
-/// A server that is stopped (SIGSTOP) for most of a second is said to have been silent, whatever else came of it.
+/// A server that is stopped (SIGSTOP) for most of a second is said to have been silent, whatever
+/// else came of it.
 #[test]
 fn a_server_that_was_stopped_is_told() {
     let server = Service::start(

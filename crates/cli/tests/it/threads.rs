@@ -1,4 +1,5 @@
-//! `--threads`: several loops in one process, which share an address, stop together and report as one.
+//! `--threads`: several loops in one process, which share an address, stop together and report as
+//! one.
 
 use std::fs;
 use std::path::PathBuf;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-/// All of its commands in one shell, in a network namespace of their own, so that its fixed ports are
-/// free. Runs are shorter than a reader's, and who measures before a server is up tries again.
+/// All of its commands in one shell, in a network namespace of their own, so that its fixed ports
+/// are free. Runs are shorter than a reader's, and who measures before a server is up tries again.
 #[test]
 fn every_command_of_the_tutorial_runs() {
     let page = include_str!("../../../../docs/tutorial.md");

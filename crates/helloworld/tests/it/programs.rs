@@ -46,8 +46,8 @@ fn the_programs_speak_to_each_other() {
     assert_eq!(said, "Hello Ada!\nInvalidArgument: whom am I to greet?\n");
 }
 
-/// The lines that come in the place of others, or of none, and are no comments: of the new text those
-/// that are not in the longest common part, or of the old where those are more.
+/// The lines that come in the place of others, or of none, and are no comments: of the new text
+/// those that are not in the longest common part, or of the old where those are more.
 fn changed_lines(old: &str, new: &str) -> usize {
     let keep = |line: &&str| !line.trim_start().starts_with("//");
     let (old, new): (Vec<&str>, Vec<&str>) =

@@ -86,8 +86,8 @@ impl From<io::Error> for Refusal {
                 Some(rustls::Error::InvalidCertificate(
                     CertificateError::ApplicationVerificationFailure,
                 )) => Self::Stranger,
-                // Another root than the one that counts, or a signature by another key. Seen here, or said by the other
-                // side.
+                // Another root than the one that counts, or a signature by another key. Seen here,
+                // or said by the other side.
                 Some(
                     rustls::Error::InvalidCertificate(_)
                     | rustls::Error::AlertReceived(AlertDescription::DecryptError),

@@ -1,4 +1,5 @@
-//! By what a coordinator and its agents know each other in TLS: a key that they share, or certificates.
+//! By what a coordinator and its agents know each other in TLS: a key that they share, or
+//! certificates.
 //!
 //! Who has the key has the Ed25519 key pair that is made from it, and shows so in the handshake by
 //! a certificate that is its own root and the only one that is taken. The keys of a session are of
@@ -39,8 +40,8 @@ enum Kind {
     Certificates(Certificates, Served),
 }
 
-/// An agent's end of TLS by certificates, and when they were read: whoever connects has that done, once a second at
-/// most.
+/// An agent's end of TLS by certificates, and when they were read: whoever connects has that done,
+/// once a second at most.
 type Served = Arc<Mutex<Option<(Time, Arc<ServerConfig>)>>>;
 
 /// A shared key.
@@ -135,7 +136,8 @@ impl Key {
         Ok(ServerConnection::new(config)?.into())
     }
 
-    /// Whether the other side has said that it speaks the agents' protocol, where its certificate does not.
+    /// Whether the other side has said that it speaks the agents' protocol, where its certificate
+    /// does not.
     pub(super) fn is_spoken_in(&self, tls: &Connection) -> bool {
         matches!(self.0, Kind::Shared(_)) || tls.alpn_protocol() == Some(ALPN)
     }

@@ -1,8 +1,9 @@
 //! An agent's door: takes one coordinator at a time, and keeps strangers from keeping it busy.
 //!
 //! Each connection that comes is let in to show that it has the key. Where its network has all its
-//! places, or all are taken, another that has not shown it loses its place: one that has said nothing
-//! before one that has, and the newest first, for the others have waited longer for their turn.
+//! places, or all are taken, another that has not shown it loses its place: one that has said
+//! nothing before one that has, and the newest first, for the others have waited longer for their
+//! turn.
 //!
 //! Invariant: whoever has not proven that it has the key holds one of a few threads for two seconds
 //! at most, and nothing else; and those of one network leave places to others.

@@ -4,8 +4,8 @@
 //! |---|---|
 //! | `postgres` | PostgreSQL, by its extended protocol |
 //!
-//! Invariant: [`CODECS`] are all applications that can be measured, and this crate and the command read no
-//! other list.
+//! Invariant: [`CODECS`] are all applications that can be measured, and this crate and the command
+//! read no other list.
 
 mod postgres;
 

@@ -7,12 +7,13 @@
 //! | preparing | ready | ReadyForQuery: the statement is prepared |
 //! | entering, preparing | refused | ErrorResponse, which is told to people |
 //!
-//! A request is `Bind`, `Execute` and `Sync`; its reply ends with ReadyForQuery, and is an error where an
-//! ErrorResponse came before. SCRAM-SHA-256, MD5 and passwords in clear are spoken, by the crate
-//! postgres-protocol. SCRAM draws a nonce from the system, for which reason this is no file of `measure`.
+//! A request is `Bind`, `Execute` and `Sync`; its reply ends with ReadyForQuery, and is an error
+//! where an ErrorResponse came before. SCRAM-SHA-256, MD5 and passwords in clear are spoken, by the
+//! crate postgres-protocol. SCRAM draws a nonce from the system, for which reason this is no file
+//! of `measure`.
 //!
-//! Over TLS the server is asked by `SSLRequest` first, as drivers do it. Channel binding is not spoken, and the
-//! server is told so.
+//! Over TLS the server is asked by `SSLRequest` first, as drivers do it. Channel binding is not
+//! spoken, and the server is told so.
 //!
 //! Invariant: rows are passed over and never held; what is held of a message is bounded.
 

@@ -1,7 +1,8 @@
 //! Which protocol a server speaks that has not answered in ours.
 //!
 //! It is sent a line that every protocol of lines answers, if only with a complaint, then a TLS
-//! handshake, and then PostgreSQL's question for one. All are harmless: `PING` changes nothing anywhere.
+//! handshake, and then PostgreSQL's question for one. All are harmless: `PING` changes nothing
+//! anywhere.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
@@ -26,8 +27,8 @@ pub(super) fn identify(target: &Target) -> Option<Spoken> {
     }
 }
 
-/// What a server speaks that has answered in this: one of HTTPS may complain in HTTP, without a word
-/// of TLS.
+/// What a server speaks that has answered in this: one of HTTPS may complain in HTTP, without a
+/// word of TLS.
 pub(super) fn refine(target: &Target, spoken: Spoken) -> Spoken {
     if spoken == Spoken::Http && accepts_tls(target) { Spoken::Tls } else { spoken }
 }
@@ -50,8 +51,8 @@ pub(super) fn accepts_tcp(target: SocketAddr) -> bool {
     TcpStream::connect_timeout(&target, Duration::from_nanos(WAIT_NS)).is_ok()
 }
 
-/// The first bytes that come back for those that are sent; with TLS, what comes until its handshake is over. Nothing
-/// where nothing comes.
+/// The first bytes that come back for those that are sent; with TLS, what comes until its handshake
+/// is over. Nothing where nothing comes.
 fn first_bytes(target: &Target, tls: Option<&TlsClient>, said: &[u8]) -> Option<Vec<u8>> {
     let config = StreamConfig { connect_timeout_ns: WAIT_NS, ..StreamConfig::default() };
     let mut streams = Streams::new(Wait::Block { spin_ns: 0 }, config).ok()?;

@@ -555,7 +555,8 @@ impl Dialogue {
         }
     }
 
-    /// Sends the next request once the one before it is answered; where there is none, everything is.
+    /// Sends the next request once the one before it is answered; where there is none, everything
+    /// is.
     fn ask(&mut self, asked: &Asked<'_>, out: &mut Vec<u8>) {
         if !self.conversation.has_room() || self.outcomes.len() < self.next {
             return;
@@ -638,8 +639,8 @@ const STARTING_NS: u64 = 500_000_000;
 /// From a datagram to the next.
 const AGAIN_NS: u64 = 100_000_000;
 
-/// Keys that are asked for: most of them are missing of a store that has nine in ten less than once in
-/// ten million times.
+/// Keys that are asked for: most of them are missing of a store that has nine in ten less than once
+/// in ten million times.
 const KEYS_ASKED: usize = 20;
 
 /// How long asking may take where requests are paced.

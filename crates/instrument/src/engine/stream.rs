@@ -1,9 +1,9 @@
 //! A thread's connections over TCP or TLS.
 //!
-//! Each connection keeps a queue of what it waits for, in the order in which it was written. A request
-//! that is given up stays in the queue until its reply comes or the connection ends, because only so
-//! does the next reply find its own request; but where requests are streams that can be cancelled, it
-//! leaves at once.
+//! Each connection keeps a queue of what it waits for, in the order in which it was written. A
+//! request that is given up stays in the queue until its reply comes or the connection ends,
+//! because only so does the next reply find its own request; but where requests are streams that
+//! can be cancelled, it leaves at once.
 //!
 //! | a connection | then |
 //! |---|---|

@@ -37,8 +37,8 @@ impl Target {
         }
     }
 
-    /// Why a connection could not be begun, where that may change: nobody listens at a Unix socket now,
-    /// or its queue is full.
+    /// Why a connection could not be begun, where that may change: nobody listens at a Unix socket
+    /// now, or its queue is full.
     pub(super) fn refusal(&self, error: &io::Error) -> Option<Reason> {
         let passes = matches!(
             error.kind(),

@@ -150,12 +150,14 @@ pub trait Session: fmt::Debug + Send {
     /// Whether the server takes another request now.
     fn has_room(&self) -> bool;
 
-    /// Whether the server takes no more requests on this connection, and owes nothing on it: close it.
+    /// Whether the server takes no more requests on this connection, and owes nothing on it: close
+    /// it.
     fn is_spent(&self) -> bool {
         false
     }
 
-    /// Appends a request, or as much of it as the server has room for; the rest follows when it has.
+    /// Appends a request, or as much of it as the server has room for; the rest follows when it
+    /// has.
     fn write(&mut self, request: &[u8], out: &mut Vec<u8>);
 
     /// Takes bytes up to the end of a reply; appends what the server is owed for them. `None` says
@@ -166,8 +168,8 @@ pub trait Session: fmt::Debug + Send {
     /// After which the connection is of no more use.
     fn take(&mut self, bytes: &mut &[u8], out: &mut Vec<u8>) -> Result<Option<Answer>, Malformed>;
 
-    /// Gives up the request of a number. Whether nothing more is to come for it; otherwise its reply
-    /// is.
+    /// Gives up the request of a number. Whether nothing more is to come for it; otherwise its
+    /// reply is.
     fn cancel(&mut self, _number: u64, _out: &mut Vec<u8>) -> bool {
         false
     }

@@ -103,8 +103,8 @@ impl Conversation {
         }
     }
 
-    /// Whether nothing more is to be had from the connection, though no reply has said so: close it. To be
-    /// looked at when all bytes are taken, and when a request has been given up.
+    /// Whether nothing more is to be had from the connection, though no reply has said so: close
+    /// it. To be looked at when all bytes are taken, and when a request has been given up.
     pub fn is_spent(&self) -> bool {
         match &self.way {
             Way::Session { session, .. } => session.is_spent(),

@@ -22,14 +22,16 @@ pub struct Entry {
     pub options: &'static [&'static [AppOption]],
     /// What carries it where nobody says: a stream for what others speak over TCP.
     pub carrier: Carrier,
-    /// What stands behind the colon, with what the files hold that it names; `None` where it names none.
+    /// What stands behind the colon, with what the files hold that it names; `None` where it names
+    /// none.
     pub with_files: Option<WithFiles>,
     /// The server's side, where `tailcut serve` has it.
     pub serves: Serves,
 }
 
-/// An option of an application's text form. Whoever adds one to a parser adds it here: a parser that
-/// takes another one panics in debug builds, and help, manual and docs are made from this, or held to it.
+/// An option of an application's text form. Whoever adds one to a parser adds it here: a parser
+/// that takes another one panics in debug builds, and help, manual and docs are made from this, or
+/// held to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppOption {
     /// Its name, in front of `=` where it has a value.

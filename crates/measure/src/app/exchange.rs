@@ -69,8 +69,8 @@ impl Replies {
     /// where nothing is outstanding.
     ///
     /// Call it again, with the next one due, until no bytes are left: where nothing is due, some
-    /// servers still push messages, which are passed over. `None` says that all bytes are taken, and
-    /// the reply goes on.
+    /// servers still push messages, which are passed over. `None` says that all bytes are taken,
+    /// and the reply goes on.
     ///
     /// # Errors
     ///

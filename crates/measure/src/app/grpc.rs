@@ -1,6 +1,7 @@
-//! `grpc`: calls of gRPC over HTTP/2, always with the same message, whose bytes are given: this crate
-//! knows no `.proto`. A call is unary or sends and receives streams: it is over with its status, however
-//! many messages come before that. In a conversation (`turns`) each message waits for one of the reply.
+//! `grpc`: calls of gRPC over HTTP/2, always with the same message, whose bytes are given: this
+//! crate knows no `.proto`. A call is unary or sends and receives streams: it is over with its
+//! status, however many messages come before that. In a conversation (`turns`) each message waits
+//! for one of the reply.
 //!
 //! | reply | outcome |
 //! |---|---|

@@ -1,5 +1,5 @@
-//! `http` and `http2`: requests by their weights, and the framing of replies to them in HTTP/1.1 (RFC
-//! 9112, section 6). In HTTP/2 they are streams.
+//! `http` and `http2`: requests by their weights, and the framing of replies to them in HTTP/1.1
+//! (RFC 9112, section 6). In HTTP/2 they are streams.
 //!
 //! | reply | body |
 //! |---|---|
@@ -133,8 +133,8 @@ impl Http {
     }
 }
 
-/// Replaces the files that an application names by what they hold: `body=@FILE`, and `http:@FILE`, a
-/// list of requests. This crate does no IO: `read` gives what a file holds.
+/// Replaces the files that an application names by what they hold: `body=@FILE`, and `http:@FILE`,
+/// a list of requests. This crate does no IO: `read` gives what a file holds.
 fn with_files(name: &'static str, text: &str, read: &mut ReadFile<'_>) -> Result<String, AppError> {
     let mut read = |path: &str| read_text(path, read);
     let Some(path) = text.strip_prefix('@') else { return with_body(name, text, &mut read) };

@@ -74,8 +74,8 @@ pub enum ErrorKind {
     NotStored,
 }
 
-/// An error's own name in its protocol, such as `404` or `WRONGTYPE`: 16 bytes at most, and none where
-/// the protocol has no name for it.
+/// An error's own name in its protocol, such as `404` or `WRONGTYPE`: 16 bytes at most, and none
+/// where the protocol has no name for it.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -123,8 +123,8 @@ impl ErrorCounts {
     }
 }
 
-/// An error as people name it: `404 Not Found`, `12 UNIMPLEMENTED`, `WRONGTYPE`, or its kind where there
-/// is no code.
+/// An error as people name it: `404 Not Found`, `12 UNIMPLEMENTED`, `WRONGTYPE`, or its kind where
+/// there is no code.
 pub fn name(kind: ErrorKind, code: ErrorCode) -> String {
     let text = code.text();
     if let Some(number) = text.strip_prefix("grpc-") {

@@ -1,4 +1,5 @@
-//! Requests in files: a line each, with its weight in front, of which one in ten is the second here.
+//! Requests in files: a line each, with its weight in front, of which one in ten is the second
+//! here.
 //!
 //! ```text
 //! # weight  request

@@ -17,8 +17,8 @@ use crate::distribution::{Distribution, Form};
 use crate::generator::{Generator, generator};
 use crate::quantity::{Unit, parse_count};
 
-/// A store, in text form `keys=10k,pick=uniform,key=fixed:30,value=fixed:200,get=0.9`, the defaults,
-/// or `etc`.
+/// A store, in text form `keys=10k,pick=uniform,key=fixed:30,value=fixed:200,get=0.9`, the
+/// defaults, or `etc`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Store {
     /// How many keys there are, 1 to 2^40.

@@ -62,8 +62,8 @@ impl<'a> Halved<'a> {
     }
 }
 
-/// Compares the halves of a run in the body and in the percentile `p`. `None` for fewer than sixteen
-/// samples, which make no halves.
+/// Compares the halves of a run in the body and in the percentile `p`. `None` for fewer than
+/// sixteen samples, which make no halves.
 pub fn drift(run: &mut Halved<'_>, p: f64) -> Option<Drift> {
     let most = run.whole.percentile(p);
     let (body, body_p_value) = body([run.halves[0].samples(), run.halves[1].samples()], most)?;

@@ -101,8 +101,8 @@ impl<'a> Ranked<'a> {
         self.samples
     }
 
-    /// Estimates the percentile `p`, a share in (0, 1). `confidence` is how often the interval is to
-    /// contain the truth, such as 0.95.
+    /// Estimates the percentile `p`, a share in (0, 1). `confidence` is how often the interval is
+    /// to contain the truth, such as 0.95.
     ///
     /// # Errors
     ///

@@ -26,7 +26,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a bench that is asked for; a test of it, or `TAILCUT_BENCH_QUICK`, takes `brief` pairs of short slices.
+    /// The plan of a bench that is asked for; a test of it, or `TAILCUT_BENCH_QUICK`, takes `brief`
+    /// pairs of short slices.
     pub fn or_brief(self, brief: usize) -> Self {
         if is_quick() { Self { pairs: brief, slice_ns: 20_000_000 } } else { self }
     }
@@ -156,8 +157,8 @@ pub fn with_bare<T>(
 }
 
 /// Keeps the rest of the machine away while a slice runs, where that is permitted. Then it rests,
-/// since Linux stops for 50 ms whoever is shielded for 950 ms of a second. Nobody looks at the numbers of a quick run,
-/// which others run beside.
+/// since Linux stops for 50 ms whoever is shielded for 950 ms of a second. Nobody looks at the
+/// numbers of a quick run, which others run beside.
 pub fn shielded<T>(slice: impl FnOnce() -> T) -> T {
     let is_shielded = !is_quick() && affinity::set_fifo(10).is_ok();
     let began = Clock.now();

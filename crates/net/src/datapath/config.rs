@@ -60,7 +60,8 @@ impl Default for UdpConfig {
 /// Segmented sends: several datagrams travel the kernel as one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentedSend {
-    /// GSO batches leave by GSO and arrive by GRO, once several datagrams in a row have come from one peer.
+    /// GSO batches leave by GSO and arrive by GRO, once several datagrams in a row have come from
+    /// one peer.
     On,
     /// Each datagram is a message of its own.
     Off,

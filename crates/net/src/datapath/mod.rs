@@ -108,8 +108,9 @@ pub trait Datapath {
         false
     }
 
-    /// As [`Datapath::queue`], of a GSO batch whose headers were written to [`Datapath::frame`], each
-    /// `header_len` bytes long, and whose payload lies elsewhere. It leaves before this returns.
+    /// As [`Datapath::queue`], of a GSO batch whose headers were written to [`Datapath::frame`],
+    /// each `header_len` bytes long, and whose payload lies elsewhere. It leaves before this
+    /// returns.
     ///
     /// # Panics
     ///
@@ -151,8 +152,8 @@ pub trait Datapath {
     /// Whether there is one.
     fn has_refused(&self) -> bool;
 
-    /// Takes note that a poll has found its descriptor ready, for a datapath whose descriptor stands for
-    /// several that cost a system call to look at.
+    /// Takes note that a poll has found its descriptor ready, for a datapath whose descriptor
+    /// stands for several that cost a system call to look at.
     fn handle_ready(&mut self) {}
 }
 

@@ -39,8 +39,9 @@ impl Account {
 /// The receiving half of a port.
 ///
 /// A lone message is cheapest by recvfrom, without control messages, and next by recvmsg (recvmmsg
-/// costs 13 % of a ping-pong more), a crowd by recvmmsg. Which it will be is guessed from the last calls: [`DENSE_AFTER`] calls in a row that
-/// each found a message mean a crowd, a recvmmsg that found one message or none means it is over.
+/// costs 13 % of a ping-pong more), a crowd by recvmmsg. Which it will be is guessed from the last
+/// calls: [`DENSE_AFTER`] calls in a row that each found a message mean a crowd, a recvmmsg that
+/// found one message or none means it is over.
 #[derive(Debug)]
 pub(super) struct Receiver {
     /// Buffers of a burst.
@@ -60,8 +61,8 @@ pub(super) struct Receiver {
 pub(super) enum Beside {
     /// Nothing: GSO batches arrive cut.
     Nothing,
-    /// Nothing yet; where the datagrams of a GSO batch end, so that it arrives whole, once one seems
-    /// to have been cut.
+    /// Nothing yet; where the datagrams of a GSO batch end, so that it arrives whole, once one
+    /// seems to have been cut.
     Batches,
     /// What it has been asked for.
     All,
@@ -110,8 +111,8 @@ impl Receiver {
         Ok(datagrams)
     }
 
-    /// Whether most messages of a burst came from whom the one before came from, as those of a GSO batch
-    /// that the kernel has cut.
+    /// Whether most messages of a burst came from whom the one before came from, as those of a GSO
+    /// batch that the kernel has cut.
     fn is_cut(&mut self, messages: usize) -> bool {
         let mut before = None;
         let follows = |index: &usize| {

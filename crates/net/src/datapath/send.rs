@@ -285,8 +285,8 @@ impl Sender {
         }
     }
 
-    /// Gives the connection of the socket up where the address of this host that it was made from is no
-    /// longer there, or has no way to the peer any more: another may have.
+    /// Gives the connection of the socket up where the address of this host that it was made from
+    /// is no longer there, or has no way to the peer any more: another may have.
     fn disconnects(&mut self, fd: BorrowedFd<'_>, error: &io::Error) -> bool {
         let is_lost = matches!(
             error.raw_os_error(),

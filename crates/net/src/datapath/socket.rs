@@ -35,8 +35,8 @@ pub struct SocketPort<F> {
     pub(super) framing: F,
     /// The bound address, with the port as the protocol counts it.
     local: SocketAddr,
-    /// Where what leaves says from which address it does. A socket at one address, or of a node that only asks,
-    /// is not told with what arrives.
+    /// Where what leaves says from which address it does. A socket at one address, or of a node
+    /// that only asks, is not told with what arrives.
     sources: Sources,
     /// As configured; the sender may have turned it off since.
     segmented_send: SegmentedSend,
@@ -98,9 +98,9 @@ impl<F: Framing> SocketPort<F> {
         Ok(port)
     }
 
-    /// Lets GSO batches travel as one message, or not. They arrive so from when the first crowd has come from one
-    /// peer: before, nothing is told beside a datagram, where nothing else has to be. A kernel without GRO or GSO
-    /// is not an error: datagrams then travel alone.
+    /// Lets GSO batches travel as one message, or not. They arrive so from when the first crowd has
+    /// come from one peer: before, nothing is told beside a datagram, where nothing else has to be.
+    /// A kernel without GRO or GSO is not an error: datagrams then travel alone.
     ///
     /// # Errors
     ///

@@ -22,7 +22,8 @@ pub(crate) fn routed_source(own: SocketAddr, peer: SocketAddr) -> SocketAddr {
 pub(super) struct Sources {
     /// The address that the port is bound to.
     own: SocketAddr,
-    /// It is all addresses of this host: what arrives says at which, and what answers leaves from there.
+    /// It is all addresses of this host: what arrives says at which, and what answers leaves from
+    /// there.
     pub(super) tells_local: bool,
     /// The source of what last went as if to another peer.
     found: Option<Found>,
@@ -44,7 +45,8 @@ impl Sources {
         Self { own, tells_local: tells_local && own.ip().is_unspecified(), found: None }
     }
 
-    /// The source that a datagram asks for; `None` where the kernel chooses, or the port has only one.
+    /// The source that a datagram asks for; `None` where the kernel chooses, or the port has only
+    /// one.
     #[inline]
     pub(super) fn find(&mut self, from: Source, metrics: &UdpMetrics) -> Option<IpAddr> {
         match from {

@@ -4,9 +4,9 @@
 //! little and only fewer, larger messages gain much: a GSO batch of equal datagrams to one peer
 //! travels the kernel as one message (GSO on the way out, GRO on the way in). A lone datagram takes
 //! the shortest calls there are, sendto and recvfrom without control messages, because in a
-//! ping-pong nothing else counts: a socket says where the datagrams of a GSO batch end only once one
-//! seems to have come. Its priority is the socket's where several in a row have the
-//! same, and a control message where it changes.
+//! ping-pong nothing else counts: a socket says where the datagrams of a GSO batch end only once
+//! one seems to have come. Its priority is the socket's where several in a row have the same, and a
+//! control message where it changes.
 //!
 //! | traffic | receive | send |
 //! |---|---|---|
@@ -63,8 +63,8 @@ impl UdpPort {
     }
 
     /// Hears one peer alone from now on, and sends there without the kernel looking the route up
-    /// each time. For a node that waits for nobody else: what others send is answered by ICMP. Where this
-    /// host's address goes that it sends from, it hears all again, at another port.
+    /// each time. For a node that waits for nobody else: what others send is answered by ICMP.
+    /// Where this host's address goes that it sends from, it hears all again, at another port.
     ///
     /// # Errors
     ///
@@ -152,8 +152,8 @@ mod tests {
         );
     }
 
-    /// Sends a datagram, and then headers of 20 bytes and a payload that lies elsewhere; returns what
-    /// arrives.
+    /// Sends a datagram, and then headers of 20 bytes and a payload that lies elsewhere; returns
+    /// what arrives.
     fn sent_attached(sender: &mut UdpPort) -> Vec<Vec<u8>> {
         let mut receiver = UdpPort::bind(loopback(), UdpConfig::default()).expect("a port");
         let to = receiver.local_address();

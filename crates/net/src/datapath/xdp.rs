@@ -1,5 +1,5 @@
-//! AF_XDP: datagrams past the kernel's network stack, between an interface's rings and memory of this
-//! process.
+//! AF_XDP: datagrams past the kernel's network stack, between an interface's rings and memory of
+//! this process.
 //!
 //! | datagrams | go |
 //! |---|---|
@@ -8,19 +8,20 @@
 //! | out, to a peer whose next hop is known and on the interface or a VLAN of it | past the stack, with headers of our own (`headers`) |
 //! | out, to any other | through the kernel's socket, which finds the way (`hops`) |
 //!
-//! Each port has a socket of the kernel too, at the same address: it keeps the port from others, carries what
-//! does not go past the stack, and is told what comes back by ICMP. So a datagram is never lost for want of
-//! a way around the kernel, and the first ones to a new neighbour make the kernel ask for it.
+//! Each port has a socket of the kernel too, at the same address: it keeps the port from others,
+//! carries what does not go past the stack, and is told what comes back by ICMP. So a datagram is
+//! never lost for want of a way around the kernel, and the first ones to a new neighbour make the
+//! kernel ask for it.
 //!
-//! The rings of arrived frames are shared memory, so that a look at them costs no system call. A send is one
-//! call for a burst. The kernel's socket and its news are looked at when the descriptor is ready, or after
-//! so many looks while it is polled.
+//! The rings of arrived frames are shared memory, so that a look at them costs no system call. A
+//! send is one call for a burst. The kernel's socket and its news are looked at when the descriptor
+//! is ready, or after so many looks while it is polled.
 //!
-//! A router's port behind its XDP program ([`Lanes::behind`]) is such a one too: the program hands it what it does
-//! not place.
+//! A router's port behind its XDP program ([`Lanes::behind`]) is such a one too: the program hands
+//! it what it does not place.
 //!
-//! Invariants: as of any [`Datapath`]; nothing is learned from packets; netfilter does not see what goes past
-//! the stack.
+//! Invariants: as of any [`Datapath`]; nothing is learned from packets; netfilter does not see what
+//! goes past the stack.
 
 mod config;
 mod headers;
@@ -148,9 +149,11 @@ struct LocalEnd {
     protocol: u8,
     /// The interface's number.
     interface: u32,
-    /// Where paths say at which address of this host a datagram has arrived, and from which one leaves.
+    /// Where paths say at which address of this host a datagram has arrived, and from which one
+    /// leaves.
     sources: Sources,
-    /// The program has looked whose frames are: a VLAN may be one of a bond or a bridge above the interface.
+    /// The program has looked whose frames are: a VLAN may be one of a bond or a bridge above the
+    /// interface.
     takes_any_vlan: bool,
     /// Bytes of the longest datagram that frames have room for.
     payload_len_max: usize,
@@ -182,7 +185,8 @@ impl XdpPort {
         Self::open(kernel, config, udp)
     }
 
-    /// Puts a port of UDP behind a router's program, at whose address it is. It must have no segmented sends.
+    /// Puts a port of UDP behind a router's program, at whose address it is. It must have no
+    /// segmented sends.
     ///
     /// # Errors
     ///
@@ -338,7 +342,8 @@ impl XdpPort {
         }
         self.looks_max = if count > 0 { LOOKS_MIN } else { (self.looks_max * 2).min(LOOKS_MAX) };
         if has_more {
-            // A hundred neighbours answer at once, and until their news is read the kernel carries what is theirs.
+            // A hundred neighbours answer at once, and until their news is read the kernel carries
+            // what is theirs.
             self.looks = self.looks_max;
         }
         Ok(count)
@@ -591,7 +596,8 @@ impl Datapath for XdpPort {
                 match detour {
                     Detour::Unresolved => {
                         self.ends.metrics.kernel_unresolved += 1;
-                        // The kernel has asked for the neighbour when this burst has left, and soon tells.
+                        // The kernel has asked for the neighbour when this burst has left, and soon
+                        // tells.
                         self.looks_max = 1;
                     }
                     Detour::Elsewhere => self.ends.metrics.kernel_elsewhere += 1,
@@ -656,7 +662,8 @@ impl Datapath for XdpPort {
     }
 }
 
-/// The kernel's socket has datagrams alone: a batch that GRO makes would come past the stack as one.
+/// The kernel's socket has datagrams alone: a batch that GRO makes would come past the stack as
+/// one.
 fn plain(udp: UdpConfig) -> UdpConfig {
     UdpConfig { segmented_send: SegmentedSend::Off, ..udp }
 }
@@ -686,12 +693,12 @@ const BURST_MAX: u32 = 64;
 const RECEIVE_LEN: u32 = 2048;
 const TRANSMIT_LEN: u32 = 512;
 
-/// Descriptors at which the kernel is told of them while a burst is still being made: it sends as many in
-/// one call, and the peer works on them meanwhile.
+/// Descriptors at which the kernel is told of them while a burst is still being made: it sends as
+/// many in one call, and the peer works on them meanwhile.
 const KICK_AT: u32 = 32;
 
-/// Looks at the rings after which the other descriptors are looked at (a system call): many, but few once
-/// something has come there.
+/// Looks at the rings after which the other descriptors are looked at (a system call): many, but
+/// few once something has come there.
 const LOOKS_MAX: u32 = 1024;
 const LOOKS_MIN: u32 = 16;
 

@@ -30,24 +30,27 @@ pub struct Config {
     pub spin_ns_max: u64,
     /// Cores to pin the workers to, in turn. Default none: the kernel places them.
     pub cores: Vec<usize>,
-    /// The jobs that the dispatcher's owner runs on its own thread, where it can. Default [`InPlace::Auto`].
+    /// The jobs that the dispatcher's owner runs on its own thread, where it can. Default
+    /// [`InPlace::Auto`].
     pub in_place: InPlace,
 }
 
-/// The jobs that are run where they arrive, because a hand-off would cost more than they do. An owner of a
-/// dispatcher has to take them ([`Dispatcher::set_in_place`](super::Dispatcher::set_in_place)), as
-/// `run_workers` of tailcut's server does.
+/// The jobs that are run where they arrive, because a hand-off would cost more than they do. An
+/// owner of a dispatcher has to take them
+/// ([`Dispatcher::set_in_place`](super::Dispatcher::set_in_place)), as `run_workers` of tailcut's
+/// server does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InPlace {
-    /// Those of types whose mean service is at most half of the measured hand-off RTT, and 500 ns at most, as
-    /// measured over thousands of jobs at workers, and of which hardly one in a thousand is long.
+    /// Those of types whose mean service is at most half of the measured hand-off RTT, and 500 ns
+    /// at most, as measured over thousands of jobs at workers, and of which hardly one in a
+    /// thousand is long.
     #[default]
     Auto,
-    /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most. For tests, and for
-    /// who prefers one busy core to two.
+    /// Those of types whose mean service is at most so many nanoseconds; 50,000 at most. For tests,
+    /// and for who prefers one busy core to two.
     Below(u64),
-    /// None: workers run all jobs. For handlers that must run on the workers' threads, or of which no more
-    /// than there are workers may run at once.
+    /// None: workers run all jobs. For handlers that must run on the workers' threads, or of which
+    /// no more than there are workers may run at once.
     Never,
 }
 
@@ -58,9 +61,9 @@ pub enum Delivery {
     #[default]
     Push,
     /// Whichever worker is free first pulls it from a queue that all share, under an MCS lock:
-    /// RPCValet's single queue in software, to compare with. It has one type of jobs, the hand-off is
-    /// not measured, and no job is committed to a worker; the bound, 2 by default, times the workers is
-    /// how many may be with them.
+    /// RPCValet's single queue in software, to compare with. It has one type of jobs, the hand-off
+    /// is not measured, and no job is committed to a worker; the bound, 2 by default, times the
+    /// workers is how many may be with them.
     Pull,
 }
 
@@ -204,6 +207,6 @@ pub const WORKERS_MAX: usize = 64;
 /// The requests that may wait by default.
 pub const QUEUE_LEN_MAX: usize = 65_536;
 
-/// A job of a service from here on is long, nanoseconds: another thread could have been woken for it twice. No type
-/// of a longer mean runs in place.
+/// A job of a service from here on is long, nanoseconds: another thread could have been woken for
+/// it twice. No type of a longer mean runs in place.
 pub const LONG_NS: u64 = 50_000;

@@ -1,5 +1,5 @@
-//! Which jobs the thread that dispatches runs itself: those of types whose services are shorter than what a
-//! hand-off costs (Concord's work-conserving dispatcher, for what is short alone).
+//! Which jobs the thread that dispatches runs itself: those of types whose services are shorter
+//! than what a hand-off costs (Concord's work-conserving dispatcher, for what is short alone).
 //!
 //! | a type is | event | then |
 //! |---|---|---|
@@ -8,13 +8,14 @@
 //! | in place | one job was long | barred for 1 s, and for twice as long each time, up to 64 s |
 //! | barred | the time is over | learned |
 //!
-//! Jobs are short where their mean is at most half of a hand-off's round trip, but 500 ns at most, and at most
-//! 4 of 4,096 were long. In place one of 8 is timed. Bars after long jobs begin anew where the type was in
-//! place for as long as the last one took. So a thread that another relieves of a job within 2 ms loses no
-//! more than a five-hundredth of its time to those that turn out to be long.
+//! Jobs are short where their mean is at most half of a hand-off's round trip, but 500 ns at most,
+//! and at most 4 of 4,096 were long. In place one of 8 is timed. Bars after long jobs begin anew
+//! where the type was in place for as long as the last one took. So a thread that another relieves
+//! of a job within 2 ms loses no more than a five-hundredth of its time to those that turn out to
+//! be long.
 //!
-//! Invariants: a type that was never measured is not in place; one whose services are longer than the limit
-//! is in place for 8,192 jobs at most before it is given back.
+//! Invariants: a type that was never measured is not in place; one whose services are longer than
+//! the limit is in place for 8,192 jobs at most before it is given back.
 
 use std::collections::VecDeque;
 
@@ -154,8 +155,8 @@ impl Rule {
         kind.state == State::Learned
     }
 
-    /// A worker took so long for a job of a type. `round_trip_ns` is that of a hand-off, where it has been
-    /// measured.
+    /// A worker took so long for a job of a type. `round_trip_ns` is that of a hand-off, where it
+    /// has been measured.
     pub(super) fn note_at_worker(
         &mut self,
         kind: TypeId,
@@ -177,7 +178,8 @@ impl Rule {
         }
     }
 
-    /// Whether the owner is to time the job of a type that it runs next: one of [`TIMED_EVERY`] of each type.
+    /// Whether the owner is to time the job of a type that it runs next: one of [`TIMED_EVERY`] of
+    /// each type.
     #[inline]
     pub(super) fn times_next(&mut self, kind: TypeId) -> bool {
         let begun = &mut self.kinds[place(kind)].begun;
@@ -243,7 +245,8 @@ impl Kind {
 }
 
 impl Window {
-    /// Takes as many jobs in that took so long each; whether jobs of its type are short, once there are enough of them.
+    /// Takes as many jobs in that took so long each; whether jobs of its type are short, once there
+    /// are enough of them.
     #[inline]
     fn note(&mut self, jobs: u32, service_ns: u64, limit_ns: u64) -> Option<bool> {
         if service_ns > LONG_NS {
@@ -266,12 +269,12 @@ fn place(kind: TypeId) -> usize {
     kind.index().min(TYPES_MAX - 1)
 }
 
-/// The longest mean of a type that runs in place where no hand-off was to a worker that was awake: to wake one
-/// costs more than ten times as much.
+/// The longest mean of a type that runs in place where no hand-off was to a worker that was awake:
+/// to wake one costs more than ten times as much.
 const LIMIT_NS_UNKNOWN: u64 = 200;
 
-/// The longest in any case. A hand-off takes the dispatching thread 500 to 1,600 ns of processor over UDP,
-/// however long its round trip: what is in place for longer would cost that thread calls.
+/// The longest in any case. A hand-off takes the dispatching thread 500 to 1,600 ns of processor
+/// over UDP, however long its round trip: what is in place for longer would cost that thread calls.
 const LIMIT_NS_MAX: u64 = 500;
 
 /// Jobs by which a type is judged.
@@ -283,7 +286,8 @@ const LONG_MAX: u32 = 4;
 /// Jobs after which a type that is far from short is known to be.
 const LOOK_AT: u32 = 64;
 
-/// An owner times one job of so many of a type: two readings of the clock are a tenth of what an echo costs.
+/// An owner times one job of so many of a type: two readings of the clock are a tenth of what an
+/// echo costs.
 const TIMED_EVERY: u32 = 8;
 
 /// Jobs that run in place between two looks at the network.

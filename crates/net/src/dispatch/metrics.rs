@@ -87,10 +87,11 @@ pub struct InPlaceCounts {
     pub run: u64,
     /// Times that a type was found to be short enough.
     pub begun: u64,
-    /// Times that a type that ran in place was found to take too long, and went back to the workers.
+    /// Times that a type that ran in place was found to take too long, and went back to the
+    /// workers.
     pub ended: u64,
-    /// Times that another thread took over the network and the queue from one that did not come back from
-    /// a job.
+    /// Times that another thread took over the network and the queue from one that did not come
+    /// back from a job.
     pub taken_over: u64,
 }
 

@@ -17,10 +17,10 @@
 //! | done | the dispatcher looks | handed back: the worker is free for the next |
 //!
 //! The bound is how many jobs a worker may have. It follows from what is measured while it runs
-//! ([`Bound::Auto`]): 1, the true single queue, where services are long against the hand-off, and as
-//! many as hide the hand-off where they are short. What is committed to a worker that turns out to be
-//! busy for long is taken back as soon as another is idle, so that nothing waits for a busy worker
-//! for longer than a hand-off while another has nothing to do.
+//! ([`Bound::Auto`]): 1, the true single queue, where services are long against the hand-off, and
+//! as many as hide the hand-off where they are short. What is committed to a worker that turns out
+//! to be busy for long is taken back as soon as another is idle, so that nothing waits for a busy
+//! worker for longer than a hand-off while another has nothing to do.
 //!
 //! Invariant: every job that was taken is handed back once; a worker has never more than the bound
 //! that was in force when it got the last; nothing is allocated when warm.
@@ -72,8 +72,8 @@ pub struct Dispatcher<J, P = Levels> {
     scheduler: Scheduler<J, P>,
     /// By the index of the worker in the scheduler.
     lanes: Vec<Lane<J>>,
-    /// The queue that workers pull from, where they do; the lanes are not used then, and a worker of the
-    /// scheduler is a place in it.
+    /// The queue that workers pull from, where they do; the lanes are not used then, and a worker
+    /// of the scheduler is a place in it.
     pulled: Option<Pulled<J>>,
     /// What it shares with the workers besides the lanes.
     shared: Arc<Shared>,
@@ -280,8 +280,8 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         }
     }
 
-    /// Announces that this thread is about to sleep; false when a job is done meanwhile, and it must
-    /// not. Call [`Dispatcher::get_up`] afterwards in either case.
+    /// Announces that this thread is about to sleep; false when a job is done meanwhile, and it
+    /// must not. Call [`Dispatcher::get_up`] afterwards in either case.
     pub fn fall_asleep(&mut self) -> bool {
         self.flush();
         if self.busy == 0 {
@@ -338,10 +338,11 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.scheduler.types()
     }
 
-    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]): those that it
-    /// offers by [`Dispatcher::offer_in_place`]. It then takes all that [`Dispatcher::next_in_place`] has
-    /// after each poll, and says how long each took; and has another thread take over where it does not
-    /// return from one, for such a job is not known before. At first it runs none.
+    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]):
+    /// those that it offers by [`Dispatcher::offer_in_place`]. It then takes all that
+    /// [`Dispatcher::next_in_place`] has after each poll, and says how long each took; and has
+    /// another thread take over where it does not return from one, for such a job is not known
+    /// before. At first it runs none.
     #[inline]
     pub fn set_in_place(&mut self, is_possible: bool) {
         self.in_place.set_open(is_possible);
@@ -370,21 +371,23 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.in_place.len() > 0
     }
 
-    /// Whether the owner is to time the job of a type that it runs next, as it is one in eight of its type.
+    /// Whether the owner is to time the job of a type that it runs next, as it is one in eight of
+    /// its type.
     #[inline]
     pub fn times_next_in_place(&mut self, kind: TypeId) -> bool {
         self.in_place.rule.times_next(kind)
     }
 
-    /// The owner has run a job of a type, which took `service_ns`; `None` where it was not timed, or others
-    /// had the core meanwhile.
+    /// The owner has run a job of a type, which took `service_ns`; `None` where it was not timed,
+    /// or others had the core meanwhile.
     #[inline]
     pub fn note_in_place(&mut self, kind: TypeId, service_ns: Option<u64>) {
         let known = (self.hand_off.round_trip_ns(), self.now);
         self.in_place.rule.note_in_place(kind, service_ns, known);
     }
 
-    /// A job of a type that was begun in place was longer than [`LONG_NS`], and somebody else has taken over.
+    /// A job of a type that was begun in place was longer than [`LONG_NS`], and somebody else has
+    /// taken over.
     pub fn note_long(&mut self, kind: TypeId) {
         self.in_place.rule.note_long(kind, self.now);
     }
@@ -562,8 +565,8 @@ fn bits(mut set: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The note of a job whose service and hand-off are measured. As the last bit it comes back beside the
-/// service.
+/// The note of a job whose service and hand-off are measured. As the last bit it comes back beside
+/// the service.
 const SAMPLE: u32 = 1;
 
 /// The note of one whose service alone is.
@@ -572,8 +575,8 @@ const TIMED: u32 = 2;
 /// JBSQ breaks ties by rotation and needs no random word.
 const NO_RANDOM: u64 = 0;
 
-/// The least time without progress after which what a worker has not begun is taken back: to take it
-/// costs about as much as a hand-off.
+/// The least time without progress after which what a worker has not begun is taken back: to take
+/// it costs about as much as a hand-off.
 const PATIENCE_MIN_NS: u64 = 1_000;
 
 /// The most: a hand-off that takes longer is one of a worker that was asleep or descheduled.

@@ -1,8 +1,8 @@
 //! Delivery by pulling: the queue that workers share, behind the dispatcher's own.
 //!
-//! The scheduler counts as before: what it takes for a worker is a place, of which there are as many
-//! as workers times the bound. So the rules of waiting hold here too, and what no worker has pulled
-//! yet are these few.
+//! The scheduler counts as before: what it takes for a worker is a place, of which there are as
+//! many as workers times the bound. So the rules of waiting hold here too, and what no worker has
+//! pulled yet are these few.
 
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{Policy, WorkerId};

@@ -433,8 +433,8 @@ fn offer_in_place(dispatcher: &mut Dispatcher<Job>, number: u64, kind: TypeId) -
     dispatcher.offer_in_place((number, None), Wait::from(Time::MAX).of_type(kind)).is_ok()
 }
 
-/// Two workers that have run jobs of two types, the first of them quickly, until one is for the owner; or so
-/// many of each.
+/// Two workers that have run jobs of two types, the first of them quickly, until one is for the
+/// owner; or so many of each.
 fn quick_and_slow(in_place: InPlace, jobs: u64) -> (Dispatcher<Job>, Vec<Worker<Job>>) {
     let config = Config::new(2).types(2).in_place(in_place);
     let (mut dispatcher, mut workers) =

@@ -7,8 +7,8 @@
 //! | sleeps | the dispatcher has pushed a job and wakes it |
 //!
 //! Invariant: a wake-up is never lost. Each side writes first and then looks: the worker its bit
-//! and then the lane, the dispatcher the lane and then the bits; and likewise the worker what it has
-//! done and then the dispatcher's flag, and the dispatcher its flag and then the lanes.
+//! and then the lane, the dispatcher the lane and then the bits; and likewise the worker what it
+//! has done and then the dispatcher's flag, and the dispatcher its flag and then the lanes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

@@ -7,14 +7,14 @@
 //! | a request to servers whose ways are not known yet, or one of which is out | goes up to a socket of this host, counted |
 //! | what is malformed, or comes from whom it cannot come | is dropped, counted by reason |
 //!
-//! Clients and servers are behind one interface. The way to a server is where its responses come from, so the
-//! first of them, whatever it answers, makes the program place there.
+//! Clients and servers are behind one interface. The way to a server is where its responses come
+//! from, so the first of them, whatever it answers, makes the program place there.
 //!
 //! User space deals with the pairs of a server that does not answer: it forgets the way there
 //! ([`XdpCloner::release_way`]), until the server answers what user space has tried it with.
 //!
-//! Invariant: it decides as [`tailcut_proto::netclone::Switch`] whose servers are all in service. What is attached is
-//! detached when this is dropped, or its process killed.
+//! Invariant: it decides as [`tailcut_proto::netclone::Switch`] whose servers are all in service.
+//! What is attached is detached when this is dropped, or its process killed.
 
 mod layout;
 
@@ -40,8 +40,9 @@ pub struct ClonerConfig {
     pub fallback: Fallback,
     /// Cells in each of the filter's tables: a power of two up to 131,072.
     pub filter_len: u32,
-    /// The id of the first request, 1 to 100,000,000, and the bits of `tidx` above the lowest towards servers. At
-    /// random in service, so that responses to an earlier run's requests are told.
+    /// The id of the first request, 1 to 100,000,000, and the bits of `tidx` above the lowest
+    /// towards servers. At random in service, so that responses to an earlier run's requests are
+    /// told.
     pub first: (u32, u32),
 }
 
@@ -128,8 +129,8 @@ impl XdpCloner {
         Ok(())
     }
 
-    /// Puts a server in the place of the one of this id; the way to it is not known until it answers.
-    /// Panics for an id above 15.
+    /// Puts a server in the place of the one of this id; the way to it is not known until it
+    /// answers. Panics for an id above 15.
     pub fn replace(&self, index: usize, addr: SocketAddr) {
         let [one, two] = addr.port().to_be_bytes();
         // Nothing is placed there while this changes.

@@ -1,9 +1,10 @@
-//! An object of clang's BPF target: its programs, its maps, its global variables and where instructions name
-//! them.
+//! An object of clang's BPF target: its programs, its maps, its global variables and where
+//! instructions name them.
 //!
-//! It reads what `cargo xtask ebpf` compiles, ELF for 64 bits in little endian; each section whose name begins
-//! with `xdp` is a program, and the section `maps` holds a `struct map` for each map (ebpf/map.h). The objects
-//! are part of the binary, yet one that is cut off or names what it has not is an error and no panic.
+//! It reads what `cargo xtask ebpf` compiles, ELF for 64 bits in little endian; each section whose
+//! name begins with `xdp` is a program, and the section `maps` holds a `struct map` for each map
+//! (ebpf/packet.h). The objects are part of the binary, yet one that is cut off or names what it
+//! has not is an error and no panic.
 
 use crate::sys::ProgramKind;
 

@@ -1,11 +1,11 @@
 //! Programs that run in the kernel, before its network stack sees a packet (XDP).
 //!
-//! An [`Object`] is what `cargo xtask ebpf` has compiled of a file in `ebpf/`, with its maps made and its
-//! programs taken by the kernel's verifier. A program can be tried on a packet ([`Object::test`]) or
-//! [attached](Object::attach) to an interface.
+//! An [`Object`] is what `cargo xtask ebpf` has compiled of a file in `ebpf/`, with its maps made
+//! and its programs taken by the kernel's verifier. A program can be tried on a packet
+//! ([`Object::test`]) or [attached](Object::attach) to an interface.
 //!
-//! Invariant: what is attached is detached when its [`Attached`] is dropped or the process dies, unless it was
-//! pinned.
+//! Invariant: what is attached is detached when its [`Attached`] is dropped or the process dies,
+//! unless it was pinned.
 
 pub mod cloner;
 mod elf;
@@ -59,13 +59,14 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// Unsupported, with what the kernel lacks or refuses; PermissionDenied, naming the capabilities.
+    /// Unsupported, with what the kernel lacks or refuses; PermissionDenied, naming the
+    /// capabilities.
     pub fn load(bytes: &[u8]) -> io::Result<Self> {
         Self::load_from(bytes, None)
     }
 
-    /// The same with the maps and variables that an earlier load has pinned in a folder of a file system of
-    /// type bpf; those that are not there are pinned there.
+    /// The same with the maps and variables that an earlier load has pinned in a folder of a file
+    /// system of type bpf; those that are not there are pinned there.
     ///
     /// # Errors
     ///
@@ -108,8 +109,8 @@ impl Object {
         Ok(Self { programs, maps, variables, variables_bytes })
     }
 
-    /// Runs a program on a packet, which begins with its Ethernet header, and returns what it has made of it.
-    /// With `repeat` above 1 each run takes what the one before has left.
+    /// Runs a program on a packet, which begins with its Ethernet header, and returns what it has
+    /// made of it. With `repeat` above 1 each run takes what the one before has left.
     ///
     /// # Errors
     ///
@@ -122,8 +123,8 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// NotFound for a name that it has not; else with what stands in the way: the driver, another program,
-    /// a capability.
+    /// NotFound for a name that it has not; else with what stands in the way: the driver, another
+    /// program, a capability.
     pub fn attach(&self, name: &str, interface: u32, mode: Mode) -> io::Result<Attached> {
         let attached = self.program(name)?.attach(interface, mode == Mode::Native);
         let link = attached.map_err(|error| explain_attach(error, mode))?;
@@ -148,13 +149,14 @@ impl Object {
     ///
     /// # Errors
     ///
-    /// NotFound for a map that it has not; else what the kernel says: ArgumentListTooLong of one that is full.
+    /// NotFound for a map that it has not; else what the kernel says: ArgumentListTooLong of one
+    /// that is full.
     pub fn insert(&self, map: &str, key: &[u8], value: &[u8]) -> io::Result<()> {
         self.map(map)?.insert(key, value)
     }
 
-    /// Sets an entry of a map of devices: an interface, and the program that redirected packets run through at
-    /// their egress there.
+    /// Sets an entry of a map of devices: an interface, and the program that redirected packets run
+    /// through at their egress there.
     ///
     /// # Errors
     ///
@@ -312,8 +314,8 @@ fn name_map(text: &mut [Instruction], used: elf::Use, map: Option<&Map>) -> Opti
     Some(())
 }
 
-/// In the place of an instruction's source register: its constant is a map, or a map whose first value it
-/// takes the address of.
+/// In the place of an instruction's source register: its constant is a map, or a map whose first
+/// value it takes the address of.
 const MAP_FD: u8 = 1;
 const MAP_VALUE: u8 = 2;
 

@@ -1,5 +1,5 @@
-//! The XDP router: `ebpf/router.bpf.c`, which places what it can before the kernel's network stack, and the memory
-//! that it shares with the user-space router.
+//! The XDP router: `ebpf/router.bpf.c`, which places what it can before the kernel's network stack,
+//! and the memory that it shares with the user-space router.
 //!
 //! | | |
 //! |---|---|
@@ -8,7 +8,8 @@
 //! | what is malformed, or comes from whom it cannot come | is dropped, counted by reason |
 //! | the program and its memory | where they are pinned, outlive this process until [`XdpRouter::detach`] |
 //!
-//! Invariant: an entry is whole before its address is known to the program, and until it is not any more.
+//! Invariant: an entry is whole before its address is known to the program, and until it is not any
+//! more.
 
 mod layout;
 mod seal;
@@ -87,13 +88,14 @@ impl XdpRouter {
         Self::of(object, None)
     }
 
-    /// Loads the program with the memory that an earlier process has left in a folder, and leaves it there
-    /// for the next. Memory of another version's layout is removed; its program stays until
-    /// [`XdpRouter::attach`] replaces it.
+    /// Loads the program with the memory that an earlier process has left in a folder, and leaves
+    /// it there for the next. Memory of another version's layout is removed; its program stays
+    /// until [`XdpRouter::attach`] replaces it.
     ///
     /// # Errors
     ///
-    /// Those of making the folder, which must be in a file system of type bpf; else as [`Object::load`].
+    /// Those of making the folder, which must be in a file system of type bpf; else as
+    /// [`Object::load`].
     pub fn load_pinned(folder: &Path) -> io::Result<Self> {
         let is_new = !folder.exists();
         fs::create_dir_all(folder)?;
@@ -156,8 +158,9 @@ impl XdpRouter {
         self.memory.word(router::POLICY).store(policy, Ordering::Release);
     }
 
-    /// Attaches the program to an interface, in the place of the one that an earlier process has pinned; of one in the
-    /// other mode, once that is detached. True where it has taken such a place without a gap.
+    /// Attaches the program to an interface, in the place of the one that an earlier process has
+    /// pinned; of one in the other mode, once that is detached. True where it has taken such a
+    /// place without a gap.
     ///
     /// # Errors
     ///
@@ -219,7 +222,8 @@ impl XdpRouter {
         std::array::from_fn(|index| self.count(index))
     }
 
-    /// One of [`XdpRouter::counts`], by its place among [`COUNT_NAMES`]: all of them are thousands of words.
+    /// One of [`XdpRouter::counts`], by its place among [`COUNT_NAMES`]: all of them are thousands
+    /// of words.
     ///
     /// # Panics
     /// Past the last of them.
@@ -296,7 +300,8 @@ impl XdpPlaces {
         self.long(entry, server::NEXT_HOP).store(KNOWN | tag | mac(way.to), Ordering::Release);
     }
 
-    /// Why frames for a server cannot be sent by the program; `None` where they can, or nothing is known yet.
+    /// Why frames for a server cannot be sent by the program; `None` where they can, or nothing is
+    /// known yet.
     pub fn obstacle(&self, slot: u16) -> Option<&'static str> {
         let entry = self.entry(slot)?;
         let is_known = self.long(entry, server::NEXT_HOP).load(Ordering::Relaxed) != 0;
@@ -348,7 +353,8 @@ impl XdpPlaces {
         self.set_len();
     }
 
-    /// Lists who is in service anew. A program that reads it meanwhile may find one twice, or one that has just left.
+    /// Lists who is in service anew. A program that reads it meanwhile may find one twice, or one
+    /// that has just left.
     fn list_in_service(&self) {
         let is_in_service =
             |entry: &usize| self.word(*entry, server::IS_IN_SERVICE).load(Ordering::Relaxed) != 0;
@@ -369,7 +375,8 @@ impl XdpPlaces {
         self.memory.word(router::LEN).store(len, Ordering::Release);
     }
 
-    /// Where the map is full the peer's packets are dropped as a stranger's; it has room for twice the servers.
+    /// Where the map is full the peer's packets are dropped as a stranger's; it has room for twice
+    /// the servers.
     fn know_peer(&self, addr: SocketAddr, entry: u32) {
         if let Err(error) = self.object.insert(PEERS, &peer_key(addr), &entry.to_ne_bytes()) {
             tracing::error!(%addr, %error, "the XDP router cannot know a server");

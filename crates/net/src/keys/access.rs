@@ -1,4 +1,5 @@
-//! Who may call what of sealed servers, while they run: a policy that may be followed by another, and a file of one.
+//! Who may call what of sealed servers, while they run: a policy that may be followed by another,
+//! and a file of one.
 //!
 //! | the file | then |
 //! |---|---|
@@ -20,7 +21,8 @@ use super::file::{Fingerprint, invalid};
 use super::renewal::{Renewal, Renews};
 use super::source::{INTERVAL, is_lasting};
 
-/// A policy that may be followed by another, for any number of servers and threads; clones are the same one.
+/// A policy that may be followed by another, for any number of servers and threads; clones are the
+/// same one.
 #[derive(Clone, Debug)]
 pub struct LiveAccess {
     /// The policy.
@@ -37,7 +39,8 @@ struct Shared {
     access: Mutex<Arc<Access>>,
 }
 
-/// A policy in a file, which is read again when that changes: `builder.access(&source)` opens with it.
+/// A policy in a file, which is read again when that changes: `builder.access(&source)` opens with
+/// it.
 #[derive(Clone, Debug)]
 pub struct AccessSource {
     /// The policy, and what reads it again.
@@ -71,7 +74,8 @@ impl LiveAccess {
         self.lock().clone()
     }
 
-    /// Puts another policy in place: requests that begin from now on go by it. Returns whether it is another.
+    /// Puts another policy in place: requests that begin from now on go by it. Returns whether it
+    /// is another.
     pub fn update(&self, access: Access) -> bool {
         let mut known = self.lock();
         let is_new = **known != access;
@@ -139,8 +143,8 @@ impl AccessSource {
         Ok(Self { live, state, renewal })
     }
 
-    /// Reads the file again at once, whether or not it has changed. What comes of it is logged. Returns
-    /// whether it holds a policy.
+    /// Reads the file again at once, whether or not it has changed. What comes of it is logged.
+    /// Returns whether it holds a policy.
     pub fn reload(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).renew()
     }

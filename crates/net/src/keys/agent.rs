@@ -1,4 +1,5 @@
-//! A key agent: hands the keys of a group to those who are listed, and adds the next ones ahead of time.
+//! A key agent: hands the keys of a group to those who are listed, and adds the next ones ahead of
+//! time.
 //!
 //! | event | then |
 //! |---|---|
@@ -9,8 +10,8 @@
 //! | fewer than two keys begin later than now | one more, in the file first, as a whole |
 //! | the group's file, the list, or a certificate has changed | read again; what is wrong is logged, and what was there stays |
 //!
-//! Invariant: nobody is answered before TLS has verified a certificate and its private key; who cannot show one
-//! holds one of a few threads for some seconds, and nothing else.
+//! Invariant: nobody is answered before TLS has verified a certificate and its private key; who
+//! cannot show one holds one of a few threads for some seconds, and nothing else.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -55,7 +56,8 @@ pub struct Certificate {
     pub key: PathBuf,
     /// The authority that has signed the certificates of those who ask.
     pub client_ca: PathBuf,
-    /// Those of them that are revoked: that authority's lists, and those of authorities between, if there are any.
+    /// Those of them that are revoked: that authority's lists, and those of authorities between, if
+    /// there are any.
     pub client_crl: Option<PathBuf>,
 }
 
@@ -139,8 +141,8 @@ struct Stranger {
 }
 
 impl KeyAgent {
-    /// An agent with what its files hold. A file beside the group's, which a rotation that was interrupted has
-    /// left, is removed.
+    /// An agent with what its files hold. A file beside the group's, which a rotation that was
+    /// interrupted has left, is removed.
     ///
     /// # Errors
     ///
@@ -155,7 +157,8 @@ impl KeyAgent {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // It names some of its files; how they are is seen before what counts is read, so that no change is missed.
+        // It names some of its files; how they are is seen before what counts is read, so that no
+        // change is missed.
         let welcome_seen = config.fingerprints(&config.welcome()?);
         let welcome = Arc::new(config.welcome()?);
         config.tell_left_out(&welcome);
@@ -177,8 +180,8 @@ impl KeyAgent {
         &self.counts
     }
 
-    /// Reads what has changed, and adds keys that are due; to be called again and again, as often as
-    /// [`KeyAgent::interval`] says. What goes wrong is logged, and what was there stays.
+    /// Reads what has changed, and adds keys that are due; to be called again and again, as often
+    /// as [`KeyAgent::interval`] says. What goes wrong is logged, and what was there stays.
     pub fn look(&self) {
         let mut seen = lock(&self.seen);
         // Each by itself: a list that is wrong stops no rotation.
@@ -229,8 +232,8 @@ impl KeyAgent {
         Ok(())
     }
 
-    /// Adds keys until two begin later than now: whoever asks in time has the next one before it is used, also
-    /// if the agent is away for as long as a key is used.
+    /// Adds keys until two begin later than now: whoever asks in time has the next one before it is
+    /// used, also if the agent is away for as long as a key is used.
     fn rotate(&self, known: &mut Seen) -> io::Result<()> {
         let every_ms = self.config.every.as_millis() as u64;
         loop {
@@ -277,8 +280,8 @@ impl KeyAgent {
         Ok(())
     }
 
-    /// Answers one connection after the other, until enough other threads wait for the next: who comes then waits for
-    /// no thread to be made.
+    /// Answers one connection after the other, until enough other threads wait for the next: who
+    /// comes then waits for no thread to be made.
     fn receive_all<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -464,8 +467,8 @@ const AHEAD: usize = 2;
 /// Numbers of epochs come again after 256 of them, and are kept for some minutes.
 const EVERY_MIN: Duration = Duration::from_secs(1);
 
-/// The longest time after which clients ask again: who is listed no more has its keys for so long, and for as
-/// long as they are accepted.
+/// The longest time after which clients ask again: who is listed no more has its keys for so long,
+/// and for as long as they are accepted.
 const AGAIN_MAX: Duration = Duration::from_secs(3_600);
 
 /// Connections at a time, each with a thread: as many as ask at once where a rack starts.

@@ -1,16 +1,18 @@
-//! Who a program is in TLS and whom it lets in, by certificates: the same as they show to a key agent.
+//! Who a program is in TLS and whom it lets in, by certificates: the same as they show to a key
+//! agent.
 //!
 //! ```text
 //! tailcut-certificates 1
 //! ca /etc/tailcut/ca.pem             who has signed the other side's certificate
 //! cert /etc/tailcut/load.pem         what is shown to it
 //! key /etc/tailcut/load.key
-//! crl /etc/tailcut/crl.pem           certificates of that authority that are revoked; may be left out
-//! admit spiffe://example.org/bench   who may connect: one or more, of a program that is connected to
+//! crl /etc/tailcut/crl.pem           those of that authority that are revoked; may be left out
+//! admit spiffe://example.org/bench   who may connect: one or more, of who is connected to
 //! name load-1.example.org            the name of who is connected to; the host's if left out
 //! ```
 //!
-//! Files are read each time that an end of TLS is asked for, so that who renews certificates restarts nothing.
+//! Files are read each time that an end of TLS is asked for, so that who renews certificates
+//! restarts nothing.
 
 use std::io;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@
 //! cert /etc/tailcut/web.pem          what is shown to it
 //! key /etc/tailcut/web.key
 //! name keys.example.org              the agent's name in its certificate; the host's if left out
-//! crl /etc/tailcut/crl.pem           certificates of its authority that are revoked; may be left out
+//! crl /etc/tailcut/crl.pem           those of its authority that are revoked; may be left out
 //! psk /etc/tailcut/web.psk           in the place of the five
 //! ```
 
@@ -91,8 +91,8 @@ impl Asking {
         Ok(Self { agent, name: name.map(str::to_owned), shown })
     }
 
-    /// Asks, and waits for the answer, a few seconds at most. What is to be done `meanwhile` costs no time: the agent
-    /// has its first flight to make.
+    /// Asks, and waits for the answer, a few seconds at most. What is to be done `meanwhile` costs
+    /// no time: the agent has its first flight to make.
     pub(super) fn fetch(&self, meanwhile: &mut dyn FnMut()) -> io::Result<Answer> {
         let (config, name) = self.identity()?;
         let failed = |error: io::Error| {
@@ -188,7 +188,8 @@ fn exchange(
     parse(std::str::from_utf8(&text).map_err(|_| invalid("it answers something else".to_owned()))?)
 }
 
-/// Everything up to the end. A buffer that grew would leave copies: what is outgrown is wiped, and so is the rest.
+/// Everything up to the end. A buffer that grew would leave copies: what is outgrown is wiped, and
+/// so is the rest.
 fn read_all(stream: &mut impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut text = Zeroizing::new(vec![0; ANSWER_LEN]);
     let mut len = 0;

@@ -84,11 +84,13 @@ pub(crate) fn beside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Puts keys in the place of those in a file: whoever reads it has either all of the old or all of the new.
+/// Puts keys in the place of those in a file: whoever reads it has either all of the old or all of
+/// the new.
 ///
 /// # Errors
 ///
-/// That a file beside it, which ends in `.new`, is in the way, or that one of them cannot be written.
+/// That a file beside it, which ends in `.new`, is in the way, or that one of them cannot be
+/// written.
 pub fn replace(path: &Path, keys: &Keys) -> io::Result<()> {
     let beside = beside(path);
     if beside.exists() {
@@ -106,13 +108,13 @@ pub fn replace(path: &Path, keys: &Keys) -> io::Result<()> {
         .map_err(|error| named(&error, format!("cannot replace {}", path.display())))
 }
 
-/// A group's keys with one more, which begins at a Unix time, ms, and without those of which packets are no
-/// longer taken at `now_ms`.
+/// A group's keys with one more, which begins at a Unix time, ms, and without those of which
+/// packets are no longer taken at `now_ms`.
 ///
 /// # Errors
 ///
-/// That the keys are not a server's, that there is no room for another, or that the system gives no random
-/// numbers.
+/// That the keys are not a server's, that there is no room for another, or that the system gives no
+/// random numbers.
 pub fn rotated(mut keys: Keys, from_ms: u64, now_ms: u64) -> io::Result<Keys> {
     if keys.role != Role::Server {
         let text =

@@ -1,5 +1,5 @@
-//! What fuzzers do to a key agent and to those who ask it: texts that anyone may have written, and handshakes that
-//! someone on the way changes.
+//! What fuzzers do to a key agent and to those who ask it: texts that anyone may have written, and
+//! handshakes that someone on the way changes.
 
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
@@ -20,8 +20,8 @@ use super::fetch::{self, Asking};
 use super::file;
 use super::identities::Identities;
 
-/// Reads a text as each of those that have to do with a key agent: it is refused, without a secret in the reason,
-/// or means something that is within its limits.
+/// Reads a text as each of those that have to do with a key agent: it is refused, without a secret
+/// in the reason, or means something that is within its limits.
 ///
 /// # Panics
 ///
@@ -126,9 +126,9 @@ impl Exchanges {
         self.agent.converse(&mut said, NOWHERE)
     }
 
-    /// One exchange, of which someone on the way changes bytes; whether the client has got its keys. Each three bytes of
-    /// `changes` are one: a direction (the highest bit; if it is set, to the client) and a place, and what the byte there
-    /// is xored with, 0 to cut what follows.
+    /// One exchange, of which someone on the way changes bytes; whether the client has got its
+    /// keys. Each three bytes of `changes` are one: a direction (the highest bit; if it is set, to
+    /// the client) and a place, and what the byte there is xored with, 0 to cut what follows.
     ///
     /// # Errors
     ///
@@ -269,7 +269,8 @@ mod tests {
             // What the client says has some 720 bytes, what the agent says more.
             let places = || (0..715).step_by(13);
             let changed: Vec<_> = places().filter(|&place| fails(place, 1)).collect();
-            // All but those that mean nothing, such as the version of a record before there are keys.
+            // All but those that mean nothing, such as the version of a record before there are
+            // keys.
             assert!(changed.len() + 3 >= places().len(), "{direction}: {changed:?}");
             let cut: Vec<_> = places().filter(|&place| fails(place, 0)).collect();
             assert_eq!(cut.len(), places().len(), "{direction}: {cut:?}");

@@ -47,15 +47,16 @@ impl Hurried {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    /// Says that nothing follows, and waits until the peer has said so too: a socket that is closed over
-    /// what is unread takes back what it has sent.
+    /// Says that nothing follows, and waits until the peer has said so too: a socket that is closed
+    /// over what is unread takes back what it has sent.
     pub(super) fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
         let mut bytes = [0; 512];
         while self.read(&mut bytes).is_ok_and(|len| len > 0) {}
     }
 
-    /// Has the socket wait no longer than is left. Not before each call: so it may be an eighth of all longer.
+    /// Has the socket wait no longer than is left. Not before each call: so it may be an eighth of
+    /// all longer.
     fn arm(&mut self) -> io::Result<()> {
         let now = Clock.now();
         if now >= self.deadline {

@@ -107,7 +107,8 @@ impl Identities {
         self.named.len()
     }
 
-    /// The identity and the role of who has shown a certificate, which has been verified; or why it has none.
+    /// The identity and the role of who has shown a certificate, which has been verified; or why it
+    /// has none.
     pub(super) fn of(&self, certificate: &CertificateDer<'_>) -> Result<(String, Role), String> {
         let pinned = self.pinned.iter().find(|known| known.identity.0 == *certificate);
         if let Some(known) = pinned {
@@ -125,7 +126,8 @@ impl Identities {
     }
 }
 
-/// The identity of who has shown a certificate: a SPIFFE URI, or each of its DNS names; or why it has none.
+/// The identity of who has shown a certificate: a SPIFFE URI, or each of its DNS names; or why it
+/// has none.
 pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Result<Vec<String>, String> {
     let parsed = webpki::EndEntityCert::try_from(certificate);
     let parsed = parsed.map_err(|error| format!("the certificate is unreadable: {error}"))?;
@@ -149,7 +151,8 @@ pub(super) fn is_identity(text: &str) -> bool {
     is_spiffe_id(text) || text.strip_prefix("dns:").is_some_and(is_host_name)
 }
 
-/// SPIFFE's form: a trust domain and a path, of the characters that it allows, and nothing behind them.
+/// SPIFFE's form: a trust domain and a path, of the characters that it allows, and nothing behind
+/// them.
 fn is_spiffe_id(text: &str) -> bool {
     let Some((domain, path)) = text.strip_prefix("spiffe://").and_then(|id| id.split_once('/'))
     else {

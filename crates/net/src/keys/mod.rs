@@ -7,8 +7,8 @@
 //! | who has another policy ([`LiveAccess::update`]), or a file of one ([`AccessSource`]) | the same |
 //! | each driver, once a second | reads the wall clock for its sealed nodes |
 //!
-//! Invariants: no child of a process seals by what its parent has opened; what is published follows what was there
-//! ([`Keys::followed_by`]), so that no node refuses it.
+//! Invariants: no child of a process seals by what its parent has opened; what is published follows
+//! what was there ([`Keys::followed_by`]), so that no node refuses it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -44,7 +44,8 @@ mod tls;
 pub use self::access::{AccessSource, LiveAccess};
 pub use self::source::Source;
 
-/// Keys that may be followed by newer ones, for any number of nodes and threads; clones are the same keys.
+/// Keys that may be followed by newer ones, for any number of nodes and threads; clones are the
+/// same keys.
 #[derive(Clone, Debug)]
 pub struct LiveKeys {
     /// The keys.
@@ -72,13 +73,13 @@ impl LiveKeys {
         self.lock().clone()
     }
 
-    /// Puts newer keys of the same holder in place: sessions begin under those that are current, and calls in
-    /// progress finish under what they began with. Returns whether anything is new.
+    /// Puts newer keys of the same holder in place: sessions begin under those that are current,
+    /// and calls in progress finish under what they began with. Returns whether anything is new.
     ///
     /// # Errors
     ///
-    /// That role, group or cipher are others, or that an epoch in use has another key. The keys stay as they
-    /// are then.
+    /// That role, group or cipher are others, or that an epoch in use has another key. The keys
+    /// stay as they are then.
     pub fn update(&self, newer: &Keys) -> Result<bool, ChangedKeys> {
         let mut keys = self.lock();
         let next = keys.followed_by(newer, Clock.unix_ns() / 1_000_000)?;
@@ -164,7 +165,8 @@ struct WatchAccess {
 }
 
 impl Watch {
-    /// Of a node that has been made with an earlier state of these keys and this policy, or this one.
+    /// Of a node that has been made with an earlier state of these keys and this policy, or this
+    /// one.
     pub(crate) fn new(live: LiveKeys, access: Option<LiveAccess>) -> Self {
         let watch = |live| WatchAccess { live, seen: u64::MAX, told: 0, tell_at: 0 };
         let access = access.map(watch);
@@ -193,7 +195,8 @@ impl Watch {
         }
     }
 
-    /// Logs what the node has refused by its policy, and which keys were not there, once a second at most.
+    /// Logs what the node has refused by its policy, and which keys were not there, once a second
+    /// at most.
     #[inline]
     pub(crate) fn tell(&mut self, now: Time, node: &impl Node) {
         let lost = node.lost_keys();

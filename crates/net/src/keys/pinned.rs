@@ -1,8 +1,8 @@
-//! An identity in TLS that follows from a shared secret: agents of measurements and of keys know each other by
-//! it.
+//! An identity in TLS that follows from a shared secret: agents of measurements and of keys know
+//! each other by it.
 //!
-//! Who has the secret has the Ed25519 key pair that is made from it, and shows so in the handshake by a
-//! certificate that is its own root and the only one that is taken.
+//! Who has the secret has the Ed25519 key pair that is made from it, and shows so in the handshake
+//! by a certificate that is its own root and the only one that is taken.
 
 use std::io;
 use std::path::Path;
@@ -34,7 +34,8 @@ pub fn identity(secret: &[u8; KEY_LEN], label: &[u8], name: &str) -> io::Result<
     Ok((certificate.der().clone(), private.into()))
 }
 
-/// A pre-shared key of a key agent's client, and the name by which the client says which one it has.
+/// A pre-shared key of a key agent's client, and the name by which the client says which one it
+/// has.
 pub(crate) fn pre_shared(path: &Path) -> io::Result<(Identity, String)> {
     let text = read_secret(path)?;
     let secret = parse_hex(text.trim()).map(Zeroizing::new).ok_or_else(|| {

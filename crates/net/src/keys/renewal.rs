@@ -1,4 +1,5 @@
-//! Threads that renew what is in files, beside the data path: one for each file, which ends when nobody has it any more.
+//! Threads that renew what is in files, beside the data path: one for each file, which ends when
+//! nobody has it any more.
 //!
 //! | event | then |
 //! |---|---|
@@ -181,7 +182,8 @@ mod tests {
                 threads.push(thread);
             }
         }
-        // Others begin some too, and who asks may be quicker than a thread that has just ended its last.
+        // Others begin some too, and who asks may be quicker than a thread that has just ended its
+        // last.
         assert!(threads.len() < 900, "{}", threads.len());
     }
 

@@ -1,5 +1,5 @@
-//! Where keys come from: a file, which is looked at once a second; or a key agent, which a file names, and which
-//! is asked again as often as it says.
+//! Where keys come from: a file, which is looked at once a second; or a key agent, which a file
+//! names, and which is asked again as often as it says.
 //!
 //! | the file | then |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | names a key agent (`tailcut-keys-from 1`) | the agent is asked, now and before its keys are spent |
 //! | holds none, is another's, or cannot be read; or the agent does not answer | a line is logged, and the old ones stay |
 //!
-//! Whoever was opened with the keys has them renewed, on a thread beside the data path, until the last of
-//! them is gone.
+//! Whoever was opened with the keys has them renewed, on a thread beside the data path, until the
+//! last of them is gone.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,8 @@ use super::renewal::{Renewal, Renews, lock};
 use crate::clock::Clock;
 use crate::entropy;
 
-/// Keys that are read again when they change, or asked for again: `builder.seal(&source)` opens with them.
+/// Keys that are read again when they change, or asked for again: `builder.seal(&source)` opens
+/// with them.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The keys, and what renews them.
@@ -65,13 +66,14 @@ struct Read {
 }
 
 impl Source {
-    /// Reads keys from a file, as `tailcut keys` writes it, and reads it again whenever it has changed; or asks
-    /// the key agent that it names, which takes some seconds at most, and asks again in time. That needs the
-    /// feature `key-agent`.
+    /// Reads keys from a file, as `tailcut keys` writes it, and reads it again whenever it has
+    /// changed; or asks the key agent that it names, which takes some seconds at most, and asks
+    /// again in time. That needs the feature `key-agent`.
     ///
     /// # Errors
     ///
-    /// As [`file::read`]; that the agent does not answer, or refuses; and that there is no thread to be had.
+    /// As [`file::read`]; that the agent does not answer, or refuses; and that there is no thread
+    /// to be had.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref().to_owned();
         let seen = Fingerprint::of(&path);
@@ -93,7 +95,8 @@ impl Source {
         Ok(Self { live, state: renewed, renewal })
     }
 
-    /// Whether a file is well, without asking a key agent: the keys in it, or `None` where it names an agent.
+    /// Whether a file is well, without asking a key agent: the keys in it, or `None` where it names
+    /// an agent.
     ///
     /// # Errors
     ///
@@ -111,13 +114,14 @@ impl Source {
         self.live.clone()
     }
 
-    /// Reads the file again at once, whether or not it has changed, or asks the agent. What comes of it is
-    /// logged. Returns whether keys were had that follow.
+    /// Reads the file again at once, whether or not it has changed, or asks the agent. What comes
+    /// of it is logged. Returns whether keys were had that follow.
     pub fn reload(&self) -> bool {
         lock(&self.state).renew()
     }
 
-    /// As [`Source::reload`], on the thread that renews keys: whoever calls waits for no file and no agent.
+    /// As [`Source::reload`], on the thread that renews keys: whoever calls waits for no file and
+    /// no agent.
     pub fn reload_soon(&self) {
         self.renewal.ask();
     }
@@ -165,8 +169,8 @@ impl Renews for State {
                 true
             }
             Err(error) => {
-                // A file that is wrong is read again when it changes. An agent is asked again, and a file that
-                // could not be read just now is read again.
+                // A file that is wrong is read again when it changes. An agent is asked again, and
+                // a file that could not be read just now is read again.
                 let wait = RETRY_MIN.saturating_mul(1 << self.failures.min(10));
                 let most = if self.again_in.is_zero() { RETRY_MAX } else { self.again_in };
                 let wait = wait.min(RETRY_MAX.min(most).max(RETRY_MIN));
@@ -214,7 +218,8 @@ impl Text {
     }
 }
 
-/// Reads keys for the first time: an agent that was cut off, or is not there yet, is asked again twice.
+/// Reads keys for the first time: an agent that was cut off, or is not there yet, is asked again
+/// twice.
 fn first(path: &Path, meanwhile: &mut dyn FnMut()) -> io::Result<Read> {
     let mut retries = 0;
     loop {
@@ -259,8 +264,8 @@ fn read(path: &Path, meanwhile: &mut dyn FnMut()) -> io::Result<Read> {
     }
 }
 
-/// A time from now: of `time` at least so many percent, and not all of it, so that those who began together do
-/// not ask together.
+/// A time from now: of `time` at least so many percent, and not all of it, so that those who began
+/// together do not ask together.
 fn jittered(time: Duration, percent: u32) -> Time {
     let share = percent + (entropy::seed_or_zero() % u64::from(100 - percent)) as u32;
     Clock.now() + (time * share / 100).as_nanos() as u64

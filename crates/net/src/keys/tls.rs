@@ -77,7 +77,8 @@ impl<P: AsRef<Path>> Pem<P> {
     }
 }
 
-/// The revocation lists in a file, one of each authority: of several the first would count, which may be the oldest.
+/// The revocation lists in a file, one of each authority: of several the first would count, which
+/// may be the oldest.
 fn revocations(path: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
     let lists: Vec<CertificateRevocationListDer<'_>> = all(path, "revocation list")?;
     let mut issuers = Vec::new();
@@ -149,7 +150,8 @@ fn client(read: Read, alpn: &[u8]) -> io::Result<Arc<ClientConfig>> {
     Ok(Arc::new(config))
 }
 
-/// An agent that shows what its clients can verify: its certificate, or the pre-shared key that they name.
+/// An agent that shows what its clients can verify: its certificate, or the pre-shared key that
+/// they name.
 pub(super) fn agent(
     pem: Option<&Pem<impl AsRef<Path>>>,
     identities: &Identities,
@@ -169,8 +171,8 @@ pub(super) fn agent(
     server(Shown { own, pinned: shown }, Verifier::new(by_authority, pinned, None), ALPN)
 }
 
-/// A server of a protocol of ALPN that shows a certificate, and takes those of its authority that have one of these
-/// identities.
+/// A server of a protocol of ALPN that shows a certificate, and takes those of its authority that
+/// have one of these identities.
 pub(super) fn server_for(
     pem: &Pem<impl AsRef<Path>>,
     admitted: Vec<String>,
@@ -214,8 +216,9 @@ fn server(shown: Shown, verifier: Verifier, alpn: &[u8]) -> io::Result<Arc<Serve
     Ok(Arc::new(config))
 }
 
-/// What rustls has, AES-128-GCM first: SHA-384 beside AES-256 is hashed without the CPU's instructions, some hundred
-/// times in a handshake, and the exchange of keys (X25519) is no stronger than the former.
+/// What rustls has, AES-128-GCM first: SHA-384 beside AES-256 is hashed without the CPU's
+/// instructions, some hundred times in a handshake, and the exchange of keys (X25519) is no
+/// stronger than the former.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
     provider.cipher_suites.sort_by_key(|suite| *suite != TLS13_AES_128_GCM_SHA256);
@@ -223,7 +226,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(provider)
 }
 
-/// Takes private keys as rustls does, which tries RSA first: one of a curve would be read and checked twice.
+/// Takes private keys as rustls does, which tries RSA first: one of a curve would be read and
+/// checked twice.
 #[derive(Debug)]
 struct CurvesFirst;
 
@@ -253,15 +257,16 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Whose certificates an agent takes: the pinned ones as they are, and what the authority has signed. A pinned
-/// one signs no other.
+/// Whose certificates an agent takes: the pinned ones as they are, and what the authority has
+/// signed. A pinned one signs no other.
 #[derive(Debug)]
 struct Verifier {
     /// Of the authority, if there is one.
     by_authority: Option<Arc<dyn ClientCertVerifier>>,
     /// Each with what verifies it.
     pinned: Vec<(CertificateDer<'static>, Arc<dyn ClientCertVerifier>)>,
-    /// Identities of certificates by the authority that are taken; all of them, where it is left out.
+    /// Identities of certificates by the authority that are taken; all of them, where it is left
+    /// out.
     admitted: Option<Vec<String>>,
     /// The authority's names.
     hints: Vec<DistinguishedName>,

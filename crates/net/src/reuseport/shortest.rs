@@ -9,9 +9,9 @@
 //! | too short for its form | the first thread's, which counts it as malformed |
 //! | for a thread whose socket is not there, or is gone | dropped |
 //!
-//! A session is the high 40 bits of the RPC id, or of Homa a client's address. The thread that it has
-//! remembers which of its requests have run; so nobody makes room for others, and strangers who fill
-//! the map make the rest as it would be without.
+//! A session is the high 40 bits of the RPC id, or of Homa a client's address. The thread that it
+//! has remembers which of its requests have run; so nobody makes room for others, and strangers who
+//! fill the map make the rest as it would be without.
 //!
 //! Invariant: a session has one thread for as long as the group lives, also where two cores see its
 //! first packets at once.
@@ -50,9 +50,9 @@ impl QueueLen {
 ///
 /// # Errors
 ///
-/// InvalidInput when `count` is 0 or above [`COUNT_MAX`]; Unsupported when the kernel does not load the
-/// program, because it is too old or the process lacks CAP_BPF and CAP_NET_ADMIN; else what it says
-/// of the address.
+/// InvalidInput when `count` is 0 or above [`COUNT_MAX`]; Unsupported when the kernel does not load
+/// the program, because it is too old or the process lacks CAP_BPF and CAP_NET_ADMIN; else what it
+/// says of the address.
 pub fn bind_shortest(
     address: SocketAddr,
     count: usize,
@@ -94,8 +94,8 @@ fn unsupported(error: io::Error) -> io::Error {
 struct Maps {
     /// The thread of each session.
     sessions: Map,
-    /// One value: of each thread a line, sessions so far in its first word and requests in its second,
-    /// so that both are one number, the requests first.
+    /// One value: of each thread a line, sessions so far in its first word and requests in its
+    /// second, so that both are one number, the requests first.
     lens: Map,
     /// The threads' sockets.
     sockets: Map,

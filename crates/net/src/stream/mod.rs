@@ -469,8 +469,8 @@ impl Streams {
         self.table.link(id).map_or(0, Link::unsent)
     }
 
-    /// Stops reading from a connection, or reads on. What its peer sends meanwhile waits in the sockets; an
-    /// end of the connection that takes effect at once is still told.
+    /// Stops reading from a connection, or reads on. What its peer sends meanwhile waits in the
+    /// sockets; an end of the connection that takes effect at once is still told.
     pub fn set_reading(&mut self, id: ConnectionId, is_reading: bool) {
         if let Some(link) = self.table.link_mut(id)
             && link.is_paused == is_reading
@@ -518,15 +518,15 @@ impl Streams {
         self.poller.waker()
     }
 
-    /// Whether [`Streams::poll`] would not sleep, for an owner who has something to announce before a
-    /// sleep, or others to look at while it spins.
+    /// Whether [`Streams::poll`] would not sleep, for an owner who has something to announce before
+    /// a sleep, or others to look at while it spins.
     #[inline]
     pub fn keeps_turning(&mut self) -> bool {
         self.poller.keeps_turning()
     }
 
-    /// Lets another thread have this one's core, if one wants it and that has not taken long lately;
-    /// does nothing when busy-polling.
+    /// Lets another thread have this one's core, if one wants it and that has not taken long
+    /// lately; does nothing when busy-polling.
     #[inline]
     pub fn give_way(&mut self) {
         self.poller.give_way();
@@ -547,9 +547,9 @@ impl Streams {
         self.poll_turns(until, &mut f)
     }
 
-    /// Tells `f` what has happened, and returns how often, without waiting: for an owner who waits for
-    /// a driver too, by [`Streams::wait_with`], or for other descriptors, by [`Streams::as_fd`](AsFd::as_fd), until
-    /// [`Streams::next_deadline`].
+    /// Tells `f` what has happened, and returns how often, without waiting: for an owner who waits
+    /// for a driver too, by [`Streams::wait_with`], or for other descriptors, by
+    /// [`Streams::as_fd`](AsFd::as_fd), until [`Streams::next_deadline`].
     ///
     /// # Errors
     ///
@@ -562,8 +562,9 @@ impl Streams {
         self.turn(false, &mut f)
     }
 
-    /// Passes the time as [`Driver::wait`] does, until there is something to do for a driver or here, and tells for
-    /// which: both are waited for and asked in one call of the kernel. Wait so with one driver alone.
+    /// Passes the time as [`Driver::wait`] does, until there is something to do for a driver or
+    /// here, and tells for which: both are waited for and asked in one call of the kernel. Wait so
+    /// with one driver alone.
     ///
     /// # Errors
     ///

@@ -72,8 +72,8 @@ impl TlsClient {
         Ok(Self { config: Arc::new(builder.with_no_client_auth()), name, upgrade: None })
     }
 
-    /// Offers these protocols, the most wanted first (ALPN). A server that takes part in ALPN and has
-    /// none of them ends the handshake.
+    /// Offers these protocols, the most wanted first (ALPN). A server that takes part in ALPN and
+    /// has none of them ends the handshake.
     pub fn with_alpn(mut self, protocols: &[&str]) -> Self {
         let config = Arc::make_mut(&mut self.config);
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();

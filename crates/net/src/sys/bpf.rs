@@ -1,5 +1,5 @@
-//! bpf(2): maps, memory that one of them shares with this process, and the program of a reuseport group.
-//! `program` beside it loads and attaches others.
+//! bpf(2): maps, memory that one of them shares with this process, and the program of a reuseport
+//! group. `program` beside it loads and attaches others.
 
 use std::ffi::CStr;
 use std::io;
@@ -79,8 +79,8 @@ impl Map {
         Ok(Self { fd, key_bytes, value_bytes })
     }
 
-    /// The map that is pinned at a path; InvalidData where its keys or values have other lengths than
-    /// these.
+    /// The map that is pinned at a path; InvalidData where its keys or values have other lengths
+    /// than these.
     pub(crate) fn open(path: &CStr, (key_bytes, value_bytes): (u32, u32)) -> io::Result<Self> {
         let fd = open_pinned(path)?;
         let mut info = MapInfo::default();
@@ -116,8 +116,8 @@ impl Map {
         bpf(MAP_UPDATE_ELEM, &mut self.element(key, value)).map(|_| ())
     }
 
-    /// Removes a key; NotFound for one that is not there. Panics where it has another length than the
-    /// map's.
+    /// Removes a key; NotFound for one that is not there. Panics where it has another length than
+    /// the map's.
     pub(crate) fn remove(&self, key: &[u8]) -> io::Result<()> {
         bpf(MAP_DELETE_ELEM, &mut self.element(key, &[])).map(|_| ())
     }
@@ -218,7 +218,8 @@ impl Drop for SharedMemory {
     }
 }
 
-/// Loads a program that picks the socket of a reuseport group and gives it to the group of a socket.
+/// Loads a program that picks the socket of a reuseport group and gives it to the group of a
+/// socket.
 ///
 /// # Errors
 ///

@@ -7,8 +7,8 @@
 //! | take all | the one | nothing; what was there is turned around |
 //! | close | the one | closed: pushes hand their parcel back |
 //!
-//! A parcel is a box of its own and does not move, however many hands it goes through; the one uses it
-//! again. Nothing is taken but all of it, so that a head that comes back is no danger: whoever
+//! A parcel is a box of its own and does not move, however many hands it goes through; the one uses
+//! it again. Nothing is taken but all of it, so that a head that comes back is no danger: whoever
 //! exchanges it for a parcel has that parcel point to it.
 //!
 //! Invariant: a parcel has one owner, a `Parcel` or the stack, and only its owner reads `next`.

@@ -1,4 +1,5 @@
-//! Sets of descriptors (epoll) that are waited for to the nanosecond, also with descriptors of other owners.
+//! Sets of descriptors (epoll) that are waited for to the nanosecond, also with descriptors of
+//! other owners.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -8,8 +9,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{check, poll};
 
-/// Waits until a descriptor of the set is ready or `timeout_ns` have passed, `None` for never; returns
-/// those that are. A signal ends the wait with none.
+/// Waits until a descriptor of the set is ready or `timeout_ns` have passed, `None` for never;
+/// returns those that are. A signal ends the wait with none.
 #[inline]
 pub(crate) fn wait<'a>(
     set: BorrowedFd<'_>,
@@ -17,7 +18,8 @@ pub(crate) fn wait<'a>(
     timeout_ns: Option<u64>,
 ) -> io::Result<&'a [libc::epoll_event]> {
     let count = match wait_precisely(set, events, timeout_ns) {
-        // Before Linux 5.11 epoll counts milliseconds, and some filters of containers know of nothing newer.
+        // Before Linux 5.11 epoll counts milliseconds, and some filters of containers know of
+        // nothing newer.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM)) => {
             let mut fds = [libc::pollfd { fd: set.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
             if timeout_ns != Some(0) && poll(&mut fds, timeout_ns)? == 0 {
@@ -48,8 +50,8 @@ fn wait_precisely(
         tv_nsec: (ns % 1_000_000_000) as libc::c_long,
     });
     let timeout_ptr = timeout.as_ref().map_or(std::ptr::null(), |timeout| &raw const *timeout);
-    // SAFETY: the array has the length given, the timeout outlives the call, and no signal mask is passed.
-    // musl has no function for it.
+    // SAFETY: the array has the length given, the timeout outlives the call, and no signal mask is
+    // passed. musl has no function for it.
     let returned = unsafe {
         libc::syscall(
             libc::SYS_epoll_pwait2,
@@ -80,8 +82,8 @@ fn wait_not(
     check(returned as isize)
 }
 
-/// Has a set tell of another owner's descriptor under a key, or tell of other events of it. Closing it removes
-/// it.
+/// Has a set tell of another owner's descriptor under a key, or tell of other events of it. Closing
+/// it removes it.
 ///
 /// # Errors
 ///

@@ -3,7 +3,8 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Forks between the process that began to count and this one: a child has another number than its parent.
+/// Forks between the process that began to count and this one: a child has another number than its
+/// parent.
 #[inline]
 pub(crate) fn forks() -> u32 {
     FORKS.load(Ordering::Relaxed)
@@ -13,8 +14,8 @@ pub(crate) fn forks() -> u32 {
 pub(crate) fn count_forks() {
     static COUNTS: Once = Once::new();
     COUNTS.call_once(|| {
-        // SAFETY: the handler is a function without state, and does nothing but add to a number, which a child of a process with
-        // several threads may do.
+        // SAFETY: the handler is a function without state, and does nothing but add to a number,
+        // which a child of a process with several threads may do.
         let failed = unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
         assert_eq!(failed, 0, "memory for a handler of forks");
     });

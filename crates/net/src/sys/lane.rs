@@ -9,8 +9,8 @@
 //!
 //! Nothing is shared but the slots: each end keeps its own place in the ring. A job does not move
 //! while the worker is at it, so that it crosses the cores twice, there and back. Four slots stand
-//! together, in one cache line where jobs are words: jobs that one worker gets, or has done, at once
-//! cross together.
+//! together, in one cache line where jobs are words: jobs that one worker gets, or has done, at
+//! once cross together.
 //!
 //! Invariant: one state changes hands at a time, by a store that releases or an exchange that
 //! acquires, and only `full` can be contended for: by the worker that takes the job and the

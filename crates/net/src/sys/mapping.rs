@@ -54,14 +54,15 @@ impl Mapping {
     }
 }
 
-/// Memory of this process's own, of which pages are taken from the machine once they are used. An allocator
-/// would clear all of it where it has had the memory before, which costs more than to open the rest of a client.
-/// So its bytes are zero or what an earlier one has left.
+/// Memory of this process's own, of which pages are taken from the machine once they are used. An
+/// allocator would clear all of it where it has had the memory before, which costs more than to
+/// open the rest of a client. So its bytes are zero or what an earlier one has left.
 #[derive(Debug)]
 pub(crate) struct Arena(Option<Mapping>);
 
 impl Arena {
-    /// Of `len` bytes, more than none. Without memory the process ends, as where any other buffer has none.
+    /// Of `len` bytes, more than none. Without memory the process ends, as where any other buffer
+    /// has none.
     pub(crate) fn new(len: usize) -> Self {
         let mapping = spare(len).unwrap_or_else(|| {
             Mapping::anonymous(len).unwrap_or_else(|_| {
@@ -85,7 +86,8 @@ fn spare(len: usize) -> Option<Mapping> {
     Some(spares.swap_remove(at))
 }
 
-/// What was given back last, which is what a client that comes after another needs: the kernel would clear their pages.
+/// What was given back last, which is what a client that comes after another needs: the kernel
+/// would clear their pages.
 static SPARES: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
 
 /// Most of them, and how long each is at most.
@@ -125,8 +127,8 @@ impl Drop for Arena {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's, of this length, and nothing that was made of it outlives
-        // its owner. It cannot fail.
+        // SAFETY: the mapping is this one's, of this length, and nothing that was made of it
+        // outlives its owner. It cannot fail.
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

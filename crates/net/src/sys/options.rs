@@ -19,7 +19,8 @@ pub(crate) fn set_int_option(
     check(returned as isize).map(|_| ())
 }
 
-/// Has a connected socket hear all again. One that did not name its port when it was bound has another then.
+/// Has a connected socket hear all again. One that did not name its port when it was bound has
+/// another then.
 pub(crate) fn disconnect(fd: BorrowedFd<'_>) -> io::Result<()> {
     let nobody =
         libc::sockaddr { sa_family: libc::AF_UNSPEC as libc::sa_family_t, sa_data: [0; 14] };

@@ -19,7 +19,8 @@ pub(crate) struct ProgramKind {
     pub(crate) is_egress: bool,
 }
 
-/// A program at an interface: it is detached when the last of these is dropped, unless it is pinned.
+/// A program at an interface: it is detached when the last of these is dropped, unless it is
+/// pinned.
 #[derive(Debug)]
 pub(crate) struct Link(OwnedFd);
 
@@ -55,8 +56,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What the kernel says: PermissionDenied without CAP_BPF and CAP_NET_ADMIN; else with the last words of
-    /// its verifier.
+    /// What the kernel says: PermissionDenied without CAP_BPF and CAP_NET_ADMIN; else with the last
+    /// words of its verifier.
     pub(crate) fn load(
         instructions: &[Instruction],
         (license, kind): (&CStr, ProgramKind),
@@ -128,8 +129,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// What the kernel says: ResourceBusy where another program is attached, Unsupported where the driver
-    /// knows no XDP.
+    /// What the kernel says: ResourceBusy where another program is attached, Unsupported where the
+    /// driver knows no XDP.
     pub(crate) fn attach(&self, interface: u32, is_native: bool) -> io::Result<Link> {
         let create = LinkCreate {
             program: self.0.as_raw_fd(),

@@ -130,8 +130,8 @@ impl ReceiveBatch {
         Ok(())
     }
 
-    /// As [`ReceiveBatch::receive_one`], without control messages, which cost a ping-pong 4 %: for a
-    /// socket that has been asked for none.
+    /// As [`ReceiveBatch::receive_one`], without control messages, which cost a ping-pong 4 %: for
+    /// a socket that has been asked for none.
     #[inline]
     pub fn receive_bare(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         self.rearm();
@@ -142,8 +142,8 @@ impl ReceiveBatch {
         let mut name_len = SockAddr::CAPACITY as libc::socklen_t;
         // With MSG_TRUNC the kernel returns the length that the datagram has.
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
-        // SAFETY: the part is inside `bytes`, and it and the name live in `self`, which is borrowed mutably
-        // for the call; the kernel writes no more of either than the lengths given.
+        // SAFETY: the part is inside `bytes`, and it and the name live in `self`, which is borrowed
+        // mutably for the call; the kernel writes no more of either than the lengths given.
         let len = check(unsafe {
             libc::recvfrom(
                 fd.as_raw_fd(),

@@ -67,8 +67,8 @@ pub struct SendBatch {
 struct Given {
     /// The traffic class.
     class: u8,
-    /// Whom it is connected to: messages there go without a name, for which the kernel would look the route
-    /// up.
+    /// Whom it is connected to: messages there go without a name, for which the kernel would look
+    /// the route up.
     peer: Option<SocketAddr>,
 }
 

@@ -1,4 +1,5 @@
-//! A queue that workers share, and pull from under an MCS lock (Mellor-Crummey and Scott, TOCS 1991).
+//! A queue that workers share, and pull from under an MCS lock (Mellor-Crummey and Scott, TOCS
+//! 1991).
 //!
 //! | a slot | who may touch its job | next |
 //! |---|---|---|
@@ -9,8 +10,8 @@
 //!
 //! So a long job keeps no slot but its own. The slots and what a worker has of one are a lane's.
 //!
-//! Invariant: the order holds each full slot once, and what is before `next` has been taken. A place
-//! is emptied after `next` has moved on, so that who finds it empty finds the next one.
+//! Invariant: the order holds each full slot once, and what is before `next` has been taken. A
+//! place is emptied after `next` has moved on, so that who finds it empty finds the next one.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -117,16 +118,17 @@ impl<T: Send> Feeder<T> {
         slot.state.store(FULL, Ordering::Release);
         self.tokens[index as usize] = token;
         self.pushed.push_back(index);
-        // Its place in the order has been read and emptied: of as many pushes as there are places one
-        // has been collected, and whoever took that did so after who took what was here, or is it.
+        // Its place in the order has been read and emptied: of as many pushes as there are places
+        // one has been collected, and whoever took that did so after who took what was here, or is
+        // it.
         let place = &self.ring.order[self.head & (self.ring.order.len() - 1)];
         place.store(index, Ordering::Release);
         self.head = self.head.wrapping_add(1);
         Ok(())
     }
 
-    /// A job that a worker is done with, its note and its token, from place `at` on in the list of what
-    /// is taken; moves `at`.
+    /// A job that a worker is done with, its note and its token, from place `at` on in the list of
+    /// what is taken; moves `at`.
     #[inline]
     pub(crate) fn collect(&mut self, at: &mut usize) -> Option<(T, u32, u32)> {
         while let Some(&index) = self.pushed.front()
@@ -141,8 +143,8 @@ impl<T: Send> Feeder<T> {
                 *at += 1;
                 continue;
             }
-            // SAFETY: the slot is done, which gives it to this end, and its job is initialized; it is
-            // empty from here on, so that the job is read once.
+            // SAFETY: the slot is done, which gives it to this end, and its job is initialized; it
+            // is empty from here on, so that the job is read once.
             let (job, note) = unsafe { ((*slot.job.get()).assume_init_read(), *slot.note.get()) };
             slot.state.store(EMPTY, Ordering::Relaxed);
             self.taken.swap_remove(*at);

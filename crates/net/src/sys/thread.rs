@@ -65,7 +65,8 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
 
 /// Whether the calling thread's scheduling class is a real-time one.
 pub(crate) fn is_realtime() -> bool {
-    // SAFETY: the call takes no pointer; 0 is the calling thread. Not by the C library, whose musl has a stub.
+    // SAFETY: the call takes no pointer; 0 is the calling thread. Not by the C library, whose musl
+    // has a stub.
     let class = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
     let class = class & !libc::c_long::from(libc::SCHED_RESET_ON_FORK);
     [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE]
@@ -73,12 +74,12 @@ pub(crate) fn is_realtime() -> bool {
         .contains(&class)
 }
 
-/// The calling thread's time on a processor, nanoseconds; and how often it has given its core up to wait
-/// for something.
+/// The calling thread's time on a processor, nanoseconds; and how often it has given its core up to
+/// wait for something.
 pub(crate) fn thread_usage() -> (u64, u64) {
     let mut cpu = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer is good. What
-    // getrusage says of that time is as old as the last tick.
+    // SAFETY: the place outlives the call. The call cannot fail: the clock exists and the pointer
+    // is good. What getrusage says of that time is as old as the last tick.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut cpu) };
     // SAFETY: all bits zero is a valid block of counts.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -7,10 +7,11 @@
 //! | receive | a socket's, kernel writes | what has arrived, in chunks |
 //! | transmit | a socket's, kernel reads | what is to be sent |
 //!
-//! A queue of an interface has one [`Pool`] of memory, whose first chunks are received into and whose
-//! others are sent from. All sockets at the queue share it, so its two rings are behind a lock, which
-//! a socket takes once for several packets. A frame to send is a run of chunks that lie one behind the
-//! other, as many as the longest packet takes; a packet that arrives in several chunks is joined.
+//! A queue of an interface has one [`Pool`] of memory, whose first chunks are received into and
+//! whose others are sent from. All sockets at the queue share it, so its two rings are behind a
+//! lock, which a socket takes once for several packets. A frame to send is a run of chunks that lie
+//! one behind the other, as many as the longest packet takes; a packet that arrives in several
+//! chunks is joined.
 //!
 //! Invariant: a chunk is in one place: a ring, or a list of its pool or of one socket. Who has it
 //! there, and nobody else, reads and writes its bytes.
@@ -88,9 +89,9 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// What the kernel says: PermissionDenied without CAP_NET_RAW; InvalidInput where the interface has
-    /// no such queue; ResourceBusy where another process has it; StorageFull (ENOBUFS) where memory may
-    /// not be locked.
+    /// What the kernel says: PermissionDenied without CAP_NET_RAW; InvalidInput where the interface
+    /// has no such queue; ResourceBusy where another process has it; StorageFull (ENOBUFS) where
+    /// memory may not be locked.
     pub(crate) fn open(config: QueueConfig) -> io::Result<Self> {
         let Shape { chunk_len, receive_chunks, send_frames, frame_chunks } = config.shape;
         let send_chunks = send_frames * frame_chunks;
@@ -105,8 +106,8 @@ impl Pool {
             tx_metadata_len: 0,
         };
         set_option(base.as_fd(), libc::XDP_UMEM_REG, &region)?;
-        // The kernel says what it has read of it only once it has read all that it saw there, so that as
-        // much again may have to wait behind that.
+        // The kernel says what it has read of it only once it has read all that it saw there, so
+        // that as much again may have to wait behind that.
         let fill_len = 2 * receive_chunks;
         set_option(base.as_fd(), libc::XDP_UMEM_FILL_RING, &fill_len)?;
         let completions = send_chunks.next_power_of_two();
@@ -212,7 +213,8 @@ impl Pool {
     ///
     /// # Safety
     ///
-    /// All of them are in chunks that the caller has, of which it makes no other reference meanwhile.
+    /// All of them are in chunks that the caller has, of which it makes no other reference
+    /// meanwhile.
     ///
     /// # Panics
     ///
@@ -224,7 +226,8 @@ impl Pool {
             at.checked_add(len).is_some_and(|end| end <= self.memory.len()),
             "a frame is in the memory"
         );
-        // SAFETY: the bytes are in the mapping, which lives as long as `self`; they are the caller's.
+        // SAFETY: the bytes are in the mapping, which lives as long as `self`; they are the
+        // caller's.
         unsafe { std::slice::from_raw_parts_mut(self.memory.start().add(at).as_ptr(), len) }
     }
 }
@@ -330,8 +333,8 @@ impl Xsk {
             && let Some(desc) = receive.pop()
         {
             left -= 1;
-            // SAFETY: the kernel has given the descriptor's chunk to this socket, which keeps it until
-            // it is in `read`, below.
+            // SAFETY: the kernel has given the descriptor's chunk to this socket, which keeps it
+            // until it is in `read`, below.
             let bytes = unsafe { pool.bytes(desc.addr as usize, desc.len as usize) };
             let is_last = desc.options & libc::XDP_PKT_CONTD == 0;
             if is_last && joined.is_empty() {
@@ -377,9 +380,9 @@ impl Xsk {
         unsafe { pool.bytes(pool.frame_at(self.current), pool.frame_len()) }
     }
 
-    /// Puts headers and a part of the current frame into the transmit ring. The last part leaves from
-    /// where it is, with the headers before it, and another frame is taken; others are copied. Returns
-    /// false where there is no frame or no room: then nothing is put there.
+    /// Puts headers and a part of the current frame into the transmit ring. The last part leaves
+    /// from where it is, with the headers before it, and another frame is taken; others are copied.
+    /// Returns false where there is no frame or no room: then nothing is put there.
     ///
     /// # Panics
     ///
@@ -450,8 +453,8 @@ impl Xsk {
         !self.frames.is_empty()
     }
 
-    /// Lets the kernel send what is in the transmit ring. What it has no room for stays there, for the
-    /// next call.
+    /// Lets the kernel send what is in the transmit ring. What it has no room for stays there, for
+    /// the next call.
     ///
     /// # Errors
     ///
@@ -509,8 +512,9 @@ impl AsFd for Xsk {
 }
 
 impl Drop for Xsk {
-    /// What the kernel is putting into the ring at this very moment is lost to the pool: the packets
-    /// of one look of the interface, at most, once nothing is directed to the socket any more.
+    /// What the kernel is putting into the ring at this very moment is lost to the pool: the
+    /// packets of one look of the interface, at most, once nothing is directed to the socket any
+    /// more.
     fn drop(&mut self) {
         while let Some(desc) = self.receive.pop() {
             self.read.push(self.pool.chunk_at(desc.addr));
@@ -535,7 +539,8 @@ trait Calls {
 
 impl Calls for BorrowedFd<'_> {
     fn wake_receive(&self) {
-        // SAFETY: no bytes are asked for, and no address. What it says is of no use: the rings tell.
+        // SAFETY: no bytes are asked for, and no address. What it says is of no use: the rings
+        // tell.
         unsafe {
             libc::recvfrom(
                 self.as_raw_fd(),
@@ -583,14 +588,15 @@ fn bind(fd: BorrowedFd<'_>, config: &QueueConfig, (flags, base): (u16, u32)) -> 
     check(returned as isize).map(|_| ())
 }
 
-/// Chunks that a socket has read before it gives them back: few, for each of many sockets may have as
-/// many.
+/// Chunks that a socket has read before it gives them back: few, for each of many sockets may have
+/// as many.
 const READ_HELD_MAX: usize = 8;
 
 /// Frames that a socket takes at a time.
 const FRAMES_HELD_MAX: usize = 16;
 
-/// The longest packet that is joined of several chunks: an MTU of 9,000, with room for a link's headers.
+/// The longest packet that is joined of several chunks: an MTU of 9,000, with room for a link's
+/// headers.
 const JOINED_LEN_MAX: usize = 9_216;
 
 /// More than the frames of any pool.

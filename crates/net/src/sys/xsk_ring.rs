@@ -1,5 +1,5 @@
-//! The rings that AF_XDP sockets share with the kernel, and the options that make them: one side of a ring
-//! writes entries and a count of them, the other reads entries and counts what it has read.
+//! The rings that AF_XDP sockets share with the kernel, and the options that make them: one side of
+//! a ring writes entries and a count of them, the other reads entries and counts what it has read.
 //!
 //! Invariant: an entry is read after the count that covers it, and written before it.
 
@@ -70,8 +70,8 @@ impl<T: Copy> Producer<T> {
         assert!(self.has_room(1), "a ring has a place for each entry that there is");
         let ring = &mut self.0;
         let place = ring.place(ring.own);
-        // SAFETY: the place is in the mapping, and the kernel, which has read what was there, reads it
-        // again only after the count says so.
+        // SAFETY: the place is in the mapping, and the kernel, which has read what was there, reads
+        // it again only after the count says so.
         unsafe { place.write(entry) };
         ring.own = ring.own.wrapping_add(1);
     }
@@ -118,8 +118,8 @@ impl<T: Copy> Consumer<T> {
                 return None;
             }
         }
-        // SAFETY: the place is in the mapping; the kernel has written it before the count, and writes
-        // it again only after it is released.
+        // SAFETY: the place is in the mapping; the kernel has written it before the count, and
+        // writes it again only after it is released.
         let entry = unsafe { ring.place(ring.own).read() };
         ring.own = ring.own.wrapping_add(1);
         Some(entry)
@@ -153,8 +153,8 @@ struct Ring<T> {
     other: u32,
 }
 
-// SAFETY: the pointers are to the mapping that it owns; one thread at a time has this side of it, and
-// the kernel keeps to the ring's protocol from any.
+// SAFETY: the pointers are to the mapping that it owns; one thread at a time has this side of it,
+// and the kernel keeps to the ring's protocol from any.
 unsafe impl<T: Send> Send for Ring<T> {}
 // SAFETY: through a shared reference only atomics are read.
 unsafe impl<T: Sync> Sync for Ring<T> {}
@@ -233,7 +233,8 @@ pub(super) fn set_option<T>(fd: BorrowedFd<'_>, name: i32, value: &T) -> io::Res
 
 /// Reads an option of AF_XDP: a struct of integers, of which an older kernel may fill a part.
 pub(super) fn option<T: Copy>(fd: BorrowedFd<'_>, name: i32) -> io::Result<T> {
-    // SAFETY: the types that this module asks for are structs of integers, which zeros are valid for.
+    // SAFETY: the types that this module asks for are structs of integers, which zeros are valid
+    // for.
     let mut value: T = unsafe { std::mem::zeroed() };
     let mut len = size_of::<T>() as libc::socklen_t;
     let place = (&raw mut value).cast();

@@ -111,8 +111,9 @@ fn a_router_at_two_addresses_is_one_router() {
     }
 }
 
-/// The client's host reaches the router from one of its addresses and the server from the other. Its socket is told
-/// nothing with what arrives, as that of a node that only asks; what follows a request leaves from where that did.
+/// The client's host reaches the router from one of its addresses and the server from the other.
+/// Its socket is told nothing with what arrives, as that of a node that only asks; what follows a
+/// request leaves from where that did.
 #[test]
 fn a_client_with_two_addresses_is_one_client_to_a_server_behind_a_router() {
     let Some(hosts) = Hosts::create() else { return };

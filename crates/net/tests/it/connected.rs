@@ -1,5 +1,5 @@
-//! Clients whose sockets are connected to whom they call: what they hear and send, and what becomes of
-//! them when the address goes that they send from.
+//! Clients whose sockets are connected to whom they call: what they hear and send, and what becomes
+//! of them when the address goes that they send from.
 
 use std::net::SocketAddr;
 
@@ -63,7 +63,8 @@ fn clients_of_homa_alone_hear_only_whom_they_call() {
     }
 }
 
-/// A host moves to another address while a client is at work: the call that finds out goes from there.
+/// A host moves to another address while a client is at work: the call that finds out goes from
+/// there.
 #[test]
 fn a_client_whose_address_goes_calls_from_another() {
     let Some(hosts) = VethPair::create() else { return };

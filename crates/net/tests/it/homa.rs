@@ -41,8 +41,8 @@ fn calls_are_answered_over_each_carrier_and_family() {
 
 #[test]
 fn long_messages_travel_as_trains_and_nothing_is_asked_for_again() {
-    // Two GSO batches of 28 full packets for a round trip's bytes would be the best; grants that come
-    // piecemeal cut them. Of long packets four make a batch.
+    // Two GSO batches of 28 full packets for a round trip's bytes would be the best; grants that
+    // come piecemeal cut them. Of long packets four make a batch.
     for (local_len, fewest) in [(0, 4), (Framing::default().local_len, 2)] {
         let [mut server, mut client] = [(); 2].map(|()| {
             let port = UdpPort::bind(V4.parse().expect("an address"), UdpConfig::default());
@@ -78,9 +78,9 @@ fn what_a_small_receive_buffer_loses_is_sent_again() {
     assert_eq!(server.node(0).metrics().requests, 8);
 }
 
-/// At first a link of 2 Mbit/s, which carries 250 bytes in a millisecond, so that next to all of what
-/// a turn sends waits for the device, however long the machine lets the test wait. Then a hundred
-/// times that, for the rest to pass.
+/// At first a link of 2 Mbit/s, which carries 250 bytes in a millisecond, so that next to all of
+/// what a turn sends waits for the device, however long the machine lets the test wait. Then a
+/// hundred times that, for the rest to pass.
 #[test]
 fn what_a_slow_link_has_not_taken_waits_in_the_node_where_short_messages_overtake_it() {
     let Some(pair) = VethPair::create() else { return };

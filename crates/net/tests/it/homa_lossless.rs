@@ -34,7 +34,8 @@ type Bind = fn(SocketAddr, UdpConfig) -> std::io::Result<AnyDatapath>;
 
 /// Of a few runs the best counts: a side that the machine does not let run for a while is asked for
 /// what it cannot say. While other tests and builds kept two cores busy that was up to 1.6 % of all
-/// bytes; when receivers asked for all that was granted, it was 9 to 33 % of them on a quiet machine.
+/// bytes; when receivers asked for all that was granted, it was 9 to 33 % of them on a quiet
+/// machine.
 fn check(bind: Bind) {
     let Some(pair) = VethPair::create() else { return };
     let mut shares = Vec::new();

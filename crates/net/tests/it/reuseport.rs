@@ -101,8 +101,8 @@ fn a_new_peer_joins_the_shortest_queue() {
     assert_eq!([0, 1, 2, 3].map(of), [10, 10, 0, 10]);
 }
 
-/// A group whose sessions join the shortest queue. Where this process may not load programs the error
-/// says so, and the test skips.
+/// A group whose sessions join the shortest queue. Where this process may not load programs the
+/// error says so, and the test skips.
 fn shortest(steering: Steering) -> Option<(Vec<UdpPort>, Vec<QueueLen>)> {
     let address = "127.0.0.1:0".parse().expect("an address");
     match bind_shortest(address, THREADS, (UdpConfig::default(), steering)) {

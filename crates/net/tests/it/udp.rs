@@ -216,7 +216,8 @@ fn a_crowd_of_many_peers_is_no_batch() {
     assert_eq!((lens, receiver.metrics().gso_batches_in), (vec![100, 100, 50], 0));
 }
 
-/// The datagrams' lengths, and the GSO batches that were sent and received, where a crowd has come before.
+/// The datagrams' lengths, and the GSO batches that were sent and received, where a crowd has come
+/// before.
 fn batch_lens(config: UdpConfig, len: usize, segment_len: usize) -> (Vec<usize>, (u64, u64)) {
     let (mut sender, mut receiver) = pair(config);
     send_many(&mut sender, receiver.local_address(), 10);

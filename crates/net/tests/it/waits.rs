@@ -101,7 +101,8 @@ fn a_time_and_another_thread_end_a_wait() {
     let _client = both.connect();
     let began_at = Clock.now();
     let woken = both.wait(1_000_000);
-    // Where the thread was descheduled for so long before it slept, it does not sleep and looks at all.
+    // Where the thread was descheduled for so long before it slept, it does not sleep and looks at
+    // all.
     assert!(woken.own && Clock.now() >= began_at + 1_000_000, "{woken:?}");
     let (waker, told) = (both.driver.waker(), Arc::new(AtomicBool::new(false)));
     let (sleeps, slept) = mpsc::channel();

@@ -146,8 +146,8 @@ fn calls_outlive_loss() {
         let address = SocketAddr::new(ip.parse().expect("an address"), 0);
         let port = within(namespace, || XdpPort::bind(address, config, UdpConfig::default()));
         let mut driver: Driver<Lossy> = Driver::new(Wait::BusyPoll).expect("a driver");
-        // As if it had run for a second: what is sent again to a server that has just started may have
-        // run before.
+        // As if it had run for a second: what is sent again to a server that has just started may
+        // have run before.
         let started = driver.clock().now().saturating_sub(1_000_000_000);
         let config = r2p2::Config { secret: [secret; 16], ..r2p2::Config::default() };
         let endpoint = r2p2::Endpoint::new(started, config).into();

@@ -139,7 +139,8 @@ fn load(config: &ClonerConfig) -> Option<XdpCloner> {
     Some(xdp)
 }
 
-/// The first step of a part whose frames are others than the trace asks for; nothing where programs cannot be loaded.
+/// The first step of a part whose frames are others than the trace asks for; nothing where programs
+/// cannot be loaded.
 fn first_difference(
     part: &CloningPart,
     network: Network,

@@ -16,8 +16,8 @@ pub struct Wheel {
     cursor: u64,
     /// Timers that are armed.
     armed_count: u32,
-    /// A tick at or before that of every timer; `IDLE` when there is none. It is found anew when it has
-    /// passed: between, arming and disarming need not look.
+    /// A tick at or before that of every timer; `IDLE` when there is none. It is found anew when it
+    /// has passed: between, arming and disarming need not look.
     earliest: u64,
     /// First timer of each bucket.
     heads: Box<[SlotId; BUCKETS]>,

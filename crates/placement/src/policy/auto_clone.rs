@@ -1,4 +1,5 @@
-//! Late binding and copies with no number to set: what servers report says how many threads they have.
+//! Late binding and copies with no number to set: what servers report says how many threads they
+//! have.
 
 use super::{
     Argument, Entry, Form, Loads, OUT_OF_SERVICE, Placement, Policy, PolicySpec, QueueModel, Scope,
@@ -14,13 +15,13 @@ use super::{
 /// | and more than half of the servers have an idle thread | a copy goes to the second in that order |
 ///
 /// A server has as many threads as run there while others wait, which its reports say. Before the
-/// first such report it is taken for idle unless somebody waits there, as NetClone does, and nothing
-/// bounds it: nobody waits there either. A load is the higher of what is outstanding and what was
-/// reported, which includes what other routers have placed.
+/// first such report it is taken for idle unless somebody waits there, as NetClone does, and
+/// nothing bounds it: nobody waits there either. A load is the higher of what is outstanding and
+/// what was reported, which includes what other routers have placed.
 ///
 /// It looks at servers in a circle, and no further than at one that is idle and has as few
-/// outstanding as the last that took a request: nearly the fewest, for a look at a few servers. What
-/// it saw of the others when it last looked says whether most have an idle thread.
+/// outstanding as the last that took a request: nearly the fewest, for a look at a few servers.
+/// What it saw of the others when it last looked says whether most have an idle thread.
 ///
 /// Copies need no budget: they take threads that nobody needs now, and the half that stays idle is
 /// for what comes before one of them ends. What a server may have beyond its threads hides the way

@@ -5,9 +5,10 @@
 
 use std::num::NonZeroU32;
 
-/// What `jbsq:auto` measures, and the bound that follows where nothing else does: before a server that is
-/// alone, and in models that have one bound for all times. Before several, [`super::HeldBounds`] derives
-/// from [`BoundEstimator::way`] and [`BoundEstimator::spread`] a bound that follows what is held.
+/// What `jbsq:auto` measures, and the bound that follows where nothing else does: before a server
+/// that is alone, and in models that have one bound for all times. Before several,
+/// [`super::HeldBounds`] derives from [`BoundEstimator::way`] and [`BoundEstimator::spread`] a
+/// bound that follows what is held.
 ///
 /// A worker that is allowed n requests runs at most n of them per S + D, where S is the service
 /// time and D the round trip to the worker and back less the service. It is kept busy from n = 1 +
@@ -16,11 +17,11 @@ use std::num::NonZeroU32;
 /// `n = 2 + ceil(D/S - 1/4)`, clamped to [`BoundEstimator::MIN`] and [`BoundEstimator::MAX`]: below
 /// 2 a worker idles for D after every request.
 ///
-/// S is seen where a request finds the server idle, which under load none does. What is seen there is
-/// the interval I between conclusions while more requests are held. The server concludes D/I in a
-/// round trip (Little's law), which is D/S or, while the bound is what slows it down, less. So D/I
-/// times 1 + D/(2 I) stands for D/S, at most four times D/I: from any bound on it grows until the
-/// round trip under load is four times D, where at most a fifth of the rate is lost.
+/// S is seen where a request finds the server idle, which under load none does. What is seen there
+/// is the interval I between conclusions while more requests are held. The server concludes D/I in
+/// a round trip (Little's law), which is D/S or, while the bound is what slows it down, less. So
+/// D/I times 1 + D/(2 I) stands for D/S, at most four times D/I: from any bound on it grows until
+/// the round trip under load is four times D, where at most a fifth of the rate is lost.
 ///
 /// D, S and I are moving averages of weight 1/16. A D above the average counts for four times the
 /// average at most, since a server that sleeps or works is late to answer; one below it has half of
@@ -101,8 +102,8 @@ impl BoundEstimator {
         self.bound().max(count.min(Self::MAX.into()) as u32)
     }
 
-    /// Requests that a busy server concludes in a round trip, D/I, or D/S where nothing is held; `None`
-    /// before they have been measured.
+    /// Requests that a busy server concludes in a round trip, D/I, or D/S where nothing is held;
+    /// `None` before they have been measured.
     pub fn way(&self) -> Option<f64> {
         let delay_ns = self.delay_ns? as f64;
         let interval_ns = match self.interval_ps {
@@ -231,8 +232,8 @@ mod tests {
         assert_eq!(estimator.bound(), BoundEstimator::INITIAL.get());
     }
 
-    /// As servers of `service_ns` that a round trip of `delay_ns` parts from the router, held at the
-    /// bound of each time.
+    /// As servers of `service_ns` that a round trip of `delay_ns` parts from the router, held at
+    /// the bound of each time.
     fn check_settled(delay_ns: u64, service_ns: u64, least: u32, most: u32) {
         let mut estimator = BoundEstimator::new();
         estimator.sample_delay(delay_ns);

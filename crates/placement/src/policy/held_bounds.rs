@@ -1,17 +1,18 @@
 //! The bound of `jbsq:auto` by how many requests are held.
 //!
-//! A server of W workers that has W requests idles for D after each conclusion, where D is the way there
-//! and back, and of every E more that it has, E conclusions within D cost nothing. How many a server
-//! concludes within D is about Poisson with the mean L = W D/S, where S is a service. So the E-th
-//! request more saves W workers some S L^E / E! in all, S L^E / (E! W) each, and all that are held are
-//! served earlier by that over the M W workers of M servers. It costs a part of what passes until a worker
-//! there is free, S/W, because another server may be idle before: C V of it, where V is how much services
-//! vary, since what is left of one when another comes grows with its variance. It pays, then, from
+//! A server of W workers that has W requests idles for D after each conclusion, where D is the way
+//! there and back, and of every E more that it has, E conclusions within D cost nothing. How many a
+//! server concludes within D is about Poisson with the mean L = W D/S, where S is a service. So the
+//! E-th request more saves W workers some S L^E / E! in all, S L^E / (E! W) each, and all that are
+//! held are served earlier by that over the M W workers of M servers. It costs a part of what
+//! passes until a worker there is free, S/W, because another server may be idle before: C V of it,
+//! where V is how much services vary, since what is left of one when another comes grows with its
+//! variance. It pays, then, from
 //!
 //! `Q = C V M W E! / L^E`
 //!
-//! held requests on. Few are worth a request more where the way is long or services are alike, and many, or
-//! none ever, where the way is short.
+//! held requests on. Few are worth a request more where the way is long or services are alike, and
+//! many, or none ever, where the way is short.
 //!
 //! Invariant: the bound grows with what is held, from W to W and [`MORE_MAX`].
 
@@ -20,8 +21,8 @@
 pub struct HeldBounds {
     /// What it was derived from.
     basis: Basis,
-    /// Held requests from which on a server may have one more than its workers, two more, and so on;
-    /// ascending.
+    /// Held requests from which on a server may have one more than its workers, two more, and so
+    /// on; ascending.
     more_from: [u32; MORE_MAX],
     /// As many of these as there are.
     more_count: usize,
@@ -106,13 +107,13 @@ impl HeldBounds {
     }
 }
 
-/// Most requests that a server may have besides one for each worker: what a server of 1 us does in the
-/// longest round trip of a datacenter.
+/// Most requests that a server may have besides one for each worker: what a server of 1 us does in
+/// the longest round trip of a datacenter.
 const MORE_MAX: usize = 256;
 
-/// Cost of a request that waits at a server where services are exponential, in mean services, as found by
-/// simulation (`tailcut sim reproduce jbsq-auto`): with less, a p99 suffers from requests that wait behind
-/// long ones, with more, from servers that idle.
+/// Cost of a request that waits at a server where services are exponential, in mean services, as
+/// found by simulation (`tailcut sim reproduce jbsq-auto`): with less, a p99 suffers from requests
+/// that wait behind long ones, with more, from servers that idle.
 const COST: f64 = 0.04;
 
 /// The least that services are taken to vary: where they are equal, servers still pause.

@@ -172,14 +172,14 @@ impl Loads<'_> {
         self.draw_pair_again(limit, known, random)
     }
 
-    /// The same where `known` may take it, and whoever was drawn with it may not; or neither may, and
-    /// `known` is nobody.
+    /// The same where `known` may take it, and whoever was drawn with it may not; or neither may,
+    /// and `known` is nobody.
     #[inline(never)]
     fn draw_pair_again(&self, limit: u32, mut known: u32, random: u64) -> Placement {
         let loads = self.outstanding;
         let mut draws = Draws::new(random);
-        // One that may take it, drawn of all, is as likely as any other that may, and so is one more
-        // that is drawn of all the rest.
+        // One that may take it, drawn of all, is as likely as any other that may, and so is one
+        // more that is drawn of all the rest.
         for _ in 1..if loads.len() >= 2 { PAIRS_TRIED } else { 0 } {
             let (first, second) = draws.distinct_below(loads.len() as u32);
             for index in [first, second] {

@@ -22,11 +22,12 @@
 //! Where the policy clones and the item may be cloned, the item counts at two workers, and the
 //! caller gives it to both: [`Workers`] can be walked or handed out, and says no more.
 //!
-//! Where items have types, each type has a queue of its own and the worker is that of [`typed`]. Where workers
-//! have weights or zones, the policy sees them as [`Rank`] says, but not of types.
+//! Where items have types, each type has a queue of its own and the worker is that of [`typed`].
+//! Where workers have weights or zones, the policy sees them as [`Rank`] says, but not of types.
 //!
 //! Invariant: items of one share and type leave in the order in which they came, shares take turns,
-//! no item leaves by placement at or after its expiry, and no worker that is out of service gets one.
+//! no item leaves by placement at or after its expiry, and no worker that is out of service gets
+//! one.
 
 pub mod overload;
 mod queue;
@@ -516,8 +517,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.placed
     }
 
-    /// True if an item of this type would find an idle worker that it may use; always where there are
-    /// no types.
+    /// True if an item of this type would find an idle worker that it may use; always where there
+    /// are no types.
     pub fn has_idle(&self, kind: TypeId) -> bool {
         let types = self.types.as_ref();
         types.is_none_or(|types| types.place(kind, &self.loads, 0).is_some())
@@ -713,7 +714,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.lines.iter_mut().for_each(|line| line.queue.set_len_max(queue_len_max));
     }
 
-    /// The policy's bound, where it has one; where that follows what is held, the last that was in force.
+    /// The policy's bound, where it has one; where that follows what is held, the last that was in
+    /// force.
     pub fn bound(&self) -> Option<u32> {
         self.policy.bound()
     }
@@ -724,7 +726,8 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         bounds.map(|bounds| bounds.clone().at(held)).or_else(|| self.policy.bound())
     }
 
-    /// Sets the bound of a policy that has one, whatever is held. Drain [`Scheduler::poll_placed`] after.
+    /// Sets the bound of a policy that has one, whatever is held. Drain [`Scheduler::poll_placed`]
+    /// after.
     pub fn set_bound(&mut self, bound: u32) {
         self.held_bounds = None;
         self.policy.set_bound(bound);

@@ -19,9 +19,9 @@
 //! | retry-after | the items offered in a window, over those placed in it |
 //!
 //! Retry-after is the time between two requests that each client is to keep. It grows while four
-//! times as many come as are placed and shrinks while fewer than twice as many do, so that what comes
-//! settles a little above what can be served, from however many clients; and it makes clients equal.
-//! Refusals do not count: most are of what came earlier, at another pace.
+//! times as many come as are placed and shrinks while fewer than twice as many do, so that what
+//! comes settles a little above what can be served, from however many clients; and it makes clients
+//! equal. Refusals do not count: most are of what came earlier, at another pace.
 //!
 //! The queue is part of that loop: what it lets wait, nobody is told of. So once something has been
 //! refused, it stands at once while clients keep a pace. A queue of a quarter of a second made them
@@ -154,8 +154,8 @@ impl Overload {
         self.roll(now);
     }
 
-    /// An item that came while nothing was held is refused at once. Where that is for the residence,
-    /// nothing would measure it again: it fades, until an item is held.
+    /// An item that came while nothing was held is refused at once. Where that is for the
+    /// residence, nothing would measure it again: it fades, until an item is held.
     pub(super) fn doubt_residence(&mut self) {
         self.residence_ns -= self.residence_ns.div_ceil(RESIDENCE_WEIGHT);
     }
@@ -167,8 +167,8 @@ impl Overload {
     }
 
     pub(super) fn note_refused(&mut self, now: Time) {
-        // What waited here for long says that the queue stood; a deadline that was short anyway does
-        // not.
+        // What waited here for long says that the queue stood; a deadline that was short anyway
+        // does not.
         if now.saturating_sub(self.short_at) >= self.target_ns() {
             self.stood_at = Some(now);
         }
@@ -227,8 +227,8 @@ impl Overload {
 
     /// True if the queue has not been short for an interval.
     fn stands(&self, now: Time) -> bool {
-        // As CoDel goes on where it was when a queue stands again soon: clients that are told to stay
-        // away let it become short for a moment, and come back.
+        // As CoDel goes on where it was when a queue stands again soon: clients that are told to
+        // stay away let it become short for a moment, and come back.
         let is_again = self.stood_lately(now);
         // While they keep a pace, that it is short at times is the pace's doing.
         if is_again && self.retry_after_ns > self.gap_ns() {
@@ -296,8 +296,8 @@ const WINDOWS_KEPT: u64 = 10;
 const WINDOW_OFFERED_MIN: u32 = 8;
 /// Least that a client is told to stay away, and where nothing is known of the gap.
 const RETRY_AFTER_NS_MIN: u64 = 1_000;
-/// Most that a client is told to stay away: it forgets that two of these and 100 ms later, and normal
-/// service is within 200 ms of the end.
+/// Most that a client is told to stay away: it forgets that two of these and 100 ms later, and
+/// normal service is within 200 ms of the end.
 const RETRY_AFTER_NS_MAX: u64 = 50_000_000;
 
 #[cfg(test)]
@@ -308,7 +308,8 @@ mod tests {
 
     const MS: Time = 1_000_000;
 
-    /// Windows of 20 ms, in which so many items are offered, placed and refused each; the pace after.
+    /// Windows of 20 ms, in which so many items are offered, placed and refused each; the pace
+    /// after.
     fn pace_after(windows: u64, (offered, placed, refused): (u32, u32, u32)) -> u64 {
         let mut overload = Overload::new(OverloadConfig::DEFAULT);
         for window in 0..windows {
@@ -377,7 +378,8 @@ mod tests {
         }
     }
 
-    /// Four workers, services of 50 ms for half a second, and then of 100 us, with deadlines of 40 ms.
+    /// Four workers, services of 50 ms for half a second, and then of 100 us, with deadlines of 40
+    /// ms.
     #[test]
     fn items_are_held_again_once_services_are_short_again() {
         let mut scheduler = limited(4);

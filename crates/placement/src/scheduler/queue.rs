@@ -12,8 +12,8 @@
 //! is left (dynamic thresholds, Choudhury and Hahne), so there is always room for another.
 //!
 //! A line is a ring of tickets. The ticket of an item that left early is skipped when its turn
-//! comes, and the rings are swept when more than half of them are such. So are the lines whose items
-//! have all left early: they become idle before their turn.
+//! comes, and the rings are swept when more than half of them are such. So are the lines whose
+//! items have all left early: they become idle before their turn.
 
 use std::collections::{HashMap, VecDeque};
 

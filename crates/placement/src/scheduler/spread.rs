@@ -6,11 +6,13 @@
 //! | out of service | seats out of service |
 //! | of another zone, while its own is well | seats out of service, until the policy holds |
 //!
-//! So every policy is as it is among equals: at random a worker gets w times as much, in turn w turns, a
-//! bound of N is one of w N, and the shortest queue is the shortest by weight. An own zone is well while at
-//! least half of its weight is in service: the rest of it would not stand what the whole did.
+//! So every policy is as it is among equals: at random a worker gets w times as much, in turn w
+//! turns, a bound of N is one of w N, and the shortest queue is the shortest by weight. An own zone
+//! is well while at least half of its weight is in service: the rest of it would not stand what the
+//! whole did.
 //!
-//! Invariant: where each worker has weight 1 and one zone, every placement is that of no weights at all.
+//! Invariant: where each worker has weight 1 and one zone, every placement is that of no weights at
+//! all.
 
 use std::num::NonZeroU8;
 
@@ -110,8 +112,8 @@ impl Spread {
         &self.ranks
     }
 
-    /// A worker is added, of no weight and zone of its own. It has no seat before all are made anew from the
-    /// ranks.
+    /// A worker is added, of no weight and zone of its own. It has no seat before all are made anew
+    /// from the ranks.
     pub(super) fn add(&mut self, worker: WorkerId) {
         let len = self.ranks.len().max(worker.index() + 1);
         self.ranks.resize(len, Rank::default());

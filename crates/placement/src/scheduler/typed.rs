@@ -93,7 +93,8 @@ impl Services {
         self.mean_ns
     }
 
-    /// True if the next placement is a sample: the first ones are, and then one of [`SAMPLE_EVERY`].
+    /// True if the next placement is a sample: the first ones are, and then one of
+    /// [`SAMPLE_EVERY`].
     #[inline]
     pub(super) fn samples_next(&mut self) -> bool {
         if self.countdown > 0 {
@@ -104,9 +105,9 @@ impl Services {
         true
     }
 
-    /// A service took so long. One of the first counts as much as any other but the longest of them,
-    /// which may have found cold caches; later one that was interrupted moves the mean by as much
-    /// again at most.
+    /// A service took so long. One of the first counts as much as any other but the longest of
+    /// them, which may have found cold caches; later one that was interrupted moves the mean by as
+    /// much again at most.
     pub(super) fn note(&mut self, service_ns: u64) {
         let mean_ns = match (self.samples, self.mean_ns) {
             (0, _) | (_, None) => service_ns,
@@ -234,7 +235,8 @@ impl Types {
                 let arrived_1024 = u64::from(profile.arrived) * 1024;
                 profile.arrivals_1024 = match profile.arrivals_1024 {
                     0 => arrived_1024,
-                    // Rounded down to nothing, for a type that no longer comes is to have no worker.
+                    // Rounded down to nothing, for a type that no longer comes is to have no
+                    // worker.
                     mean => mean - mean.div_ceil(ARRIVALS_WEIGHT) + arrived_1024 / ARRIVALS_WEIGHT,
                 };
                 profile.arrived = 0;

@@ -1,7 +1,7 @@
 //! Looks for the calls to an address where nothing listens, as an ICMP says.
 //!
-//! Every packet to a dead host may draw one, so that a look at every slot is paid for by not looking
-//! again for a while.
+//! Every packet to a dead host may draw one, so that a look at every slot is paid for by not
+//! looking again for a while.
 
 use crate::node::Time;
 
@@ -23,8 +23,8 @@ impl UnreachableLook {
     }
 }
 
-/// How long nothing is looked for again after a look, for each place that was looked at: some 1 % of
-/// the time.
+/// How long nothing is looked for again after a look, for each place that was looked at: some 1 %
+/// of the time.
 const LOOK_NS: u64 = 500;
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Traces of NetClone's switch: requests of groups, and responses in any order, some of which never come.
+//! Traces of NetClone's switch: requests of groups, and responses in any order, some of which never
+//! come.
 
 use std::fmt;
 use std::net::SocketAddr;

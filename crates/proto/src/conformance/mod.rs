@@ -1,14 +1,15 @@
-//! Traces that every data plane replays: what happens to a router or a switch step by step, and what the Rust
-//! policy decides at each step.
+//! Traces that every data plane replays: what happens to a router or a switch step by step, and
+//! what the Rust policy decides at each step.
 //!
 //! | trace | decider | replayed by |
 //! |---|---|---|
 //! | [`PlacementTrace`] | a [`crate::policy::Policy`] over the counts of FEEDBACK | XDP; P4 for `jbsq:N` |
 //! | [`CloningTrace`] | [`crate::netclone::Switch`] with its reply filter | XDP, P4 |
 //!
-//! A trace is made from a fixed seed, so it is the same everywhere for all time, and its text form is what
-//! other languages read: one line a step, `->` before the decision. `conformance/traces` has the beginning and
-//! the hash of each text, and `cargo run -p tailcut-proto --example conformance NAME` prints all of it.
+//! A trace is made from a fixed seed, so it is the same everywhere for all time, and its text form
+//! is what other languages read: one line a step, `->` before the decision. `conformance/traces`
+//! has the beginning and the hash of each text, and `cargo run -p tailcut-proto --example
+//! conformance NAME` prints all of it.
 //!
 //! Invariant: a step depends on those before it and on the seed alone.
 

@@ -1,4 +1,5 @@
-//! Traces of placement policies: requests, progress that servers report, servers that leave and return.
+//! Traces of placement policies: requests, progress that servers report, servers that leave and
+//! return.
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ pub struct PlacementTrace {
 /// Steps over the same servers.
 #[derive(Clone, Debug)]
 pub struct PlacementPart {
-    /// How many servers there are, all in service at first, with [`PlacementPart::FIRST`] placed and seen at each.
+    /// How many servers there are, all in service at first, with [`PlacementPart::FIRST`] placed
+    /// and seen at each.
     pub servers: u16,
     /// The steps.
     pub steps: Vec<PlacementStep>,

@@ -115,8 +115,8 @@ impl Acks {
         self.pop(false)
     }
 
-    /// Takes as many as go with `named`, which an ACK packet has in its header: at most [`ACKED_MAX`]
-    /// calls.
+    /// Takes as many as go with `named`, which an ACK packet has in its header: at most
+    /// [`ACKED_MAX`] calls.
     pub(super) fn take(&mut self, named: ClientId, knows_ranges: bool) -> ([Ack; ACKS_MAX], usize) {
         self.leave(named.0);
         let mut acks = [Ack::default(); ACKS_MAX];
@@ -204,7 +204,8 @@ impl Range {
     }
 }
 
-/// Most RPCs that a packet acknowledges in ranges, so that it makes bounded work: about 1 us where none is in a cache.
+/// Most RPCs that a packet acknowledges in ranges, so that it makes bounded work: about 1 us where
+/// none is in a cache.
 pub(super) const ACKED_MAX: u16 = 16;
 
 /// Ranges that a client keeps to itself at most: those of several GSO batches of replies, so that

@@ -1,5 +1,5 @@
-//! What is asked for again: no more at once than the network holds. Many messages that lose packets together,
-//! as those of an incast do, would lose them together again.
+//! What is asked for again: no more at once than the network holds. Many messages that lose packets
+//! together, as those of an incast do, would lose them together again.
 //!
 //! | an RPC misses | then |
 //! |---|---|
@@ -7,9 +7,10 @@
 //! | holes and the granted tail, and there is room | RESEND for each |
 //! | the same, and what others have asked for is to come | it waits for that, in turn, or for the next silence |
 //!
-//! Invariant: what was asked for and has not come is within [`Recovery::asked_bytes_max`], but for a single
-//! question, which may be for as much; after a silence, or a crowd's time, it counts as lost, so that nobody keeps others
-//! from asking. Clients that have not shown their addresses have no part in that: they are asked as it comes.
+//! Invariant: what was asked for and has not come is within [`Recovery::asked_bytes_max`], but for
+//! a single question, which may be for as much; after a silence, or a crowd's time, it counts as
+//! lost, so that nobody keeps others from asking. Clients that have not shown their addresses have
+//! no part in that: they are asked as it comes.
 
 use std::collections::VecDeque;
 
@@ -126,7 +127,8 @@ impl Endpoint {
         self.let_ask(now);
     }
 
-    /// Takes note that `bytes` of a message have come that were sent again, and lets those ask who wait for that.
+    /// Takes note that `bytes` of a message have come that were sent again, and lets those ask who
+    /// wait for that.
     #[cold]
     pub(super) fn note_sent_again(&mut self, now: Time, index: SlotId, bytes: usize) {
         if self.slots[index].partial != Partial::Unvalidated {

@@ -24,8 +24,8 @@ use crate::rpc::{Call, CallError, CallId, Caller, Event, Failure, Lent};
 use tailcut_placement::slab::{SlotId, SlotKey};
 
 impl Endpoint {
-    /// Begins a call; `lent` is the request where [`Call::payload`] is not, and `back` who has called, where
-    /// it is a call back.
+    /// Begins a call; `lent` is the request where [`Call::payload`] is not, and `back` who has
+    /// called, where it is a call back.
     #[inline(always)]
     pub(super) fn begin_call(
         &mut self,

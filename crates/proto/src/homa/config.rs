@@ -17,8 +17,8 @@ use crate::sealed::{Sealing, TRAILER_LEN};
 pub struct Config {
     /// How messages are cut into packets.
     pub framing: Framing,
-    /// Networks that carry packets of [`Framing::local_len`] besides those within this host: a fabric of jumbo frames, say.
-    /// Default none.
+    /// Networks that carry packets of [`Framing::local_len`] besides those within this host: a
+    /// fabric of jumbo frames, say. Default none.
     pub long_networks: Vec<Prefix>,
     /// Form in which packets are sent. Default [`Carrier::Own`]. Either is taken, whatever this
     /// says.
@@ -27,9 +27,9 @@ pub struct Config {
     /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], which is all that the kernel's module takes, the
     /// peer must be of this implementation.
     pub message_len_max: usize,
-    /// Longest message sent in one RPC, in bytes: a call that has more is carried by several. Default no
-    /// limit but `message_len_max`, since each part is copied twice more at either end. At least
-    /// [`tailcut_wire::homa::MESSAGE_LEN_MAX`], and that towards peers that take no more.
+    /// Longest message sent in one RPC, in bytes: a call that has more is carried by several.
+    /// Default no limit but `message_len_max`, since each part is copied twice more at either end.
+    /// At least [`tailcut_wire::homa::MESSAGE_LEN_MAX`], and that towards peers that take no more.
     pub rpc_len_max: u32,
     /// Bytes of a message that are sent without waiting for a grant. Default 40 000, as the
     /// module's: a round trip of 30 us at 10 Gbit/s. SIGCOMM'18 has 9328, for one of 7.8 us.
@@ -75,9 +75,9 @@ pub struct Config {
     /// Secret of this endpoint: ids, proofs of address, table seeds. Must be random and different
     /// at every start.
     pub secret: [u8; 16],
-    /// Keys, where packets are sealed: then nothing that is not sealed is taken, and the keys say whether
-    /// this is a server or a client, which alone it can be. Default `None`: packets are open. The kernel's
-    /// module takes no sealed ones.
+    /// Keys, where packets are sealed: then nothing that is not sealed is taken, and the keys say
+    /// whether this is a server or a client, which alone it can be. Default `None`: packets are
+    /// open. The kernel's module takes no sealed ones.
     pub seal: Option<Sealing>,
     /// When clients must show by a cookie that they receive at their addresses. Default never.
     pub cookies: CookieConfig,
@@ -88,13 +88,15 @@ pub struct Config {
 /// When a server asks clients for cookies, and by what it makes them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CookieConfig {
-    /// When it asks those that are not trusted. Default never. The kernel's module, which knows no cookies, is not served
-    /// then. Sealed packets need none, and those in the disguise of TCP have none: there it never asks.
+    /// When it asks those that are not trusted. Default never. The kernel's module, which knows no
+    /// cookies, is not served then. Sealed packets need none, and those in the disguise of TCP have
+    /// none: there it never asks.
     pub ask: AskCookies,
-    /// Key of the cookies, by which several endpoints make the same. Default `None`: one is derived from the secret.
+    /// Key of the cookies, by which several endpoints make the same. Default `None`: one is derived
+    /// from the secret.
     pub key: Option<[u8; 16]>,
-    /// Wall-clock time at the endpoint's time 0, nanoseconds, by which cookies expire: who shares the key must agree on it to
-    /// a minute. Default 0.
+    /// Wall-clock time at the endpoint's time 0, nanoseconds, by which cookies expire: who shares
+    /// the key must agree on it to a minute. Default 0.
     pub clock_ns: u64,
 }
 
@@ -106,12 +108,14 @@ pub struct Framing {
     pub unscheduled_len: u32,
     /// Bytes of data in a packet of scheduled data. Default 1396.
     pub scheduled_len: u32,
-    /// Bytes of data in a packet to an endpoint of the same host, at a loopback address, that takes such packets.
-    /// Default 16 000, of which four make a GSO batch; directly over IP, which has none, 60 000. Where it is not above
-    /// [`Framing::scheduled_len`] none are longer, nor taken. At most 60 000; whoever opens the socket makes it less where the loopback interface carries less.
+    /// Bytes of data in a packet to an endpoint of the same host, at a loopback address, that takes
+    /// such packets. Default 16 000, of which four make a GSO batch; directly over IP, which has
+    /// none, 60 000. Where it is not above [`Framing::scheduled_len`] none are longer, nor taken.
+    /// At most 60 000; whoever opens the socket makes it less where the loopback interface carries
+    /// less.
     pub local_len: u32,
-    /// A message of up to twelve packets that needs no grant is cut into equal ones, so that one GSO
-    /// batch holds several such messages. Default true, but directly over IP, which has no GSO.
+    /// A message of up to twelve packets that needs no grant is cut into equal ones, so that one
+    /// GSO batch holds several such messages. Default true, but directly over IP, which has no GSO.
     pub is_even: bool,
     /// Bytes on the wire of a packet of unscheduled data besides its data. Default 122: 56 of Homa,
     /// 28 of IPv4 and UDP, 38 of Ethernet with preamble and gap.
@@ -229,19 +233,20 @@ pub struct Recovery {
     /// packets of one message pass through queues of several priorities, and the module lost
     /// throughput with 100.
     pub gap_ns_min: u64,
-    /// Bytes that this endpoint asks for again and that have not come, over all messages; what else is missing waits. Default
-    /// 100 000, a bandwidth-delay product: many messages that lose packets together lose them together again where
-    /// all is asked for at once.
+    /// Bytes that this endpoint asks for again and that have not come, over all messages; what else
+    /// is missing waits. Default 100 000, a bandwidth-delay product: many messages that lose
+    /// packets together lose them together again where all is asked for at once.
     pub asked_bytes_max: u32,
     /// Silence of a client after the last byte of a reply after which the server asks whether it
-    /// may forget it; longer where acknowledgements of this client take longer, up to `silence_max_ns`. Doubles. Default 2 ms: most acknowledgements come with other packets.
+    /// may forget it; longer where acknowledgements of this client take longer, up to
+    /// `silence_max_ns`. Doubles. Default 2 ms: most acknowledgements come with other packets.
     pub need_ack_ns: u64,
     /// How often it asks before it forgets. Default 10.
     pub need_acks_max: u8,
-    /// How long questions about a request that is half received stay unanswered, at least four, until
-    /// it is released, counted from the last sign of life of its client. Default 100 ms: a machine
-    /// that does much else may not run a client for 50, and what it sends of a request after that is
-    /// refused, `Uncertain`.
+    /// How long questions about a request that is half received stay unanswered, at least four,
+    /// until it is released, counted from the last sign of life of its client. Default 100 ms: a
+    /// machine that does much else may not run a client for 50, and what it sends of a request
+    /// after that is refused, `Uncertain`.
     pub partial_silence_ns_max: u64,
     /// Silence of a peer after which calls to it fail. Default 5 s: longer than a switch takes to
     /// come back.
@@ -249,8 +254,8 @@ pub struct Recovery {
 }
 
 impl Config {
-    /// True if `peer` is on this host or in a network of long packets, and such come from there. As segments of TCP they do
-    /// not.
+    /// True if `peer` is on this host or in a network of long packets, and such come from there. As
+    /// segments of TCP they do not.
     #[inline]
     pub(super) fn is_local(&self, peer: SocketAddr) -> bool {
         self.framing.local_len > self.framing.scheduled_len
@@ -360,8 +365,8 @@ impl Framing {
         self
     }
 
-    /// Bytes of data in the packets of a message, unscheduled and scheduled, to a peer that takes long ones or does
-    /// not.
+    /// Bytes of data in the packets of a message, unscheduled and scheduled, to a peer that takes
+    /// long ones or does not.
     #[inline]
     pub(super) fn lens(&self, message: &Outgoing, takes_long: bool) -> (u32, u32) {
         let (first, rest) = match takes_long {

@@ -146,8 +146,8 @@ impl Endpoint {
         let (version, tag) = (packet.version.get(), packet.common.window.get());
         let is_known = peer.state.cutoffs.version == version && peer.state.tag_told == tag;
         if is_known && matches!(slot.phase, Phase::Calling(_) | Phase::Hearing(_)) {
-            // It has not heard the version back for a while. Where it validates our address by that,
-            // the reply, or the rest of it, waits for a packet that says it.
+            // It has not heard the version back for a while. Where it validates our address by
+            // that, the reply, or the rest of it, waits for a packet that says it.
             let priority = peer.state.cutoffs.level(slot.out.len());
             let (first_len, _) = self.config.framing.lens(&slot.out, peer.state.takes_long);
             slot.out.resend(0, first_len.min(slot.out.sent_len()), priority);
@@ -197,8 +197,8 @@ impl Endpoint {
         self.acknowledge_all(now, origin, acks);
     }
 
-    /// Has all that went of a message sent again, of which nothing has come: its first packet, and then what the receiver
-    /// grants. Tells how many bytes will.
+    /// Has all that went of a message sent again, of which nothing has come: its first packet, and
+    /// then what the receiver grants. Tells how many bytes will.
     fn fall_back(&mut self, index: SlotId, priority: u8) -> u32 {
         let slot = &mut self.slots[index];
         let state = &self.peers[slot.peer].state;

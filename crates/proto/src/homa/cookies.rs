@@ -1,5 +1,5 @@
-//! Cookies over Homa: a server that asks for them does nothing for a request before a packet of it has shown that its sender
-//! receives at its address, and has made that packet.
+//! Cookies over Homa: a server that asks for them does nothing for a request before a packet of it
+//! has shown that its sender receives at its address, and has made that packet.
 //!
 //! | who | event | then |
 //! |---|---|---|
@@ -29,7 +29,8 @@ use tailcut_placement::slab::SlotId;
 
 /// What makes an endpoint's cookies.
 pub(super) fn cookies_of(config: &Config) -> Cookies {
-    // Who seals packets is known by that, and NICs that take packets for TCP's change what a tag covers.
+    // Who seals packets is known by that, and NICs that take packets for TCP's change what a tag
+    // covers.
     let is_fit = config.seal.is_none() && config.carrier == Carrier::Own;
     let ask = if is_fit { config.cookies.ask } else { AskCookies::Never };
     let key = config.cookies.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
@@ -125,7 +126,8 @@ impl Endpoint {
             let priority = peer.state.cutoffs.level(slot.out.len());
             slot.out.resend(0, slot.out.sent_len(), priority);
         } else {
-            // That was all that has gone of it: it has run nowhere, and is as young as what goes now.
+            // That was all that has gone of it: it has run nowhere, and is as young as what goes
+            // now.
             slot.out.restart();
             slot.timing.first_sent_at = 0;
         }

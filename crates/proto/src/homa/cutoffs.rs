@@ -312,8 +312,8 @@ mod tests {
         assert!((0..16).all(|length| longest(class(length)) == length), "one each of the shortest");
     }
 
-    /// A quarter of all bytes needs no grant, so that two levels of eight are for those: half of them
-    /// each.
+    /// A quarter of all bytes needs no grant, so that two levels of eight are for those: half of
+    /// them each.
     #[test]
     fn a_cutoff_is_the_end_of_the_class_that_fills_a_level() {
         let mut bytes = [0; CLASSES];

@@ -3,9 +3,9 @@
 //!
 //! Peers with messages that want grants are kept in the order of their best message.
 //! [`GrantPolicy::Sigcomm`] looks at the `overcommit` first of them whenever one of their packets
-//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active. Both look again
-//! before the next transmit when a message has ended: what it leaves is for those that wait, of which
-//! nothing else may ever come.
+//! arrives; [`GrantPolicy::Module`] opens the window of each message that is active. Both look
+//! again before the next transmit when a message has ended: what it leaves is for those that wait,
+//! of which nothing else may ever come.
 //!
 //! | messages active | priorities of the scheduled levels |
 //! |---|---|
@@ -46,7 +46,8 @@ pub(super) struct Book {
     pub(super) rtt: Rtt,
     /// How fast bytes of messages come, from all peers.
     pub(super) pace: Meter,
-    /// When data of each priority came last that were not sent again, and so tell nothing of who waits; 0 before.
+    /// When data of each priority came last that were not sent again, and so tell nothing of who
+    /// waits; 0 before.
     pub(super) data_at: [Time; 8],
     /// When this host last came so late to a timer that much may have arrived unread; 0 before.
     pub(super) late_at: Time,
@@ -137,8 +138,8 @@ impl Endpoint {
         }
     }
 
-    /// Takes note that a message of several packets is complete: with [`GrantPolicy::Module`] others
-    /// may send what it no longer does.
+    /// Takes note that a message of several packets is complete: with [`GrantPolicy::Module`]
+    /// others may send what it no longer does.
     pub(super) fn note_complete(&mut self) {
         self.book.is_due |= matches!(self.config.grants.policy, GrantPolicy::Module { .. });
     }
@@ -292,7 +293,8 @@ impl Endpoint {
 
     /// True if `bytes` more of a request are more than a client or all of them may hold. The best
     /// message of a client may exceed the client's limit by a message's length, and the best of all
-    /// the limit of all too, so that what is held ends; messages whose last bytes do not come expire.
+    /// the limit of all too, so that what is held ends; messages whose last bytes do not come
+    /// expire.
     fn is_crowded_by(&self, index: SlotId, bytes: u32, standing: Standing) -> bool {
         let slot = &self.slots[index];
         let most = self.config.message_len_max;

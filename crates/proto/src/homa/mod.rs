@@ -10,8 +10,9 @@
 //! | GRANT, RESEND, BUSY, RPC_UNKNOWN, NEED_ACK, ACK, CUTOFFS | `control` |
 //!
 //! `transmit` writes what is to be sent: control packets first, then the message with the fewest
-//! bytes left. `recovery` holds all timers, `sealing` what a seal changes, `cookies` what servers do that ask for those. What a control packet says is believed only of a live
-//! RPC, of that peer and these ports, within its range.
+//! bytes left. `recovery` holds all timers, `sealing` what a seal changes, `cookies` what servers
+//! do that ask for those. What a control packet says is believed only of a live RPC, of that peer
+//! and these ports, within its range.
 
 mod acks;
 mod asked;
@@ -273,7 +274,8 @@ impl Endpoint {
             && to_peer + rpcs <= self.config.calls_per_peer_max
     }
 
-    /// Says how many requests the application runs at once; see [`crate::endpoint::Endpoint::set_workers`].
+    /// Says how many requests the application runs at once; see
+    /// [`crate::endpoint::Endpoint::set_workers`].
     pub fn set_workers(&mut self, workers: usize) {
         self.workers = workers;
     }

@@ -210,8 +210,9 @@ impl Outgoing {
         to - from
     }
 
-    /// Nothing of it has come, of which the first `unscheduled` bytes and more went: these go again, and the rest as its
-    /// receiver grants it, who may be losing as much of many others. Tells how much goes again.
+    /// Nothing of it has come, of which the first `unscheduled` bytes and more went: these go
+    /// again, and the rest as its receiver grants it, who may be losing as much of many others.
+    /// Tells how much goes again.
     pub(super) fn fall_back(&mut self, unscheduled: u32) -> u32 {
         let sent = self.next.max(self.old);
         self.begin_again(unscheduled);

@@ -53,8 +53,9 @@ impl Pace {
         self.replies.note(now, (1, REPLIES_MEASURED), calls > 0);
     }
 
-    /// Time that takes what may come before a message of `len` bytes, with a margin; 0 where nothing is known. That is what may
-    /// be under way, and of each other message as much as this one has: the peer sends what is shortest first.
+    /// Time that takes what may come before a message of `len` bytes, with a margin; 0 where
+    /// nothing is known. That is what may be under way, and of each other message as much as this
+    /// one has: the peer sends what is shortest first.
     pub(super) fn bytes_ns(&self, len: u32) -> u64 {
         let shorter = self.messages.saturating_mul(u64::from(len));
         MARGIN * self.bytes.span_ns(self.owed.min(self.expected.max(shorter)))
@@ -141,7 +142,8 @@ mod tests {
         pace.expected = 1 << 30;
         (0..100).for_each(|step| pace.note_bytes(900_000_000 + step * 10_000, 10_000));
         assert_eq!(pace.bytes_ns(u32::MAX), 2 * 100_000);
-        // Eleven messages, none of which goes before it with more than it has; and what may be under way.
+        // Eleven messages, none of which goes before it with more than it has; and what may be
+        // under way.
         (pace.expected, pace.messages) = (5_000, 11);
         assert_eq!((pace.bytes_ns(1_000), pace.bytes_ns(100)), (2 * 11_000, 2 * 5_000));
     }

@@ -55,7 +55,8 @@ pub(super) struct HomaPeer {
     pub(super) numbering: Numbering,
     /// Calls to it that have ended and that it has not been told of.
     pub(super) acks: Acks,
-    /// What acknowledgements to it say to the seal, where packets are sealed and it has been called back.
+    /// What acknowledgements to it say to the seal, where packets are sealed and it has been called
+    /// back.
     pub(super) addressee: u64,
     /// Its messages that want grants, by what the policy ranks them by.
     pub(super) wanting: Heap,
@@ -73,8 +74,8 @@ pub(super) struct HomaPeer {
 /// What a peer echoes to show that it receives at its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
-    /// Added to the version of our cutoffs: the first, and what follows it for a peer that echoes no
-    /// tag.
+    /// Added to the version of our cutoffs: the first, and what follows it for a peer that echoes
+    /// no tag.
     salts: [u16; 2],
     /// In `window` of CUTOFFS and of DATA.
     tag: u16,
@@ -118,8 +119,8 @@ impl Endpoint {
         self.peers.add(now, (address, is_trusted), state, &self.config.serving)
     }
 
-    /// True if a stranger who shows its address, or echoes in `header` what it was told, may be added. May
-    /// evict an idle peer to make room.
+    /// True if a stranger who shows its address, or echoes in `header` what it was told, may be
+    /// added. May evict an idle peer to make room.
     pub(super) fn takes_stranger(
         &mut self,
         now: Time,
@@ -157,8 +158,8 @@ impl Peer<HomaPeer> {
         self.state.proof.echo(version)
     }
 
-    /// True if an echo shows that the peer receives at its address: of our cutoffs' `version`, or of
-    /// the one before.
+    /// True if an echo shows that the peer receives at its address: of our cutoffs' `version`, or
+    /// of the one before.
     pub(super) fn is_validated_by(&self, echo: Echo, version: u16) -> bool {
         self.is_validated
             || echo == self.echo(version)

@@ -29,8 +29,8 @@ impl Endpoint {
         pace.messages += 1;
     }
 
-    /// True of a packet that is all of a message: it is taken as it is, without reassembly. Not of a part of a
-    /// longer one, whose bytes count as held while it waits for the others.
+    /// True of a packet that is all of a message: it is taken as it is, without reassembly. Not of
+    /// a part of a longer one, whose bytes count as held while it waits for the others.
     #[inline]
     pub(super) fn is_whole(&self, header: &DataHeader, payload: &[u8]) -> bool {
         let len = header.message_length.get();
@@ -42,7 +42,8 @@ impl Endpoint {
             && !header.flags().has(DataFlags::PART)
     }
 
-    /// Takes a message that is whole in the only packet that has come of it; see [`Endpoint::is_whole`].
+    /// Takes a message that is whole in the only packet that has come of it; see
+    /// [`Endpoint::is_whole`].
     #[inline]
     pub(super) fn take_whole(
         &mut self,
@@ -215,9 +216,9 @@ impl Endpoint {
         let told = peer.echo(version);
         let is_stale = echo != told && !header.is_stripped();
         let is_late = peer.state.advised.is_none_or(|(at, last)| {
-            // Who is told the same again takes it for a demand to echo it, and sends a packet again.
-            // Where nothing waits for the echo, what comes without it may have been under way, or
-            // waited at the peer.
+            // Who is told the same again takes it for a demand to echo it, and sends a packet
+            // again. Where nothing waits for the echo, what comes without it may have been under
+            // way, or waited at the peer.
             let is_again = last == told && slot.is_validated;
             now.saturating_sub(at) >= if is_again { ADVICE_AGAIN_NS } else { ADVICE_NS_MIN }
         });

@@ -11,9 +11,9 @@
 //!
 //! While data of the same priority or a better one comes, or the peer goes on with something else
 //! that it owes, what does not come is not missed for a while: it waits in the network or in the
-//! peer. Nor is it while this host was away: it may have come, unread. A peer that says nothing at all
-//! is asked a few things, not everything. Silences double with every question until something new
-//! comes. One timer for each RPC; it may be early, and looks again.
+//! peer. Nor is it while this host was away: it may have come, unread. A peer that says nothing at
+//! all is asked a few things, not everything. Silences double with every question until something
+//! new comes. One timer for each RPC; it may be early, and looks again.
 
 use tailcut_wire::homa::PacketType;
 use tailcut_wire::r2p2::DropReason;
@@ -33,8 +33,8 @@ impl Endpoint {
         self.wheel.arm_by(index, due);
     }
 
-    /// The same for one whose message is about to leave: when its peer will have been silent for too long, should
-    /// it leave now. So the timer need not move when it has left.
+    /// The same for one whose message is about to leave: when its peer will have been silent for
+    /// too long, should it leave now. So the timer need not move when it has left.
     #[inline]
     pub(super) fn arm_ahead(&mut self, now: Time, index: SlotId) {
         let slot = &self.slots[index];
@@ -213,9 +213,9 @@ impl Endpoint {
         since.saturating_add(silence_ns)
     }
 
-    /// From when on silence counts. While the peer goes on with something else that it owes, or data
-    /// come that are ahead in the network's queues, what is awaited waits and is not lost; but no
-    /// longer than all of it takes at the peer's pace, or than a crowd may last.
+    /// From when on silence counts. While the peer goes on with something else that it owes, or
+    /// data come that are ahead in the network's queues, what is awaited waits and is not lost; but
+    /// no longer than all of it takes at the peer's pace, or than a crowd may last.
     fn past_others(&self, slot: &Slot, since: Time) -> Time {
         let (peer, recovery) = (&self.peers[slot.peer], &self.config.recovery);
         let pace = &peer.state.pace;
@@ -246,8 +246,8 @@ impl Endpoint {
         others_at.max(read_at).max(since)
     }
 
-    /// How long what comes may wait in the network behind other data: as what was granted has of late, or as all takes that
-    /// may come now.
+    /// How long what comes may wait in the network behind other data: as what was granted has of
+    /// late, or as all takes that may come now.
     fn crowding_ns(&self) -> u64 {
         let Recovery { crowding_ns_max, silence_min_ns, .. } = self.config.recovery;
         let bounds =
@@ -273,8 +273,8 @@ impl Endpoint {
     }
 
     /// From when on the age of a hole counts. In a message that has had one priority it is certain:
-    /// what was sent behind it has come. Where it has had several, what fills the hole may have been
-    /// overtaken, and waits for as long as data of its priority or a better one come.
+    /// what was sent behind it has come. Where it has had several, what fills the hole may have
+    /// been overtaken, and waits for as long as data of its priority or a better one come.
     fn past_overtaken(&self, slot: &Slot, since: Time) -> Time {
         if slot.inc.levels.count_ones() < 2 {
             return since;

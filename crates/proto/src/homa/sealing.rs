@@ -54,8 +54,8 @@ impl Endpoint {
         seal.caller(client_of(slot.sender), slot.id.session())
     }
 
-    /// The id of a call that begins, and for whom a server's seal seals it: who has called, where it is a
-    /// call back.
+    /// The id of a call that begins, and for whom a server's seal seals it: who has called, where
+    /// it is a call back.
     #[inline(always)]
     pub(super) fn id_for(
         &mut self,
@@ -82,8 +82,8 @@ impl Endpoint {
         Ok((ClientId::new(to.session, sequence), sender))
     }
 
-    /// Opens a datagram in place; gives the length of the open packet at its beginning. `None` where it is
-    /// none, or packets are open and it is sealed.
+    /// Opens a datagram in place; gives the length of the open packet at its beginning. `None`
+    /// where it is none, or packets are open and it is sealed.
     #[inline(never)]
     pub(super) fn opened(&mut self, now: Time, path: Path, bytes: &mut [u8]) -> Option<usize> {
         let Some(seal) = &mut self.seal else {
@@ -142,15 +142,15 @@ impl Endpoint {
         if self.seal.is_some() { TRAILER_LEN } else { 0 }
     }
 
-    /// True if nothing is known of the session of the packet that is being handled, where packets are sealed:
-    /// it is to be answered, and no RPC is its.
+    /// True if nothing is known of the session of the packet that is being handled, where packets
+    /// are sealed: it is to be answered, and no RPC is its.
     #[inline]
     pub(super) fn is_stranger(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.is_session_unknown())
     }
 
-    /// True if the data of an RPC may go, as far as names say: where packets are sealed, a request goes to one
-    /// server, by its name.
+    /// True if the data of an RPC may go, as far as names say: where packets are sealed, a request
+    /// goes to one server, by its name.
     #[inline(never)]
     pub(super) fn may_go_by_name(&mut self, now: Time, index: SlotId) -> bool {
         let Some(seal) = &self.seal else { return true };
@@ -198,15 +198,16 @@ impl Endpoint {
         }
         slot.naming = Naming::Settled;
         slot.timing.attempts = 0;
-        // Its session is with the server that was there before, and nothing of the call has gone there.
+        // Its session is with the server that was there before, and nothing of the call has gone
+        // there.
         if slot.name == 0 && seal.is_session_over(now, (slot.id.session(), address)) {
             self.renumber(now, index);
         }
         self.rank_out(index);
     }
 
-    /// A server has no key of the epoch under which a call has gone: that goes again under another one, if it may and
-    /// there is one, or ends.
+    /// A server has no key of the epoch under which a call has gone: that goes again under another
+    /// one, if it may and there is one, or ends.
     #[cold]
     pub(super) fn handle_no_key(&mut self, now: Time, (index, told): (SlotId, NoKey)) {
         let slot = &self.slots[index];
@@ -228,7 +229,8 @@ impl Endpoint {
         self.fail(index, Failure::Refused(reason));
     }
 
-    /// Nothing of a call counts that has gone so far: it begins again, under another id, by asking who is there.
+    /// Nothing of a call counts that has gone so far: it begins again, under another id, by asking
+    /// who is there.
     fn begin_again(&mut self, now: Time, index: SlotId) {
         let unscheduled = self.unscheduled_len(index);
         let slot = &mut self.slots[index];
@@ -250,8 +252,8 @@ impl Endpoint {
         self.enlist(index);
     }
 
-    /// The id of a call that begins. Where packets are sealed its session is with who is there now, and under
-    /// a key that is in use.
+    /// The id of a call that begins. Where packets are sealed its session is with who is there now,
+    /// and under a key that is in use.
     #[inline(always)]
     pub(super) fn next_id(&mut self, now: Time, peer: PeerId) -> ClientId {
         let address = self.peers[peer].address;
@@ -268,8 +270,8 @@ impl Endpoint {
         ClientId::new(session, sequence)
     }
 
-    /// A request is refused as `Uncertain`: where packets are sealed, its session may be older than the
-    /// server, which then takes none of its calls.
+    /// A request is refused as `Uncertain`: where packets are sealed, its session may be older than
+    /// the server, which then takes none of its calls.
     pub(super) fn note_refusal(&mut self, index: SlotId, reason: DropReason) {
         if reason == DropReason::Uncertain && self.seal.is_some() {
             let peer = self.slots[index].peer;
@@ -277,8 +279,8 @@ impl Endpoint {
         }
     }
 
-    /// Where packets are sealed: refuses a request of a session of which some may have run and be forgotten,
-    /// or that is another client's at this address.
+    /// Where packets are sealed: refuses a request of a session of which some may have run and be
+    /// forgotten, or that is another client's at this address.
     #[inline]
     pub(super) fn check_session(
         &mut self,
@@ -303,8 +305,9 @@ impl Endpoint {
         self.refuse_packet(origin, header, Refusal::Drop(DropReason::Uncertain));
     }
 
-    /// Answers who asks for an RPC in a session of which nothing is known: that it is not known either, and
-    /// who does not know this server yet is told what to echo, so that no reply has to wait for that.
+    /// Answers who asks for an RPC in a session of which nothing is known: that it is not known
+    /// either, and who does not know this server yet is told what to echo, so that no reply has to
+    /// wait for that.
     #[cold]
     pub(super) fn introduce(&mut self, origin: &Origin) {
         let (to, id) = (origin.path, ClientId(origin.common.sender_id.get()));
@@ -338,8 +341,8 @@ impl Endpoint {
         if is_allowed { Admission::Allowed } else { Admission::Denied }
     }
 
-    /// Rejects a request that the access policy does not allow its client, by its first packet: as one that
-    /// is whole, so that nothing more of it is awaited.
+    /// Rejects a request that the access policy does not allow its client, by its first packet: as
+    /// one that is whole, so that nothing more of it is awaited.
     #[cold]
     pub(super) fn deny(
         &mut self,

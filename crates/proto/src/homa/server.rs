@@ -157,8 +157,8 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The client has the replies that these name, or wants none. Of ranges, what is more than a packet
-    /// may name is left: it is asked for.
+    /// The client has the replies that these name, or wants none. Of ranges, what is more than a
+    /// packet may name is left: it is asked for.
     pub(super) fn acknowledge_all(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
         let mut left = ACKED_MAX;
         for &ack in acks {
@@ -411,8 +411,8 @@ impl Endpoint {
         let partial = self.partial_of(origin, peer, (header, is_whole));
         let is_full = self.is_full(peer, header, partial);
         if is_fetch && is_full && self.peers[peer].state.fetches > 0 {
-            // The reply that it is a part of is here, and has run: it is asked for again when others
-            // have left. One at a time goes whatever is held, so that they do.
+            // The reply that it is a part of is here, and has run: it is asked for again when
+            // others have left. One at a time goes whatever is held, so that they do.
             self.metrics.drop(DropReason::Overload);
             return Err(None);
         }
@@ -465,7 +465,8 @@ impl Endpoint {
     fn check_fit(&self, header: &DataHeader) -> Result<(), DropReason> {
         let unfit = [
             (!self.config.serving.is_enabled, DropReason::Application),
-            // An access policy sees the first bytes of a request, and these are the header of a part.
+            // An access policy sees the first bytes of a request, and these are the header of a
+            // part.
             (self.seal.is_some() && header.flags().has(DataFlags::PART), DropReason::Unspecified),
             (
                 header.message_length.get() as usize > self.config.message_len_max,
@@ -477,8 +478,8 @@ impl Endpoint {
 
     /// True if a peer without flags, whose request looks like one that has run, counts from the
     /// start again: its host has come up anew, or another has its address. So it is where its
-    /// session was silent for longer than a duplicate lives. Else it is asked by RPC_UNKNOWN whether
-    /// it waits: a client that does sends its request again, a late duplicate does not.
+    /// session was silent for longer than a duplicate lives. Else it is asked by RPC_UNKNOWN
+    /// whether it waits: a client that does sends its request again, a late duplicate does not.
     fn has_restarted(
         &mut self,
         now: Time,
@@ -511,8 +512,9 @@ impl Endpoint {
         false
     }
 
-    /// True if a request that this server believes to be new was sent before it knew the session: what began it
-    /// is a duplicate. In doubt it was sent later: calls that begin just after a start lose packets too.
+    /// True if a request that this server believes to be new was sent before it knew the session:
+    /// what began it is a duplicate. In doubt it was sent later: calls that begin just after a
+    /// start lose packets too.
     fn has_predated(&mut self, now: Time, index: SlotId, header: &DataHeader) -> bool {
         if self.seal.is_some() || !must_tell_age(header) {
             return false;
@@ -629,7 +631,8 @@ fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time,
         }
 }
 
-/// True if a packet is sent again of what must not run twice, by who knows flags and so says how old that is.
+/// True if a packet is sent again of what must not run twice, by who knows flags and so says how
+/// old that is.
 fn must_tell_age(header: &DataHeader) -> bool {
     let flags = header.flags();
     header.retransmit != 0 && flags.has(DataFlags::KNOWN) && !flags.has(DataFlags::IDEMPOTENT)

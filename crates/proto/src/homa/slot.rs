@@ -50,7 +50,8 @@ pub(super) struct Slot {
     pub(super) allowance: Allowance,
     /// The peer receives at its address: it has told the version of the cutoffs back.
     pub(super) is_validated: bool,
-    /// The cookie by which the first packet of a request was tagged that has gone last, at the client; 0 for none.
+    /// The cookie by which the first packet of a request was tagged that has gone last, at the
+    /// client; 0 for none.
     pub(super) tagged_by: u64,
     /// What this RPC holds against the limits, at the server.
     pub(super) held: Held,
@@ -64,7 +65,8 @@ pub(super) struct Slot {
     pub(super) is_fetch: bool,
     /// Where packets are sealed, at who has the servers' keys: the client, in its epoch.
     pub(super) sender: u32,
-    /// Where packets are sealed, at who has a client's keys: the server that the request has gone to; 0 before.
+    /// Where packets are sealed, at who has a client's keys: the server that the request has gone
+    /// to; 0 before.
     pub(super) name: u64,
     /// The same: whether its data may go, as far as names say.
     pub(super) naming: Naming,
@@ -111,8 +113,8 @@ pub(super) struct Timing {
     pub(super) attempts: u32,
     /// NEED_ACKs since the client last gave a sign of life.
     pub(super) need_acks: u8,
-    /// Questions about `inc` since its sender last gave a sign of life, or was allowed to send more,
-    /// and when the first of them was put.
+    /// Questions about `inc` since its sender last gave a sign of life, or was allowed to send
+    /// more, and when the first of them was put.
     pub(super) in_vain: (u8, Time),
 }
 
@@ -215,7 +217,8 @@ impl Slot {
         self.phase.is_client()
     }
 
-    /// True if a packet that `sender` has sealed is of it; 0 where packets are open, and at a client.
+    /// True if a packet that `sender` has sealed is of it; 0 where packets are open, and at a
+    /// client.
     #[inline]
     pub(super) fn is_of(&self, sender: u32) -> bool {
         client_of(self.sender) == client_of(sender)

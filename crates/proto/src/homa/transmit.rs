@@ -18,8 +18,8 @@ use crate::peer::table::Peer;
 use tailcut_placement::slab::{SlotId, SlotKey};
 
 /// A control packet that waits to be sent. What is said of an RPC is read from it when it goes, and
-/// not at all when it has ended. Where packets are sealed, `addressee` says to the seal whom a packet of none
-/// is for.
+/// not at all when it has ended. Where packets are sealed, `addressee` says to the seal whom a
+/// packet of none is for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Control {
     /// As far as the message that an RPC receives is granted.
@@ -79,8 +79,8 @@ pub(super) enum Control {
 }
 
 impl Endpoint {
-    /// Writes control packets that wait: a GSO batch of those to one peer that follow each other and
-    /// are as long.
+    /// Writes control packets that wait: a GSO batch of those to one peer that follow each other
+    /// and are as long.
     pub(super) fn write_control(&mut self, buffer: &mut [u8]) -> Option<Transmit> {
         let mut batch = GsoBatch::with_trailer(buffer, self.trailer_len());
         let count_max = self.config.gso_batch_len_max.clamp(1, GSO_DATAGRAMS_MAX);
@@ -271,8 +271,8 @@ impl Endpoint {
         if piece.is_again {
             header.retransmit = Age::of_ns(now.saturating_sub(slot.timing.first_sent_at)).0;
         }
-        // Also what goes again when the reply has begun: a server that has released the request takes
-        // it for a new one.
+        // Also what goes again when the reply has begun: a server that has released the request
+        // takes it for a new one.
         if slot.is_client() {
             header.time_left = TimeLeft::of_ns(slot.deadline.saturating_sub(now)).0.into();
         }
@@ -314,8 +314,8 @@ impl Endpoint {
         self.arm(now, index);
         self.advise(now, index);
         if self.slots[index].request_flags & DataFlags::KNOWN != 0 {
-            // Who has not heard of the version before, or only with a call that had ended, takes note of the first; the second
-            // is the demand for a packet that says it.
+            // Who has not heard of the version before, or only with a call that had ended, takes
+            // note of the first; the second is the demand for a packet that says it.
             self.advise(now, index);
         } else {
             // The kernel's module does not send its request again because of CUTOFFS.
@@ -357,8 +357,8 @@ impl Endpoint {
         batch.finish().map(|transmit| Transmit { priority: CONTROL_PRIORITY, ..transmit })
     }
 
-    /// Way and length of a control packet, and what it says to the seal; `None` when there is no longer a
-    /// reason for it.
+    /// Way and length of a control packet, and what it says to the seal; `None` when there is no
+    /// longer a reason for it.
     fn outline(&mut self, control: Control) -> Option<(Path, usize, u64)> {
         let (rpc, len) = match control {
             Control::Grant { rpc } => (rpc, size_of::<GrantPacket>()),

@@ -6,8 +6,8 @@
 //! | within the credit, and something in it is new | stored where it belongs |
 //! | anything else | counted |
 //!
-//! Invariant: memory grows with what has arrived and with the credit that is given, never with what a
-//! header claims beyond that.
+//! Invariant: memory grows with what has arrived and with the credit that is given, never with what
+//! a header claims beyond that.
 
 use super::room::Room;
 use crate::work;
@@ -77,7 +77,8 @@ impl Reassembly {
         if to <= self.base.max(from) {
             return (Arrival::Duplicate, 0);
         }
-        // Who sends again does so with other bytes only to put them past what was decided by the first.
+        // Who sends again does so with other bytes only to put them past what was decided by the
+        // first.
         let known = self.base.saturating_sub(from) as usize;
         match self.note(from, to) {
             None => (Arrival::Refused, 0),

@@ -7,9 +7,9 @@
 //! | a packet far beyond all that is stored, or beyond the buffer | it is put aside, and room for the next is made |
 //! | a packet, while some are aside | one of them goes where it belongs |
 //!
-//! Invariants: room is in proportion to what has come, at most 64 times as much, or [`FIRST_ROOM`]. A
-//! packet costs two and a half copies of its bytes, of [`MOVED_MIN`] at least, or one and [`CLEARED_MAX`]
-//! bytes that are cleared: it never waits for a copy of all that came before it.
+//! Invariants: room is in proportion to what has come, at most 64 times as much, or [`FIRST_ROOM`].
+//! A packet costs two and a half copies of its bytes, of [`MOVED_MIN`] at least, or one and
+//! [`CLEARED_MAX`] bytes that are cleared: it never waits for a copy of all that came before it.
 
 use crate::work;
 
@@ -68,8 +68,8 @@ impl Room {
         }
     }
 
-    /// Whether `len` bytes at `offset` can be stored now. If not, that takes too much work for a packet,
-    /// of which a part is done.
+    /// Whether `len` bytes at `offset` can be stored now. If not, that takes too much work for a
+    /// packet, of which a part is done.
     #[inline]
     fn reaches(&mut self, offset: usize, len: usize) -> bool {
         let (stored, capacity) = (self.bytes.len(), self.bytes.capacity());
@@ -120,8 +120,8 @@ impl Room {
         self.bytes.resize(self.bytes.len() + bytes, 0);
     }
 
-    /// Moves `len` bytes more to a longer buffer, which takes the place of the first with the last of them.
-    /// Where there is no memory for a longer one, the first grows when it is full.
+    /// Moves `len` bytes more to a longer buffer, which takes the place of the first with the last
+    /// of them. Where there is no memory for a longer one, the first grows when it is full.
     #[cold]
     fn move_on(&mut self, len: usize) {
         if !self.is_moving {
@@ -147,14 +147,15 @@ impl Room {
     }
 }
 
-/// Most bytes of room before anything has come: a message of so many never moves, in whatever order its
-/// packets come. What is not used of it costs addresses alone.
+/// Most bytes of room before anything has come: a message of so many never moves, in whatever order
+/// its packets come. What is not used of it costs addresses alone.
 pub(crate) const FIRST_ROOM: usize = 1 << 20;
 
 /// Times that a buffer grows by; twice as much where that is all of the message.
 const GROWTH: usize = 8;
 
-/// Least bytes that a packet moves on: short ones after a hole shall not wait for what is beside it.
+/// Least bytes that a packet moves on: short ones after a hole shall not wait for what is beside
+/// it.
 const MOVED_MIN: usize = 8 << 10;
 
 /// Most bytes that are cleared because a packet lies beyond them.

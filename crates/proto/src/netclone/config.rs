@@ -32,14 +32,14 @@ pub struct SwitchConfig {
     pub packet_len_max: usize,
     /// Most datagrams waiting for the driver. Default 8,192; at least 2, the copies of a request.
     pub outbox_len_max: usize,
-    /// How long a server may leave an original unanswered before it is taken out. Default 1 s, longer
-    /// than services and queues last: the format has no probes, so nothing tells a slow server from
-    /// one that is gone.
+    /// How long a server may leave an original unanswered before it is taken out. Default 1 s,
+    /// longer than services and queues last: the format has no probes, so nothing tells a slow
+    /// server from one that is gone.
     pub silent_ns: u64,
     /// Time between two requests that try a server that is out. Default 1 s: each may be lost.
     pub trial_interval_ns: u64,
-    /// Seed of the first id and of the epoch. Default 0; a switch in service takes one that nobody can
-    /// guess.
+    /// Seed of the first id and of the epoch. Default 0; a switch in service takes one that nobody
+    /// can guess.
     pub seed: u64,
 }
 

@@ -24,11 +24,11 @@
 //! unanswered for `silent_ns` and others than it have answered meanwhile, and tried again. So a
 //! network that pauses takes nobody out, and one server is always left.
 //!
-//! Servers may be drained while the switch runs. Their number and ids are part of the format's groups, so that a server
-//! can only come under the id of one that was removed.
+//! Servers may be drained while the switch runs. Their number and ids are part of the format's
+//! groups, so that a server can only come under the id of one that was removed.
 //!
-//! A data plane before the switch may place what it can alone, by the same servers: what it has placed and heard the
-//! switch is told ([`Switch::note_elsewhere`]), and decides who is out.
+//! A data plane before the switch may place what it can alone, by the same servers: what it has
+//! placed and heard the switch is told ([`Switch::note_elsewhere`]), and decides who is out.
 //!
 //! Invariant: a response goes to the client of its request alone, once for each copy; no first
 //! response is dropped for another id's.
@@ -193,8 +193,8 @@ impl Switch {
         self.servers.iter().map(Server::status)
     }
 
-    /// Takes note of what a data plane before this node has placed on a server, by its id, and heard of it
-    /// since the last call. Panics for an id that no server has.
+    /// Takes note of what a data plane before this node has placed on a server, by its id, and
+    /// heard of it since the last call. Panics for an id that no server has.
     pub fn note_elsewhere(&mut self, now: Time, id: usize, heard: Elsewhere) {
         self.metrics.servers_returned += u64::from(self.servers[id].note_elsewhere(now, heard));
         if heard.answered > 0 {
@@ -221,7 +221,8 @@ impl Switch {
         Ok(())
     }
 
-    /// Gives a server nothing more, and its id to the next that is added. What it answers still passes until then.
+    /// Gives a server nothing more, and its id to the next that is added. What it answers still
+    /// passes until then.
     ///
     /// # Errors
     ///
@@ -230,7 +231,8 @@ impl Switch {
         self.leave(addr, Leave::Removed)
     }
 
-    /// Takes a server into service, under the id of the first that was removed, which it must send; returns it.
+    /// Takes a server into service, under the id of the first that was removed, which it must send;
+    /// returns it.
     ///
     /// # Errors
     ///

@@ -87,8 +87,8 @@ impl Server {
         self.tried_at.take().is_some()
     }
 
-    /// Takes note of what a data plane before the switch has placed there and heard of it since the last call;
-    /// whether it was out.
+    /// Takes note of what a data plane before the switch has placed there and heard of it since the
+    /// last call; whether it was out.
     pub(super) fn note_elsewhere(&mut self, now: Time, heard: Elsewhere) -> bool {
         self.placed += u64::from(heard.asked);
         if heard.answered > 0 {

@@ -1,9 +1,10 @@
-//! Cookies, as WireGuard's: who asks for them does nothing for a request before its sender has shown that it receives at its
-//! address, and has made the packet.
+//! Cookies, as WireGuard's: who asks for them does nothing for a request before its sender has
+//! shown that it receives at its address, and has made the packet.
 //!
-//! A cookie is a keyed hash of an address and of the time, in periods of two minutes: it is good for between
-//! one and two of them, and nothing is kept of it but by its client. A tag is a hash of a packet with the cookie as its
-//! key: who has heard one packet cannot make another. What of a packet that is, and where the tag stands in it, each protocol says.
+//! A cookie is a keyed hash of an address and of the time, in periods of two minutes: it is good
+//! for between one and two of them, and nothing is kept of it but by its client. A tag is a hash of
+//! a packet with the cookie as its key: who has heard one packet cannot make another. What of a
+//! packet that is, and where the tag stands in it, each protocol says.
 
 use std::hash::Hasher;
 use std::net::{IpAddr, SocketAddr};
@@ -19,8 +20,8 @@ pub enum AskCookies {
     /// Never.
     #[default]
     Never,
-    /// While requests wait for a worker or a server, and for a second more; and always before anything is kept
-    /// of a request of several packets.
+    /// While requests wait for a worker or a server, and for a second more; and always before
+    /// anything is kept of a request of several packets.
     UnderLoad,
     /// For each request.
     Always,
@@ -39,7 +40,8 @@ impl FromStr for AskCookies {
     }
 }
 
-/// Makes cookies, and says by which of them a tag may have been made. All of one pool share the key and the time.
+/// Makes cookies, and says by which of them a tag may have been made. All of one pool share the key
+/// and the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cookies {
     /// When they are asked for.
@@ -106,8 +108,8 @@ impl Cookies {
         self.cookie_in(address, self.period)
     }
 
-    /// The cookie by which a tag of `address` can have been made, by the period that it names: this one or the one
-    /// before, or the next by whose clock is fast.
+    /// The cookie by which a tag of `address` can have been made, by the period that it names: this
+    /// one or the one before, or the next by whose clock is fast.
     pub(crate) fn cookie_of(&self, address: SocketAddr, tag: u64) -> Option<u64> {
         let period = match (tag >> 1).wrapping_sub(self.period) & 3 {
             0 => self.period,
@@ -130,7 +132,8 @@ impl Cookies {
     }
 }
 
-/// The tag of a packet by a cookie, whose period it names. `header` is blank where the tag stands, and where others write.
+/// The tag of a packet by a cookie, whose period it names. `header` is blank where the tag stands,
+/// and where others write.
 pub(crate) fn tag_of(cookie: u64, header: &[u8], payload: &[u8]) -> u64 {
     let half = cookie.to_be_bytes();
     let key = std::array::from_fn(|place| half[place % half.len()]);
@@ -144,7 +147,8 @@ pub(crate) fn tag_of(cookie: u64, header: &[u8], payload: &[u8]) -> u64 {
 pub(crate) const PERIOD_NS: u64 = 120_000_000_000;
 /// How long load lasts after it was seen, as WireGuard's does.
 const LOADED_NS: u64 = 1_000_000_000;
-/// Bits of cookies and tags that tell their period; the lowest is 1, so that none is 0, which stands for none.
+/// Bits of cookies and tags that tell their period; the lowest is 1, so that none is 0, which
+/// stands for none.
 const PERIOD_MASK: u64 = 7;
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ pub struct Serving {
     /// kernel module echoes half of it: add the networks of its hosts.
     pub trusted: Vec<Prefix>,
     /// Requests being received, waiting for the application or kept with their reply, in all.
-    /// Default 65 536. Of the upper half, clients of one address, or /64 of IPv6, have at most three
-    /// times what is left.
+    /// Default 65 536. Of the upper half, clients of one address, or /64 of IPv6, have at most
+    /// three times what is left.
     pub requests_max: usize,
     /// Requests of one client, likewise. Default 16 384, a client's own default limit.
     pub requests_per_client_max: usize,
@@ -30,9 +30,9 @@ pub struct Serving {
     pub held_bytes_max: usize,
     /// Bytes of one client, likewise. Default 64 MiB.
     pub held_bytes_per_client_max: usize,
-    /// How long a half-received message may make no progress. Default 50 ms with R2P2: a client whose
-    /// packets are lost sends again within 32 ms, and one that has died leaves its place to others. 1 s
-    /// with Homa, whose clients may have much else to send first.
+    /// How long a half-received message may make no progress. Default 50 ms with R2P2: a client
+    /// whose packets are lost sends again within 32 ms, and one that has died leaves its place to
+    /// others. 1 s with Homa, whose clients may have much else to send first.
     pub partial_ns_max: u64,
     /// Sessions remembered for each client. Default 64.
     pub sessions_per_client_max: usize,
@@ -49,16 +49,18 @@ pub struct Serving {
     /// one host, whatever they do. Raise both where more are behind one address.
     pub sessions_bytes_per_prefix_max: usize,
     /// How long an idle client or session is remembered, so that a late duplicate does not run.
-    /// Default 5 s: longer than any network of a datacenter holds a packet. Routers rely on no less.
+    /// Default 5 s: longer than any network of a datacenter holds a packet. Routers rely on no
+    /// less.
     pub session_idle_ns: u64,
     /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent
     /// and may have been sent first before this server started, or before the session expired, is
     /// refused, since it may have run. Default 10 ms: more than a datacenter's queues hold.
     pub transit_ns_max: u64,
-    /// Entries for which the tables of peers and of ids and Homa's queue of control packets have room from the
-    /// beginning, at most. Default 4096, and no more: to grow is to hash or to copy all of a table within one
-    /// packet. Less where one process has hundreds of endpoints, whose tables then share its caches. Where no requests
-    /// are taken, tables of peers have none: a client has few, and is opened sooner.
+    /// Entries for which the tables of peers and of ids and Homa's queue of control packets have
+    /// room from the beginning, at most. Default 4096, and no more: to grow is to hash or to copy
+    /// all of a table within one packet. Less where one process has hundreds of endpoints, whose
+    /// tables then share its caches. Where no requests are taken, tables of peers have none: a
+    /// client has few, and is opened sooner.
     pub table_room: usize,
 }
 
@@ -68,7 +70,8 @@ impl Serving {
         room(most).min(self.table_room)
     }
 
-    /// As [`Serving::room`], of a table that fills with those who call: none where no requests are taken.
+    /// As [`Serving::room`], of a table that fills with those who call: none where no requests are
+    /// taken.
     pub(crate) fn callers_room(&self, most: usize) -> usize {
         if self.is_enabled { self.room(most) } else { 0 }
     }

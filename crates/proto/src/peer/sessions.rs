@@ -87,7 +87,8 @@ impl Session {
         now.saturating_sub(self.used_at)
     }
 
-    /// Where packets are sealed: it began after the server's start, and here. Whose it is the seal knows.
+    /// Where packets are sealed: it began after the server's start, and here. Whose it is the seal
+    /// knows.
     pub(crate) fn is_sound(&self) -> bool {
         self.id & SOUND != 0
     }

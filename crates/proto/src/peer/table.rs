@@ -6,13 +6,13 @@
 //! | known | something is under way with it, or it was heard of within `session_idle_ns` | it stays |
 //! | known and idle | room is needed | evicted, with its sessions |
 //!
-//! Invariant: the table is bounded, and a peer is evicted only when nothing is under way with it and
-//! it has been idle for longer than the network can hold a duplicate. Above half of the bound, and of
-//! the budget of its sessions, an address must be validated first, so that forged addresses cannot
-//! fill the table. Nor can one network: its peers are at most [`SHARE`] times the places that are
-//! free (the dynamic thresholds of Choudhury and Hahne, 1998), so that it may have three quarters of
-//! a table that nobody else wants, and k networks that want all of it still leave a place in 3 k + 1,
-//! the first not counted: a table of no more than 3 k + 1 places they fill.
+//! Invariant: the table is bounded, and a peer is evicted only when nothing is under way with it
+//! and it has been idle for longer than the network can hold a duplicate. Above half of the bound,
+//! and of the budget of its sessions, an address must be validated first, so that forged addresses
+//! cannot fill the table. Nor can one network: its peers are at most [`SHARE`] times the places
+//! that are free (the dynamic thresholds of Choudhury and Hahne, 1998), so that it may have three
+//! quarters of a table that nobody else wants, and k networks that want all of it still leave a
+//! place in 3 k + 1, the first not counted: a table of no more than 3 k + 1 places they fill.
 //!
 //! [`SHARE`]: super::crowd::SHARE
 
@@ -415,8 +415,8 @@ fn v4_key(address: SocketAddr) -> Option<u64> {
 /// Sessions looked at for what is idle, each time memory is needed; those of one peer at least.
 const SESSIONS_LOOKED_AT_MAX: usize = 64;
 
-/// Peers for whose addresses there is room from the beginning: an index that grows hashes all of them within one packet. What
-/// is not used of it takes address space alone.
+/// Peers for whose addresses there is room from the beginning: an index that grows hashes all of
+/// them within one packet. What is not used of it takes address space alone.
 fn index_room(peers_max: usize, serving: &Serving) -> usize {
     let room = serving.callers_room(peers_max);
     if room == ROOM_MAX { peers_max } else { room }

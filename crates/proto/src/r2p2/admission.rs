@@ -25,8 +25,8 @@ impl Server {
             .is_some_and(|since| !packet.is_routed() || now >= since + STOPPING_GRACE_NS)
     }
 
-    /// The client's address and the router, if the packet came through one. `None` where one names a
-    /// client that is not believed to be a router: it must echo its token in a PROBE before.
+    /// The client's address and the router, if the packet came through one. `None` where one names
+    /// a client that is not believed to be a router: it must echo its token in a PROBE before.
     pub(super) fn resolve(
         &mut self,
         now: Time,
@@ -127,8 +127,8 @@ impl Server {
         }
     }
 
-    /// Where packets are sealed: refuses a session of which some requests may have run and be forgotten, or
-    /// that is another client's here.
+    /// Where packets are sealed: refuses a session of which some requests may have run and be
+    /// forgotten, or that is another client's here.
     #[inline]
     fn check_session(
         &self,
@@ -147,8 +147,8 @@ impl Server {
         }
     }
 
-    /// True if a request that must not run twice may have run, and its session was not known then. Where packets
-    /// are sealed, that has been told by when the session began.
+    /// True if a request that must not run twice may have run, and its session was not known then.
+    /// Where packets are sealed, that has been told by when the session began.
     fn may_predate(
         &self,
         now: Time,
@@ -161,8 +161,8 @@ impl Server {
     }
 
     /// Refusal of what there is no room for: what a server can tell of a session that it does not
-    /// know. Nothing is remembered of it: where packets are sealed, a stranger may send it again from another
-    /// address when there is room.
+    /// know. Nothing is remembered of it: where packets are sealed, a stranger may send it again
+    /// from another address when there is room.
     fn overload(&self, now: Time, header: &RequestHeader, shared: &Shared) -> Refusal {
         let serving = &shared.config.serving;
         let known = (self.clients.known_since(now, serving), serving.transit_ns_max);
@@ -225,8 +225,8 @@ impl Server {
         }
     }
 
-    /// True if a request is to show its client's address first. Nothing of a long one through a router is kept of an
-    /// address that may be forged: its rest would never come.
+    /// True if a request is to show its client's address first. Nothing of a long one through a
+    /// router is kept of an address that may be forged: its rest would never come.
     fn lacks_proof(&mut self, now: Time, newcomer: &Newcomer, serving: &Serving) -> bool {
         let Newcomer { sender, path, packet, .. } = *newcomer;
         if packet.count > 1
@@ -254,8 +254,8 @@ impl Server {
             || self.is_proof(address, packet)
     }
 
-    /// Looks at what validates a client's address: the token or the tag, or that the address and whoever sent
-    /// the packet, which may be a router that names the address, are both trusted.
+    /// Looks at what validates a client's address: the token or the tag, or that the address and
+    /// whoever sent the packet, which may be a router that names the address, are both trusted.
     pub(super) fn validate_client(
         &mut self,
         client: PeerId,

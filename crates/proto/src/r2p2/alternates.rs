@@ -9,8 +9,8 @@
 //!
 //! Only copies count, since a request itself is answered when it has run, but a copy at once: by
 //! the server that has the request, or by the router that holds it. An answer counts for the target
-//! if it echoes the clock of a packet that was sent after the first unanswered copy: what comes from
-//! a server only shows that its router was there when it placed the request.
+//! if it echoes the clock of a packet that was sent after the first unanswered copy: what comes
+//! from a server only shows that its router was there when it placed the request.
 //!
 //! Nothing goes back by itself: a target that has failed is used again when the others have failed.
 

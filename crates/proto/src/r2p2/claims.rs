@@ -1,5 +1,5 @@
-//! Claims: a router that places a request which another router may have placed asks the servers that
-//! it does not choose never to run it.
+//! Claims: a router that places a request which another router may have placed asks the servers
+//! that it does not choose never to run it.
 //!
 //! | what the server knows of the request | it answers | then |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | renounced before | renounced | nothing changes |
 //! | nothing, and it may have been before it began to remember; or there is no room | uncertain | the router refuses it |
 //!
-//! Invariant: of the servers of a pool at most one neither has renounced a request nor knows it, once
-//! a router places it by a claim.
+//! Invariant: of the servers of a pool at most one neither has renounced a request nor knows it,
+//! once a router places it by a claim.
 
 use std::net::SocketAddr;
 

@@ -8,10 +8,10 @@
 //! | receiving | part of the reply | tells what has arrived and asks for the rest |
 //!
 //! The client alone keeps time for recovery; a server answers what it is asked. Every call ends by
-//! a reply, a refusal or its deadline. Where targets stand for each other, a call of which nobody has
-//! answered leaves one that has failed ([`super::alternates`]); if it may run once, it says so (MOVED),
-//! and no refusal ends it that may be about its former way. Calls to version 1 peers live in the same table; their rules
-//! are in [`super::client_v1`].
+//! a reply, a refusal or its deadline. Where targets stand for each other, a call of which nobody
+//! has answered leaves one that has failed ([`super::alternates`]); if it may run once, it says so
+//! (MOVED), and no refusal ends it that may be about its former way. Calls to version 1 peers live
+//! in the same table; their rules are in [`super::client_v1`].
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -383,7 +383,8 @@ impl Client {
         }
         let is_claimed = self.slots[index].is_moved && sack.granted.get() > 0;
         let is_other = self.slots[index].server_address().is_some_and(|server| server != path.peer);
-        // Of a moved request the server that takes it counts, not one that asked for its token before.
+        // Of a moved request the server that takes it counts, not one that asked for its token
+        // before.
         if is_other && !is_claimed {
             // Of several packets, the request goes to the server that was ready first.
             if !self.dismiss_other(index, path) {
@@ -474,8 +475,8 @@ impl Client {
         self.end(index, Ending { failure, server: Some(peer), text: buffer }, shared);
     }
 
-    /// True if a refusal does not end the call: it is about a former way of a call that has moved, or
-    /// the target takes no calls and another one stands in for it.
+    /// True if a refusal does not end the call: it is about a former way of a call that has moved,
+    /// or the target takes no calls and another one stands in for it.
     fn outlives(
         &mut self,
         now: Time,
@@ -486,12 +487,13 @@ impl Client {
         let slot = &self.slots[index];
         let is_target = slot.target.address == peer;
         if !is_target && self.alternates.has(peer) {
-            // A former target refuses each copy that it had, and cannot know what becomes of it now.
+            // A former target refuses each copy that it had, and cannot know what becomes of it
+            // now.
             return true;
         }
         if slot.is_moved {
-            // Nor can a server that is not the one which the claim found. Of a call that its first target alone
-            // has had, under two names, there is no other.
+            // Nor can a server that is not the one which the claim found. Of a call that its first
+            // target alone has had, under two names, there is no other.
             let is_last_word = is_target || !slot.has_left;
             let is_told = slot.is_renamed && is_last_word && reason == DropReason::Uncertain;
             return !is_of_application(reason) && !is_told;
@@ -751,8 +753,8 @@ impl Client {
         self.arm_retry(now, index, &shared.config);
     }
 
-    /// True, and the timer begins anew, if what the server has given credit for has yet to be sent or
-    /// was sent since the timer began: with many long calls a turn lasts longer than a timeout.
+    /// True, and the timer begins anew, if what the server has given credit for has yet to be sent
+    /// or was sent since the timer began: with many long calls a turn lasts longer than a timeout.
     fn was_sent_later(&mut self, now: Time, index: SlotId, config: &Config) -> bool {
         let Slot { server, request, reply, recovery, .. } = &self.slots[index];
         if server.is_none() || request.is_complete() || reply.is_begun() {
@@ -810,8 +812,8 @@ impl Client {
         let id = self.call_id(index);
         let slot = &self.slots[index];
         let context = slot.context;
-        // The floor of later requests lets the server forget replies, unless it waits for a slow call.
-        // Those of several packets hold more there.
+        // The floor of later requests lets the server forget replies, unless it waits for a slow
+        // call. Those of several packets hold more there.
         let lag_max = match packets {
             1 => FLOOR_LAG_MAX,
             _ => FLOOR_LAG_MAX / 16,
@@ -914,7 +916,8 @@ impl Slot {
         }
     }
 
-    /// The ends of what goes to `peer`. Who has the call of its target knows it by the address that it has gone there from.
+    /// The ends of what goes to `peer`. Who has the call of its target knows it by the address that
+    /// it has gone there from.
     #[inline]
     pub(super) fn ends(&self, peer: SocketAddr) -> Ends {
         let target = self.target.address;

@@ -1,5 +1,5 @@
-//! What a client does without a router: packets that go before anybody has taken the request, and long packets to servers
-//! on its own host.
+//! What a client does without a router: packets that go before anybody has taken the request, and
+//! long packets to servers on its own host.
 
 use std::net::SocketAddr;
 
@@ -13,8 +13,8 @@ use crate::peer::table::PeerId;
 use tailcut_placement::slab::SlotId;
 
 impl Client {
-    /// A call begins: whether all that goes without credit goes at once, which is so where its target
-    /// is known for a server, that no other stands in for.
+    /// A call begins: whether all that goes without credit goes at once, which is so where its
+    /// target is known for a server, that no other stands in for.
     #[inline(always)]
     pub(super) fn plan_unscheduled(&mut self, index: SlotId, shared: &Shared) {
         let slot = &mut self.slots[index];
@@ -28,7 +28,8 @@ impl Client {
         }
     }
 
-    /// True if packets to a target may be long: it has said so itself, and no copy of a call goes elsewhere.
+    /// True if packets to a target may be long: it has said so itself, and no copy of a call goes
+    /// elsewhere.
     #[inline(always)]
     pub(super) fn takes_long(&self, target: PeerId, config: &Config) -> bool {
         self.servers[target].state.takes_long
@@ -36,8 +37,8 @@ impl Client {
             && config.cloning.copies == Copies::Never
     }
 
-    /// A server takes a request of several packets: learns whether it is the target itself. True if it
-    /// is the first to answer one whose packets it may have had already.
+    /// A server takes a request of several packets: learns whether it is the target itself. True if
+    /// it is the first to answer one whose packets it may have had already.
     pub(super) fn learn_direct(&mut self, index: SlotId, server: SocketAddr) -> bool {
         let slot = &mut self.slots[index];
         let is_direct = slot.target.address == server;
@@ -51,8 +52,8 @@ impl Client {
         was_early && is_direct
     }
 
-    /// The first packet of a reply has come: learns whether packets to the target may be long. A router, which
-    /// may send them on to another host, gives no reply.
+    /// The first packet of a reply has come: learns whether packets to the target may be long. A
+    /// router, which may send them on to another host, gives no reply.
     pub(super) fn learn_long(
         &mut self,
         index: SlotId,

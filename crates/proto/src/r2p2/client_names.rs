@@ -28,12 +28,14 @@ impl Client {
             shared.metrics.protocol_violation += 1;
             return false;
         }
-        // Else the answer to another call tells it: to ask again at once would be to ask without end.
+        // Else the answer to another call tells it: to ask again at once would be to ask without
+        // end.
         shared.seal.as_ref().is_some_and(|seal| seal.name(now, peer, true) != 0)
     }
 
-    /// A router has told its name, since packet 0 has named nobody: it goes again, as the seal now names it. If
-    /// that was all that has gone out of the call, it can be nowhere, and so goes as for the first time.
+    /// A router has told its name, since packet 0 has named nobody: it goes again, as the seal now
+    /// names it. If that was all that has gone out of the call, it can be nowhere, and so goes as
+    /// for the first time.
     pub(super) fn take_name(&mut self, index: SlotId) {
         let slot = &mut self.slots[index];
         if slot.start == Start::Now && slot.server.is_none() && !slot.reply.is_begun() {
@@ -47,9 +49,9 @@ impl Client {
 }
 
 impl Slot {
-    /// True if `peer` may have the request: the target, or the server behind it that has answered so
-    /// far. A router may have placed what is idempotent on several, and the next router's claim may
-    /// have found another server than the one that answered a copy by way of the first.
+    /// True if `peer` may have the request: the target, or the server behind it that has answered
+    /// so far. A router may have placed what is idempotent on several, and the next router's claim
+    /// may have found another server than the one that answered a copy by way of the first.
     pub(super) fn may_be_answered_by(&self, peer: SocketAddr) -> bool {
         self.options.idempotent
             || self.is_moved
@@ -57,9 +59,9 @@ impl Slot {
             || self.server_address().is_none_or(|server| server == peer)
     }
 
-    /// Packet 0 goes to an address, for who has this name, or for nobody if it is 0. Who had another name
-    /// there may get that packet from a stranger, even if it never was there: a request that may run once
-    /// then goes as one that has moved.
+    /// Packet 0 goes to an address, for who has this name, or for nobody if it is 0. Who had
+    /// another name there may get that packet from a stranger, even if it never was there: a
+    /// request that may run once then goes as one that has moved.
     pub(super) fn note_name(&mut self, to: SocketAddr, name: u64) {
         let known = &mut self.names.known[usize::from(to != self.target.address)];
         self.names.latest = name;

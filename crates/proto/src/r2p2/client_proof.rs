@@ -34,9 +34,9 @@ impl Client {
         } else if !may_be_routers {
             slot.server = Some(server);
         }
-        // Each packet that was under way when the server lost the request is answered so. What was sent
-        // before the first of these answers came is sent again already: to begin anew by each would
-        // send the whole request as often as it has packets.
+        // Each packet that was under way when the server lost the request is answered so. What was
+        // sent before the first of these answers came is sent again already: to begin anew by each
+        // would send the whole request as often as it has packets.
         let (asked_us, answered_us) = (header.clock_echo_us.get(), slot.recovery.validated_us);
         let is_late = asked_us != 0 && answered_us != 0 && is_before_us(asked_us, answered_us);
         if is_late || is_cookie && is_known && answered_us != 0 {
@@ -60,8 +60,8 @@ impl Client {
 }
 
 impl Proof {
-    /// Takes what the target gives itself, or a server behind it: a router that asks for cookies goes on
-    /// asking for them, whatever its servers do.
+    /// Takes what the target gives itself, or a server behind it: a router that asks for cookies
+    /// goes on asking for them, whatever its servers do.
     #[inline]
     pub(super) fn follow(&mut self, given: Self, is_own: bool) {
         if is_own || !matches!((&*self, given), (Self::Cookie(_), Self::Token(_))) {

@@ -202,7 +202,8 @@ impl Slot {
         flag(self.options.idempotent, Flags::IDEMPOTENT) | flag(self.is_local, Flags::LONG)
     }
 
-    /// The header of packet 0 of the request with a token and a floor, as it goes for the first time.
+    /// The header of packet 0 of the request with a token and a floor, as it goes for the first
+    /// time.
     pub(super) fn first_packet(&self, now: Time, (token, floor): (u64, u32)) -> RequestRepr {
         RequestRepr {
             policy: if self.options.fixed { Policy::Fixed } else { Policy::Unrestricted },
@@ -216,8 +217,8 @@ impl Slot {
         }
     }
 
-    /// Writes packet `packet` of the request, with what shows the client's address and a floor; `false` when
-    /// it did not fit.
+    /// Writes packet `packet` of the request, with what shows the client's address and a floor;
+    /// `false` when it did not fit.
     fn write_packet(
         &self,
         now: Time,

@@ -16,14 +16,15 @@ pub struct Config {
     /// Ethernet MTU of 1500 over IPv4 and IPv6. Raise it only where every path carries more. At
     /// least 64, at most 65 000.
     pub segment_len: u16,
-    /// Payload bytes of a packet to an endpoint of the same host, at a loopback address, that takes such packets. Default
-    /// 16 000: four of them make a GSO batch, and the least credit of many messages fits a socket's buffer. Where it is not
-    /// above [`Config::segment_len`] none are longer, nor taken. At most 65 000; whoever opens the socket makes it less
-    /// where the loopback interface carries less.
+    /// Payload bytes of a packet to an endpoint of the same host, at a loopback address, that takes
+    /// such packets. Default 16 000: four of them make a GSO batch, and the least credit of many
+    /// messages fits a socket's buffer. Where it is not above [`Config::segment_len`] none are
+    /// longer, nor taken. At most 65 000; whoever opens the socket makes it less where the loopback
+    /// interface carries less.
     pub local_segment_len: u16,
-    /// Networks that carry such packets besides: a fabric of jumbo frames, say, whose routers and servers are all in it, and
-    /// whose frames [`Config::local_segment_len`] must fit (8000 fits 9000 bytes).
-    /// Default none.
+    /// Networks that carry such packets besides: a fabric of jumbo frames, say, whose routers and
+    /// servers are all in it, and whose frames [`Config::local_segment_len`] must fit (8000 fits
+    /// 9000 bytes). Default none.
     pub long_networks: Vec<Prefix>,
     /// Longest message taken or sent, in bytes. Default 8 MiB. At most 65 534 segments.
     pub message_len_max: usize,
@@ -52,20 +53,20 @@ pub struct Config {
     pub pool_bytes_max: usize,
     /// Servers whose token and round trip the client remembers. Default 4096.
     pub servers_max: usize,
-    /// Targets that stand for each other: routers before one set of servers. A call to one goes to the
-    /// next where that does not answer, within 100 ms, and one that may run once still runs once at
-    /// most, if all of them know the same servers and see this client at the same address. Default
-    /// none: calls go where they are told.
+    /// Targets that stand for each other: routers before one set of servers. A call to one goes to
+    /// the next where that does not answer, within 100 ms, and one that may run once still runs
+    /// once at most, if all of them know the same servers and see this client at the same address.
+    /// Default none: calls go where they are told.
     pub alternates: Vec<SocketAddr>,
     /// True if calls keep the time between them that a target asks for which refuses for overload,
-    /// and of the idempotent ones a tenth is tried again. Default true. An instrument that is to offer a load
-    /// whatever happens turns it off.
+    /// and of the idempotent ones a tenth is tried again. Default true. An instrument that is to
+    /// offer a load whatever happens turns it off.
     pub is_paced: bool,
     /// Secret of this endpoint: ids, table seeds. Must be random and different at every start.
     pub secret: [u8; 16],
-    /// Clients remembered. Default 131,072, which take some 430 bytes each as they come. Above 4096, or half of
-    /// it, only clients whose address is validated are added. One network, a /24 of IPv4 or a /56 of IPv6, has at most
-    /// three for each that is free.
+    /// Clients remembered. Default 131,072, which take some 430 bytes each as they come. Above
+    /// 4096, or half of it, only clients whose address is validated are added. One network, a /24
+    /// of IPv4 or a /56 of IPv6, has at most three for each that is free.
     pub clients_max: usize,
     /// Configuration of the server half. Version 1 clients, whose address cannot be validated,
     /// get replies of more than three times their request only if it is trusted.
@@ -74,8 +75,9 @@ pub struct Config {
     pub pool: Pool,
     /// Copies of its calls.
     pub cloning: Cloning,
-    /// Keys, where packets are sealed: then nothing that is not sealed is taken, and version 1 is not
-    /// spoken. A server's keys serve alone, a client's call alone. Default none: packets are open.
+    /// Keys, where packets are sealed: then nothing that is not sealed is taken, and version 1 is
+    /// not spoken. A server's keys serve alone, a client's call alone. Default none: packets are
+    /// open.
     pub seal: Option<Sealing>,
 }
 
@@ -137,16 +139,18 @@ pub enum Loser {
 pub struct Pool {
     /// The server's identity in replies and feedback. Default 0.
     pub server_id: u32,
-    /// Wall-clock time at the endpoint's time 0, nanoseconds, by which tokens expire: the servers of a
-    /// pool must agree on it to half an hour. Default 0, enough for a server that has its key alone.
+    /// Wall-clock time at the endpoint's time 0, nanoseconds, by which tokens expire: the servers
+    /// of a pool must agree on it to half an hour. Default 0, enough for a server that has its key
+    /// alone.
     pub clock_ns: u64,
     /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a
     /// pool behind one router share one, so that a client validates its address once for all.
     pub key: Option<[u8; 16]>,
-    /// When clients must show by a cookie that they receive at their addresses before anything is done for
-    /// them, besides those of `serving.trusted`, whose addresses cannot be forged. Version 1 clients, who cannot, are refused
-    /// then. Default never: a request of one packet runs, and its reply is at most three times as long until
-    /// the address is validated. Sealed packets need none.
+    /// When clients must show by a cookie that they receive at their addresses before anything is
+    /// done for them, besides those of `serving.trusted`, whose addresses cannot be forged. Version
+    /// 1 clients, who cannot, are refused then. Default never: a request of one packet runs, and
+    /// its reply is at most three times as long until the address is validated. Sealed packets need
+    /// none.
     pub cookies: AskCookies,
     /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router
     /// that writes the client's address into the packet needs no entry: it is believed once it has

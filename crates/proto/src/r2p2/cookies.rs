@@ -1,5 +1,5 @@
-//! Cookies of R2P2: a server or a router that asks for them does nothing for a request whose first packet does not show that its
-//! sender receives at its address, and has made that packet.
+//! Cookies of R2P2: a server or a router that asks for them does nothing for a request whose first
+//! packet does not show that its sender receives at its address, and has made that packet.
 //!
 //! | who | event | then |
 //! |---|---|---|
@@ -8,7 +8,8 @@
 //! | server | it answers a client | the cookie of the moment goes with it |
 //! | client | it has been told a cookie | first packets to that target bear a tag by it |
 //!
-//! The tag is of the whole packet, but for what routers write; what both are made of is in [`crate::peer::cookies`].
+//! The tag is of the whole packet, but for what routers write; what both are made of is in
+//! [`crate::peer::cookies`].
 
 use std::net::SocketAddr;
 

@@ -18,8 +18,8 @@ impl Named {
         self.is_sent |= self.latest != 0;
     }
 
-    /// True if the call cannot run, whoever has recorded what has gone: it was for nobody. By a name, it has not run
-    /// where there was no key for it, and may once there is one.
+    /// True if the call cannot run, whoever has recorded what has gone: it was for nobody. By a
+    /// name, it has not run where there was no key for it, and may once there is one.
     pub(super) fn is_for_nobody(&self) -> bool {
         !self.is_sent
     }

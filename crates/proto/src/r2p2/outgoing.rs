@@ -54,8 +54,8 @@ impl Outgoing {
         self.begin_after_lead(payload, segment_len, 0, granted);
     }
 
-    /// As [`Outgoing::begin`], with packets of `segment_len_max` at most and credit for the first: those of a
-    /// short message are equal, so that one GSO batch holds several such messages.
+    /// As [`Outgoing::begin`], with packets of `segment_len_max` at most and credit for the first:
+    /// those of a short message are equal, so that one GSO batch holds several such messages.
     #[inline(always)]
     pub(super) fn begin_even(&mut self, payload: Payload, segment_len_max: u16) {
         let len = payload.len() as u32;
@@ -95,7 +95,8 @@ impl Outgoing {
         self.resend.clear();
     }
 
-    /// What was sent behind packet 0 has gone to somebody who has no use for it: it waits for credit.
+    /// What was sent behind packet 0 has gone to somebody who has no use for it: it waits for
+    /// credit.
     pub(super) fn hold_rest(&mut self) {
         self.granted = self.granted.min(1);
         self.next = self.next.min(1);
@@ -125,8 +126,8 @@ impl Outgoing {
         Segment { message_len: self.len() as u32, segment_len, index, count }
     }
 
-    /// True if a GSO batch of packets as long as `index` cannot go on with the one that is next, and
-    /// there are so few that others should go on in its place.
+    /// True if a GSO batch of packets as long as `index` cannot go on with the one that is next,
+    /// and there are so few that others should go on in its place.
     pub(super) fn is_uneven_after(&self, index: u16) -> bool {
         let len = |index| payload_span(index, self.len() as u32, self.segment_len).1;
         self.count <= UNSCHEDULED_PACKETS && self.peek().is_some_and(|next| len(next) != len(index))
@@ -298,7 +299,8 @@ impl Outgoing {
     }
 }
 
-/// Packets that one ACK or timeout makes go again; fewer if they are longer than those of a network.
+/// Packets that one ACK or timeout makes go again; fewer if they are longer than those of a
+/// network.
 const RESEND_PACKETS_MAX: u16 = 44;
 
 /// Bytes of a full packet of a network.

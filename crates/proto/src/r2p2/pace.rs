@@ -1,8 +1,8 @@
 //! The time that a client keeps between its calls to a target that refuses for overload.
 //!
-//! It is what the refusal says (retry-after), which the overloaded scheduler finds so that what comes
-//! settles a little above what it can serve. Replies shorten it, and it expires when nothing has been
-//! refused for a while.
+//! It is what the refusal says (retry-after), which the overloaded scheduler finds so that what
+//! comes settles a little above what it can serve. Replies shorten it, and it expires when nothing
+//! has been refused for a while.
 
 use crate::node::Time;
 
@@ -55,9 +55,9 @@ impl Pace {
         is_kept.then(|| self.next_at.max(now))
     }
 
-    /// Longest that a new call waits for its turn, with so much left to its deadline: until the turn
-    /// after the next, so that none is missed, or for a burst. More would wait behind each other, at
-    /// the pace of when they came, and still go when the target says something else.
+    /// Longest that a new call waits for its turn, with so much left to its deadline: until the
+    /// turn after the next, so that none is missed, or for a burst. More would wait behind each
+    /// other, at the pace of when they came, and still go when the target says something else.
     pub(super) fn wait_ns_max(&self, left_ns: u64) -> u64 {
         self.interval_ns.max(BURST_NS).min(left_ns / WAIT_DIVISOR)
     }

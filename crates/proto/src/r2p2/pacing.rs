@@ -10,8 +10,8 @@
 //! | sent | refused for overload, and it is idempotent, while the budget and the deadline have room | waits |
 //! | sent | refused otherwise | ended, with the time to stay away |
 //!
-//! A call that is held by a router has been sent, and hears of it: it asks again when it should have
-//! been placed and answered.
+//! A call that is held by a router has been sent, and hears of it: it asks again when it should
+//! have been placed and answered.
 //!
 //! The time between two calls is a `Pace`.
 //!
@@ -139,8 +139,8 @@ impl Client {
         let target = &self.servers[slot.target.record].state;
         let timeout_ns = target.reply.timeout_ns(shared.config.timeouts(), 0);
         let told_ns = u64::from(header.detail.get()).min(HELD_NS_MAX);
-        // What a router expects is wrong while its servers are paused: then nobody knows better than that what
-        // has lasted for so long goes on as long.
+        // What a router expects is wrong while its servers are paused: then nobody knows better
+        // than that what has lasted for so long goes on as long.
         let waited_ns = match slot.recovery.first_sent_at {
             0 => 0,
             first_sent_at => now.saturating_sub(first_sent_at),
@@ -164,8 +164,8 @@ impl Client {
     }
 }
 
-/// Longest that a held call waits, besides the time for an answer, before it asks again: who held it
-/// may have gone, and what it was placed by may be lost.
+/// Longest that a held call waits, besides the time for an answer, before it asks again: who held
+/// it may have gone, and what it was placed by may be lost.
 const HELD_NS_MAX: u64 = 30_000_000;
 /// A call that is held asks again at least so often, in case that its reply was lost.
 const HELD_AGAIN_NS_MAX: u64 = 100_000_000;

@@ -1,8 +1,8 @@
 //! What one half of an endpoint has to send, in the order in which it came up.
 //!
-//! Packets of a short message differ in length, and a GSO batch takes one length. So the first packets
-//! of several go together, and what follows them in the next batch: those messages are set aside
-//! meanwhile.
+//! Packets of a short message differ in length, and a GSO batch takes one length. So the first
+//! packets of several go together, and what follows them in the next batch: those messages are set
+//! aside meanwhile.
 
 use std::collections::VecDeque;
 

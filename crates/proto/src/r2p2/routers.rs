@@ -72,8 +72,8 @@ pub(crate) enum FeedbackSource {
     Router,
     /// A client's, as far as its source says.
     Client,
-    /// A router's, which may have been recorded long ago: a sealed request. Of PROBEs, which come before any request,
-    /// each is taken once.
+    /// A router's, which may have been recorded long ago: a sealed request. Of PROBEs, which come
+    /// before any request, each is taken once.
     Recorded,
 }
 
@@ -109,9 +109,8 @@ impl Routers {
     }
 
     /// Takes note of what the router at `path` says that it has placed here. Only the router
-    /// itself, not a client behind one that keeps clients' addresses, nor whoever sends again what was recorded, may
-    /// begin the counts anew.
-    /// `None` when the router is not counted.
+    /// itself, not a client behind one that keeps clients' addresses, nor whoever sends again what
+    /// was recorded, may begin the counts anew. `None` when the router is not counted.
     pub(crate) fn see(
         &mut self,
         now: Time,
@@ -359,7 +358,8 @@ mod tests {
         assert_eq!(routers.see(0, router(), 6, FeedbackSource::Client), before);
     }
 
-    /// What a router had placed before it was told of the server anew comes again: its requests are counted on.
+    /// What a router had placed before it was told of the server anew comes again: its requests are
+    /// counted on.
     #[test]
     fn a_recorded_request_cannot_begin_the_counts_anew() {
         let mut routers = Routers::new(4, None, 77);

@@ -101,13 +101,15 @@ pub(super) struct Slot {
     pub(super) options: CallOptions,
     /// Which of two copies it is, for its reply.
     pub(super) mark: CloneMark,
-    /// A reply of one packet goes back through the configured router, which drops the slower of two.
+    /// A reply of one packet goes back through the configured router, which drops the slower of
+    /// two.
     pub(super) returns: bool,
     /// Its client is on this host and takes long packets.
     pub(super) takes_long: bool,
     /// The client's record.
     pub(super) client: PeerId,
-    /// The client's number, where packets are sealed; else 0. No other's packets are of this request.
+    /// The client's number, where packets are sealed; else 0. No other's packets are of this
+    /// request.
     pub(super) sender: u32,
     /// The way back to the client, from the address of this host at which the request came in.
     pub(super) path: Path,
@@ -193,8 +195,8 @@ pub(super) struct Asked {
     pub(super) clock_us: u32,
     /// Whom the answer is for, as the seal has told; 0 where packets are open, and for a router.
     pub(super) addressee: u64,
-    /// The packet has named nobody: the answer tells this server's name, which is of use to who has sent it
-    /// here, and to nobody else.
+    /// The packet has named nobody: the answer tells this server's name, which is of use to who has
+    /// sent it here, and to nobody else.
     pub(super) is_unnamed: bool,
     /// A router has sent it, which is told a token that it echoes, not a cookie.
     pub(super) is_routers: bool,
@@ -310,7 +312,7 @@ impl Server {
                 shared.metrics.protocol_violation += 1;
             }
         } else if packet.index != 0 && packet.flags().has(Flags::UNSCHEDULED) {
-            // Its first packet was lost, refused, or is late: that, or the next like it, is answered.
+            // Its first packet was lost, refused or is late: that or the next like it is answered.
             shared.metrics.unknown += 1;
         } else if packet.index != 0 {
             // The client believes that it is known: let it begin again.
@@ -727,7 +729,8 @@ impl Server {
         RequestId(self.slots.key(index).0)
     }
 
-    /// Refuses a request that the access policy does not allow its client, of which nothing has been kept.
+    /// Refuses a request that the access policy does not allow its client, of which nothing has
+    /// been kept.
     #[cold]
     fn deny(&mut self, index: SlotId, shared: &mut Shared) {
         let id = self.await_answer(index);
@@ -799,8 +802,8 @@ impl Server {
         self.release(index, shared);
     }
 
-    /// Releases kept replies whose calls the client says have ended: a few at a time, since a packet
-    /// may end thousands. Each adds one at most, so that they do not pile up.
+    /// Releases kept replies whose calls the client says have ended: a few at a time, since a
+    /// packet may end thousands. Each adds one at most, so that they do not pile up.
     pub(super) fn release_below(&mut self, session: SessionPlace, floor: u32, shared: &mut Shared) {
         for _ in 0..RELEASED_MAX {
             work::step(RELEASE_STEPS);

@@ -54,7 +54,8 @@ impl Shared {
         }
     }
 
-    /// Answers a packet that the seal could not open, if it is a request of whose epoch there is no key.
+    /// Answers a packet that the seal could not open, if it is a request of whose epoch there is no
+    /// key.
     #[cold]
     pub(super) fn answer_no_key(&mut self, path: Path, bytes: &[u8]) {
         let answer = self.seal.as_mut().and_then(|seal| seal.answer(path.peer, bytes));
@@ -85,8 +86,8 @@ impl Shared {
         self.seal.as_ref().map_or(0, |seal| seal.sender())
     }
 
-    /// True if the packet that is being handled names nobody as its receiver, and is sealed: its sender is to
-    /// be told whom it has reached.
+    /// True if the packet that is being handled names nobody as its receiver, and is sealed: its
+    /// sender is to be told whom it has reached.
     #[inline]
     pub(super) fn is_unnamed(&self) -> bool {
         self.seal.as_ref().is_some_and(|seal| seal.is_unnamed())
@@ -104,8 +105,8 @@ impl Shared {
         if self.seal.is_some() { addressed(sender) } else { 0 }
     }
 
-    /// Whether the access policy allows the request, of which this is the first packet, and which was opened
-    /// last.
+    /// Whether the access policy allows the request, of which this is the first packet, and which
+    /// was opened last.
     #[inline]
     pub(super) fn is_allowed(&mut self, packet: &Packet) -> bool {
         let Some(seal) = &mut self.seal else { return true };
@@ -120,8 +121,8 @@ impl Shared {
         if self.seal.is_some() { TRAILER_LEN } else { 0 }
     }
 
-    /// Seals a transmit in place, if packets are sealed. What must not go is taken out of it; `None` if
-    /// nothing is left.
+    /// Seals a transmit in place, if packets are sealed. What must not go is taken out of it;
+    /// `None` if nothing is left.
     #[inline]
     pub(super) fn sealed(
         &mut self,
@@ -143,8 +144,8 @@ impl Shared {
         self.expected_packets
     }
 
-    /// Begins a message of which a packet has come that says these lengths, of the message and of packets, into an
-    /// empty buffer.
+    /// Begins a message of which a packet has come that says these lengths, of the message and of
+    /// packets, into an empty buffer.
     pub(super) fn begin_incoming(
         &mut self,
         incoming: &mut Incoming,

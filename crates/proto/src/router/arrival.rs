@@ -69,8 +69,8 @@ pub(super) struct Arrival {
     pub(super) is_unrouted: bool,
     /// It may run once, and another router may have placed it.
     pub(super) is_moved: bool,
-    /// How long ago it was first sent at most, if it was sent before, or has waited here for so long
-    /// that another copy may have run and be forgotten.
+    /// How long ago it was first sent at most, if it was sent before, or has waited here for so
+    /// long that another copy may have run and be forgotten.
     pub(super) age_ns: Option<u64>,
     /// When it came.
     pub(super) arrived_at: Time,

@@ -1,4 +1,5 @@
-//! What a server shows while requests are held: its rate, and whether it idles for want of requests.
+//! What a server shows while requests are held: its rate, and whether it idles for want of
+//! requests.
 //!
 //! | a report comes | then |
 //! |---|---|
@@ -7,11 +8,11 @@
 //! | none was held | there is no window |
 //!
 //! A server all of whose workers are busy after a report concludes the next request without having
-//! waited for any, so that the time up to there, F, is that of a service over its workers. Where the
-//! time I between any two conclusions is longer, it idles at times. Then the bound is what slows it
-//! down, and by Little's law the L requests that it has take L I each, of which W F is service and the
-//! rest is the way there and back, with all that processes there wait for cores. A probe does not show
-//! that: it wants a server that has nothing, which none has under load.
+//! waited for any, so that the time up to there, F, is that of a service over its workers. Where
+//! the time I between any two conclusions is longer, it idles at times. Then the bound is what
+//! slows it down, and by Little's law the L requests that it has take L I each, of which W F is
+//! service and the rest is the way there and back, with all that processes there wait for cores. A
+//! probe does not show that: it wants a server that has nothing, which none has under load.
 //!
 //! Invariant: a window has reports of one run of a server alone.
 
@@ -39,7 +40,8 @@ pub(super) struct Rate {
     pub(super) time_ns: u64,
     /// Requests concluded.
     pub(super) count: u32,
-    /// The way to the server and back, nanoseconds, where that keeps it idle for a fifth of the time.
+    /// The way to the server and back, nanoseconds, where that keeps it idle for a fifth of the
+    /// time.
     pub(super) delay_ns: Option<u64>,
 }
 
@@ -55,7 +57,8 @@ struct Window {
     loads: u64,
     /// Reports since it began.
     reports: u32,
-    /// Time up to a conclusion from reports after which all workers were busy, times these; nanoseconds.
+    /// Time up to a conclusion from reports after which all workers were busy, times these;
+    /// nanoseconds.
     full_ns: u64,
     /// Such reports.
     full_count: u32,
@@ -137,7 +140,8 @@ const FULL_COUNT: u32 = 4;
 mod tests {
     use super::*;
 
-    /// Reports of (time, concluded, load, workers all of which are busy); the rate that the last shows.
+    /// Reports of (time, concluded, load, workers all of which are busy); the rate that the last
+    /// shows.
     fn last(reports: impl IntoIterator<Item = (Time, u32, u32, Option<u32>)>) -> Option<Rate> {
         let mut busy = Busy::default();
         let note = |(now, concluded, load, full)| busy.note(now, Report { concluded, load, full });
@@ -162,7 +166,8 @@ mod tests {
         assert_eq!(busy.note(400, report(BUSY_COUNT)), None);
     }
 
-    /// A server that may have two requests of 240 us, and waits 7 ms for a core whenever it has none.
+    /// A server that may have two requests of 240 us, and waits 7 ms for a core whenever it has
+    /// none.
     #[test]
     fn a_server_that_idles_shows_the_way_to_it() {
         let turn = |index: u32| {
@@ -185,7 +190,8 @@ mod tests {
         assert_eq!(last(reports).expect("32 are concluded").delay_ns, None);
     }
 
-    /// Of services of 100 ns: what idles for more than a fifth of the time shows the way, after four.
+    /// Of services of 100 ns: what idles for more than a fifth of the time shows the way, after
+    /// four.
     #[test]
     fn four_services_and_a_fifth_of_the_time_idle_show_the_way() {
         let delay_ns = |full_count: u32, interval_ns: u64| {

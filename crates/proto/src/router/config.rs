@@ -80,7 +80,8 @@ pub struct RouterConfig {
     /// shortest way. Take [`FilterAt::Router`] where clients have no time for second replies.
     pub filter: FilterAt,
     /// Cells in each of the filter's two tables. Default 131,072, as published: a request's cell is
-    /// taken by another only where as many are under way. It takes 16 bytes a cell, where it filters.
+    /// taken by another only where as many are under way. It takes 16 bytes a cell, where it
+    /// filters.
     pub filter_len: usize,
     /// The servers; the first takes the requests of the fixed policy. Default none: they may be
     /// added at run time.
@@ -92,8 +93,8 @@ pub struct RouterConfig {
     /// Most requests held, for each generation of servers. Default 4,096: at a million requests a
     /// second 4 ms of them, and who waits longer is better refused. Raise it for long services.
     pub queue_len_max: usize,
-    /// How long requests wait at most, by their deadlines and by how long the queue stands. Its seed
-    /// is not looked at. Default [`OverloadConfig::DEFAULT`].
+    /// How long requests wait at most, by their deadlines and by how long the queue stands. Its
+    /// seed is not looked at. Default [`OverloadConfig::DEFAULT`].
     pub overload: OverloadConfig,
     /// Longest that a request is held, if its own deadline is not sooner. Default 1 s: a client's
     /// default deadline, and longer than a busy machine stalls a router, which would find
@@ -105,13 +106,13 @@ pub struct RouterConfig {
     /// Most datagrams waiting for the driver. Default 8,192: what the queue may release at once,
     /// and as much again.
     pub outbox_len_max: usize,
-    /// Most RPC ids remembered. Default 524,288. An id is remembered until its client says in a later
-    /// request that the call has ended, `transit_ns_max` more, and a thousandth of
-    /// `lifetime_ns_max`, which is how late it is released: at a million requests a second 70,000. Of
-    /// the last calls of a client to their deadlines. Above half of the limit those that are placed are
-    /// remembered for 250 ms at most, so that strangers who never say that a call has ended need to
-    /// begin a million a second to fill it; what is sent again later than that is then refused,
-    /// `Uncertain`. It takes about 250 bytes an id.
+    /// Most RPC ids remembered. Default 524,288. An id is remembered until its client says in a
+    /// later request that the call has ended, `transit_ns_max` more, and a thousandth of
+    /// `lifetime_ns_max`, which is how late it is released: at a million requests a second 70,000.
+    /// Of the last calls of a client to their deadlines. Above half of the limit those that are
+    /// placed are remembered for 250 ms at most, so that strangers who never say that a call has
+    /// ended need to begin a million a second to fill it; what is sent again later than that is
+    /// then refused, `Uncertain`. It takes about 250 bytes an id.
     pub table_len_max: usize,
     /// Longest that an RPC id is remembered, and how long where the request has no deadline.
     /// Default 60 s. Longer deadlines are at most once only for so long.
@@ -130,8 +131,8 @@ pub struct RouterConfig {
     pub stall_probe_ns: u64,
     /// How long a server may leave probes unanswered before it is taken out. Default 24 ms: longer
     /// than the pauses of 20 ms that a busy machine makes, and short enough that one that is gone
-    /// is out within 30 ms (`tailcut sim reproduce detection` shows the trade). A server that has paused for
-    /// longer is given an eighth more than its pause.
+    /// is out within 30 ms (`tailcut sim reproduce detection` shows the trade). A server that has
+    /// paused for longer is given an eighth more than its pause.
     pub silent_ns: u64,
     /// The longest that any server is given, and what all are given where more than half of them
     /// would be out. Default 200 ms: when everybody is silent, it is rather the network, or a
@@ -165,16 +166,17 @@ pub struct RouterConfig {
 /// When a router asks clients for cookies, and by what it makes them.
 #[derive(Clone, Debug)]
 pub struct CookieConfig {
-    /// When it asks. Default never: then servers may. Version 1 clients, who know none, are refused then. Sealed packets
-    /// need none.
+    /// When it asks. Default never: then servers may. Version 1 clients, who know none, are refused
+    /// then. Sealed packets need none.
     pub ask: AskCookies,
-    /// Key of the cookies, the servers' [`Pool::key`](crate::r2p2::Pool::key), so that one cookie serves for all. `None`
-    /// derives one from the seed: fit where the servers ask for none.
+    /// Key of the cookies, the servers' [`Pool::key`](crate::r2p2::Pool::key), so that one cookie
+    /// serves for all. `None` derives one from the seed: fit where the servers ask for none.
     pub key: Option<[u8; 16]>,
-    /// Wall-clock time at the router's time 0, nanoseconds, by which cookies expire: who shares the key must agree on it to
-    /// a minute.
+    /// Wall-clock time at the router's time 0, nanoseconds, by which cookies expire: who shares the
+    /// key must agree on it to a minute.
     pub clock_ns: u64,
-    /// Networks whose addresses cannot be forged, whose clients show none. Default the loopback networks.
+    /// Networks whose addresses cannot be forged, whose clients show none. Default the loopback
+    /// networks.
     pub trusted: Vec<Prefix>,
 }
 

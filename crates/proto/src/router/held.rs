@@ -6,9 +6,9 @@
 //! | held | it comes again | the client is told |
 //! | refused for overload | | the DROP says how long to stay away |
 //!
-//! Unasked, the first router of several on the way tells, and once: with what the server sends that is
-//! within the three bytes for one that an address gets which may be forged. One that comes again is
-//! held by one of them at most, since one that has placed it passes it on.
+//! Unasked, the first router of several on the way tells, and once: with what the server sends that
+//! is within the three bytes for one that an address gets which may be forged. One that comes again
+//! is held by one of them at most, since one that has placed it passes it on.
 
 use tailcut_wire::r2p2::{DropReason, Flags, MessageType, ReplyRepr, RpcId, SackBody};
 use zerocopy::IntoBytes;
@@ -40,8 +40,8 @@ impl Router {
         self.send_ack(arrival, &repr, &HELD_SACK);
     }
 
-    /// Tells a client that its request names nobody, and by its seal whom it has reached: packet 0 is to
-    /// come again.
+    /// Tells a client that its request names nobody, and by its seal whom it has reached: packet 0
+    /// is to come again.
     pub(super) fn tell_name(&mut self, arrival: &Arrival) {
         if let Some(rpc_id) = arrival.rpc_id.filter(|_| !self.outbox.is_full()) {
             let control = ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id);

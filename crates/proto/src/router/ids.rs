@@ -15,19 +15,19 @@
 //! | placed, entered while more than half of the entries were taken | | expires after [`CROWDED_NS`] |
 //! | any | released, or reaped after its expiry | unknown |
 //!
-//! Feedback tells when a server's worker is free again, not that the client has the reply: a copy of
-//! such a request may still come, and must reach the server that keeps the reply. What tells that no
-//! copy comes is the floor of the same session in later requests. So an id is remembered for as long
-//! as its call lasts, plus what the network may hold a copy for, whatever its deadline. Where strangers
-//! who never say that fill the table, ids are forgotten earlier, and what may be a copy of such a
-//! request tells by its age: it is refused, Uncertain.
+//! Feedback tells when a server's worker is free again, not that the client has the reply: a copy
+//! of such a request may still come, and must reach the server that keeps the reply. What tells
+//! that no copy comes is the floor of the same session in later requests. So an id is remembered
+//! for as long as its call lasts, plus what the network may hold a copy for, whatever its deadline.
+//! Where strangers who never say that fill the table, ids are forgotten earlier, and what may be a
+//! copy of such a request tells by its age: it is refused, Uncertain.
 //!
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
 //! a few that are past.
 //!
-//! Invariant: at most `len_max` entries, each in the wheel and in the map once. While more than half of
-//! them are taken, clients of one address, or /64 of IPv6, have of those taken above the half at most
-//! [`SHARE`] times what is left: one that floods leaves others an eighth.
+//! Invariant: at most `len_max` entries, each in the wheel and in the map once. While more than
+//! half of them are taken, clients of one address, or /64 of IPv6, have of those taken above the
+//! half at most [`SHARE`] times what is left: one that floods leaves others an eighth.
 //!
 //! [`SHARE`]: crate::peer::crowd::SHARE
 
@@ -400,8 +400,9 @@ impl Table {
         }
     }
 
-    /// Says that the request is placed on a server. One that came while more than half of the entries
-    /// were taken is remembered for [`CROWDED_NS`] at most. Harmless when the entry is gone.
+    /// Says that the request is placed on a server. One that came while more than half of the
+    /// entries were taken is remembered for [`CROWDED_NS`] at most. Harmless when the entry is
+    /// gone.
     pub(super) fn place(&mut self, now: Time, id: EntryId, server: ServerKey) {
         self.set(id, PlacementState::Placed(server));
         let Entry { generation, is_above, expires_at, .. } = self.entries[id.index as usize];
@@ -414,8 +415,8 @@ impl Table {
         }
     }
 
-    /// True if an unknown request that was sent first so long ago may have been placed, and have been
-    /// forgotten early.
+    /// True if an unknown request that was sent first so long ago may have been placed, and have
+    /// been forgotten early.
     pub(super) fn may_have_evicted(&self, now: Time, age_ns: u64) -> bool {
         now < self.evicted_until && age_ns >= CROWDED_NS
     }
@@ -549,15 +550,15 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
 
-/// How long a placed id is remembered at least, where many are: a client that has heard nothing of a
-/// server has sent a request again several times by then.
+/// How long a placed id is remembered at least, where many are: a client that has heard nothing of
+/// a server has sent a request again several times by then.
 const CROWDED_NS: u64 = 250_000_000;
 
 /// No entry.
 const NONE: u32 = u32::MAX;
 
-/// Ids for which there is room from the beginning: a router remembers those of some tenths of a second. To
-/// grow is to hash all of them again within one packet.
+/// Ids for which there is room from the beginning: a router remembers those of some tenths of a
+/// second. To grow is to hash all of them again within one packet.
 const ROOM_MAX: usize = 1 << 16;
 
 /// Ticks of the wheel: with a lifetime of 60 s an entry is kept 59 ms too long at most.

@@ -154,8 +154,8 @@ pub struct Router {
     pump_at: Option<Time>,
     /// When it was last given anything to do.
     turned_at: Time,
-    /// When it last came back after it had been given nothing for long, and for how long: what comes
-    /// then may have waited in its socket for so long.
+    /// When it last came back after it had been given nothing for long, and for how long: what
+    /// comes then may have waited in its socket for so long.
     pause: (Time, u64),
     /// New requests are refused: it is to end.
     is_closed: bool,
@@ -254,7 +254,8 @@ impl Router {
         self.table.len()
     }
 
-    /// The policy's bound, where it has one; of `jbsq:auto` the one that there would be if the queue were full.
+    /// The policy's bound, where it has one; of `jbsq:auto` the one that there would be if the
+    /// queue were full.
     pub fn bound(&self) -> Option<u32> {
         self.schedulers[0].bound_at(self.config.queue_len_max)
     }
@@ -277,8 +278,8 @@ impl Router {
         self.close_shared();
     }
 
-    /// Queues a datagram for a server or router, sealed where packets are. The caller has checked that there
-    /// is room.
+    /// Queues a datagram for a server or router, sealed where packets are. The caller has checked
+    /// that there is room.
     fn send(&mut self, datagram: Datagram) {
         self.send_to(datagram, None);
     }
@@ -297,7 +298,8 @@ impl Router {
         self.outbox.push(datagram);
     }
 
-    /// Answers a packet that the seal could not open, if it is a request of whose epoch there is no key.
+    /// Answers a packet that the seal could not open, if it is a request of whose epoch there is no
+    /// key.
     #[cold]
     fn answer_no_key(&mut self, path: Path, bytes: &[u8]) {
         let answer = self.seal.as_mut().and_then(|seal| seal.answer(path.peer, bytes));
@@ -387,8 +389,8 @@ impl Node for Router {
     }
 
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        // Reports free slots for many held requests at once: they are placed here, so that no packet
-        // costs as much as all of them.
+        // Reports free slots for many held requests at once: they are placed here, so that no
+        // packet costs as much as all of them.
         if self.pump_at.is_some_and(|at| at <= now) && self.outbox.is_empty() {
             self.pump(now);
             self.share_held(now);

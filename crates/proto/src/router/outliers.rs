@@ -13,14 +13,14 @@
 //! Envoy's outlier detection ejects by errors (a row of them, or a success rate below the mean by
 //! some standard deviations), for a time that grows, and at most a share of the hosts. A router
 //! here sees no replies, and a slow server makes no errors. It sees in feedback how many requests
-//! have ended, and knows how many were outstanding meanwhile: by Little's law the one over the other
-//! is how long they took. So there is no timer and no number for each request, and what the server
-//! says of itself is not asked for.
+//! have ended, and knows how many were outstanding meanwhile: by Little's law the one over the
+//! other is how long they took. So there is no timer and no number for each request, and what the
+//! server says of itself is not asked for.
 //!
 //! A mean of a window is a poor one where services vary, and a pause of 20 ms makes one window look
 //! bad. Hence the worst windows of the others as the measure, several windows in a row, and a
-//! difference that is worth it. Of a window in which few have ended only what is certain counts: that those under way
-//! take no less than they have taken.
+//! difference that is worth it. Of a window in which few have ended only what is certain counts:
+//! that those under way take no less than they have taken.
 //!
 //! Invariant: at most one server in `servers_per_ejected` is ejected or on probation, or one of
 //! three, and never the last in service.

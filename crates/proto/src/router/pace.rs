@@ -1,5 +1,5 @@
-//! How fast a server is: [`Pace`], from what is outstanding there and what ends, and the numbers by which
-//! `outliers` judges it.
+//! How fast a server is: [`Pace`], from what is outstanding there and what ends, and the numbers by
+//! which `outliers` judges it.
 //!
 //! Invariant: a window's time is a lower bound of what its requests took on average.
 
@@ -9,10 +9,11 @@ use crate::node::Time;
 /// (`tailcut sim reproduce detection`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutlierConfig {
-    /// How many times the worst window of three of four servers is too slow; 0 ejects none. Default 3. Raise it
-    /// where servers differ by their making.
+    /// How many times the worst window of three of four servers is too slow; 0 ejects none.
+    /// Default 3. Raise it where servers differ by their making.
     pub factor: u32,
-    /// What it must be slower by besides. Default 500 us: the scheduler of a busy host takes as much.
+    /// What it must be slower by besides. Default 500 us: the scheduler of a busy host takes as
+    /// much.
     pub least_ns: u64,
     /// Length of a window. Default 100 ms.
     pub window_ns: u64,
@@ -91,7 +92,8 @@ pub(super) struct Window {
 }
 
 impl Pace {
-    /// That of a server with nothing outstanding, of which so many requests have ended before `now`.
+    /// That of a server with nothing outstanding, of which so many requests have ended before
+    /// `now`.
     pub(super) fn since(now: Time, concluded_total: u64) -> Self {
         Self { counted_at: now, concluded_before: concluded_total, ..Self::default() }
     }

@@ -34,7 +34,8 @@ use crate::reply_filter::{ReplyFilter, Verdict};
 pub(super) struct FilterId {
     /// The call's id.
     rpc_id: RpcId,
-    /// Keyed hash of that and of the client's address; never 0, so that an empty cell takes no room.
+    /// Keyed hash of that and of the client's address; never 0, so that an empty cell takes no
+    /// room.
     hash: NonZeroU64,
 }
 

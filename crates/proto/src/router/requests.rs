@@ -102,8 +102,8 @@ impl Router {
         }
     }
 
-    /// True if a request may be placed, by its seal; answers it if not. One that names nobody is answered by
-    /// this router's name, unless it is here already.
+    /// True if a request may be placed, by its seal; answers it if not. One that names nobody is
+    /// answered by this router's name, unless it is here already.
     fn is_fit(&mut self, now: Time, arrival: &Arrival) -> bool {
         let verdict = self.seal.as_ref().map_or(SealVerdict::Fit, |seal| seal.verdict());
         match (verdict, arrival.rpc_id) {
@@ -123,7 +123,8 @@ impl Router {
         }
     }
 
-    /// True if the client of a request is to show a cookie first; tells it then. One that is here already goes on.
+    /// True if the client of a request is to show a cookie first; tells it then. One that is here
+    /// already goes on.
     fn lacks_cookie(&mut self, now: Time, packet: &Packet, arrival: &Arrival) -> bool {
         self.cookies.turn(now);
         let is_loaded = self.queue_len() > 0;
@@ -147,8 +148,8 @@ impl Router {
         !is_here
     }
 
-    /// Until when packets of a request are taken: by its deadline, or where packets are sealed as long as
-    /// their times allow, by clocks that are apart.
+    /// Until when packets of a request are taken: by its deadline, or where packets are sealed as
+    /// long as their times allow, by clocks that are apart.
     fn taken_until(&self, now: Time, arrival: &Arrival) -> Time {
         let Some(seal) = &self.seal else { return arrival.deadline };
         let lasts_until = match arrival.is_unrouted {
@@ -504,8 +505,8 @@ impl Router {
         has_left
     }
 
-    /// Refuses what is held, before this router ends: a bounded number at a time. Tells whether there was
-    /// any; clients may call again, for none of it has run.
+    /// Refuses what is held, before this router ends: a bounded number at a time. Tells whether
+    /// there was any; clients may call again, for none of it has run.
     pub fn refuse_held(&mut self, now: Time) -> bool {
         let mut has_any = false;
         for lane in [Lane::V1, Lane::Extension] {
@@ -590,8 +591,8 @@ impl Router {
         if is_of_pause { now.saturating_sub(pause_ns) } else { now }
     }
 
-    /// How long a packet that is handled now may have waited in the socket: it is so much older than
-    /// it says.
+    /// How long a packet that is handled now may have waited in the socket: it is so much older
+    /// than it says.
     pub(super) fn waited_ns(&self, now: Time) -> u64 {
         now - self.came_at(now)
     }
@@ -602,8 +603,8 @@ impl Router {
         arrival.age_ns.is_some_and(|age_ns| self.was_before(now, age_ns))
     }
 
-    /// True if what is so old may have been sent before this router started, been refused without being
-    /// remembered, or been forgotten since.
+    /// True if what is so old may have been sent before this router started, been refused without
+    /// being remembered, or been forgotten since.
     pub(super) fn was_before(&self, now: Time, age_ns: u64) -> bool {
         let oldest_ns = age_ns.saturating_add(self.config.transit_ns_max);
         let may_precede = |since| self.may_precede(since, (now, age_ns));

@@ -20,10 +20,10 @@
 //! it was: the count is then too high, never too low, until the answer to the probe that this
 //! causes.
 //!
-//! A server's patience is `silent_ns`, or an eighth more than the longest that it has let a probe wait
-//! of late: one whose handlers keep its thread, or whose machine pauses, is silent for longer before
-//! it is given up. Probes follow traffic: the first that stays unanswered leaves a twelfth of
-//! `silent_ns` after the last report of a server that has requests, so that it is out after 13
+//! A server's patience is `silent_ns`, or an eighth more than the longest that it has let a probe
+//! wait of late: one whose handlers keep its thread, or whose machine pauses, is silent for longer
+//! before it is given up. Probes follow traffic: the first that stays unanswered leaves a twelfth
+//! of `silent_ns` after the last report of a server that has requests, so that it is out after 13
 //! twelfths. It is `silent_ns_max` at most, and always where more than half of the servers would be
 //! silent: then it is rather the router that does not hear.
 //!
@@ -82,7 +82,8 @@ pub(super) struct Server {
     pub(super) reported: u32,
     /// Of these, the requests that wait for a worker there.
     pub(super) waiting: u32,
-    /// Servers that it stands for, which its load is divided by: a router tells how many, at least 1.
+    /// Servers that it stands for, which its load is divided by: a router tells how many, at
+    /// least 1.
     members: u32,
     /// How it stands among the others.
     pub(super) rank: Rank,
@@ -116,7 +117,8 @@ pub(super) struct Server {
     pub(super) due_at: Time,
     /// Standing that it was counted under last.
     counted: Standing,
-    /// An eighth more than the longest wait for an answer, which decays within seconds, nanoseconds.
+    /// An eighth more than the longest wait for an answer, which decays within seconds,
+    /// nanoseconds.
     patience_ns: u64,
     /// When it was last heard after it had been asked.
     answered_at: Time,
@@ -157,8 +159,8 @@ pub(super) struct Shown {
     pub(super) service_ns: Option<u64>,
     /// Requests concluded since the feedback before.
     pub(super) newly: u32,
-    /// The time in which each of the servers that it stands for concluded so many requests, while others
-    /// were held.
+    /// The time in which each of the servers that it stands for concluded so many requests, while
+    /// others were held.
     pub(super) busy: Option<Rate>,
 }
 
@@ -279,8 +281,9 @@ pub(super) enum ProbeCause {
 }
 
 impl Server {
-    /// A server that is probed at once, and in service with its first answer. `placed` is a random word, so that a server that
-    /// remembers an earlier incarnation of the router does not seem to know this one.
+    /// A server that is probed at once, and in service with its first answer. `placed` is a random
+    /// word, so that a server that remembers an earlier incarnation of the router does not seem to
+    /// know this one.
     pub(super) fn new(key: ServerKey, config: ServerConfig, now: Time, placed: u32) -> Self {
         Self {
             key,
@@ -374,7 +377,8 @@ impl Server {
         self.members
     }
 
-    /// How often a bound is to be had of it: once for each unit of weight of each server that it stands for.
+    /// How often a bound is to be had of it: once for each unit of weight of each server that it
+    /// stands for.
     pub(super) fn units(&self) -> u32 {
         self.members * u32::from(self.rank.weight.get())
     }
@@ -399,8 +403,8 @@ impl Server {
         }
     }
 
-    /// Places an extended request; its placement number. `taken` is that of a place which was taken at a
-    /// data plane.
+    /// Places an extended request; its placement number. `taken` is that of a place which was taken
+    /// at a data plane.
     pub(super) fn place(&mut self, now: Time, taken: Option<u32>) -> u32 {
         self.note_placement(now);
         let number = self.placed.wrapping_add(1);
@@ -426,8 +430,8 @@ impl Server {
         }
     }
 
-    /// It is added to a data plane, which knows these counts of it. Where that has placed on it until now,
-    /// it is in service.
+    /// It is added to a data plane, which knows these counts of it. Where that has placed on it
+    /// until now, it is in service.
     pub(super) fn adopt(&mut self, counts: SharedCounts) {
         (self.placed, self.seen, self.shared) = (counts.placed, counts.seen, counts);
         if let Some(epoch) = counts.epoch {
@@ -589,8 +593,8 @@ impl Server {
         Ok(shown)
     }
 
-    /// The server is heard: learns how long it let the first probe wait that nothing came for. Not of
-    /// one that has restarted, or was away for longer than any is given: that was no pause.
+    /// The server is heard: learns how long it let the first probe wait that nothing came for. Not
+    /// of one that has restarted, or was away for longer than any is given: that was no pause.
     fn note_answer(&mut self, now: Time, is_restart: bool, config: &RouterConfig) {
         self.unanswered = 0;
         self.silence_at = Time::MAX;
@@ -634,8 +638,9 @@ impl Server {
         self.probe_at = self.probe_at.min(now);
     }
 
-    /// A request has been placed. Where it shows how many workers there are, a probe goes out behind it:
-    /// at a server that is seldom asked for more than it has workers, reports of conclusions do not.
+    /// A request has been placed. Where it shows how many workers there are, a probe goes out
+    /// behind it: at a server that is seldom asked for more than it has workers, reports of
+    /// conclusions do not.
     pub(super) fn ask_whether_some_wait(&mut self, now: Time, config: &RouterConfig) {
         // Some never have enough for any to wait.
         let is_soon = |at: Time| now < at.saturating_add(config.stall_probe_ns);
@@ -674,8 +679,8 @@ impl Server {
             let patience_end = asked_at.saturating_add(self.patience(config));
             self.silence_at = patience_end.max(now.saturating_add(config.stall_probe_ns));
         }
-        // Feedback that comes is of this probe: of those before, the server has answered all, or none
-        // whose token it did not know.
+        // Feedback that comes is of this probe: of those before, the server has answered all, or
+        // none whose token it did not know.
         let is_only = self.unanswered == 1 && self.heard.is_some();
         let is_only = std::mem::take(&mut self.is_token_new) || is_only;
         self.idle_probe = (is_only && self.outstanding() == 0).then_some(now);
@@ -758,7 +763,8 @@ impl Server {
         }
     }
 
-    /// Feedback was taken, which has concluded `newly`: what that shows, if others were held all along.
+    /// Feedback was taken, which has concluded `newly`: what that shows, if others were held all
+    /// along.
     pub(super) fn busy_rate(&mut self, now: Time, newly: u32, is_holding: bool) -> Option<Rate> {
         let concluded = self.heard?.concluded.get();
         if !is_holding {

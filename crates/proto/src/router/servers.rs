@@ -81,14 +81,16 @@ impl Router {
         Ok(())
     }
 
-    /// Says how a server stands among the others: how much of the load it gets, and how many requests more
-    /// than one of weight 1 where the policy bounds them; and whether it is of the zone that is preferred. It
-    /// stands so until it is removed. A data plane before the router knows no weights.
+    /// Says how a server stands among the others: how much of the load it gets, and how many
+    /// requests more than one of weight 1 where the policy bounds them; and whether it is of the
+    /// zone that is preferred. It stands so until it is removed. A data plane before the router
+    /// knows no weights.
     pub fn set_rank(&mut self, now: Time, addr: SocketAddr, rank: Rank) -> Result<(), RouterError> {
         self.set_ranks(now, &[(addr, rank)])
     }
 
-    /// The same of several servers, at the cost of one. Where one of them is unknown, nothing changes.
+    /// The same of several servers, at the cost of one. Where one of them is unknown, nothing
+    /// changes.
     pub fn set_ranks(
         &mut self,
         now: Time,

@@ -1,5 +1,5 @@
-//! Places at servers that a data plane before the router takes too: a program of the network card or the kernel
-//! that places what it can alone, and gives the router the rest.
+//! Places at servers that a data plane before the router takes too: a program of the network card
+//! or the kernel that places what it can alone, and gives the router the rest.
 //!
 //! | event | the router |
 //! |---|---|
@@ -13,8 +13,8 @@
 //! | it probes a server | gets the next feedback of it |
 //! | a request that may run once comes again, and is not known | claims it: the data plane may have placed it |
 //!
-//! Invariant: a server's outstanding count is one number, whoever has placed. Of a data plane that lives on
-//! when the router has ended, the next router takes over the counts.
+//! Invariant: a server's outstanding count is one number, whoever has placed. Of a data plane that
+//! lives on when the router has ended, the next router takes over the counts.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -52,10 +52,11 @@ pub struct SharedCounts {
     pub is_in_service: bool,
 }
 
-/// The places at servers that a data plane shares with a router. Servers are named by the router's slots.
+/// The places at servers that a data plane shares with a router. Servers are named by the router's
+/// slots.
 pub trait SharedPlaces: fmt::Debug + Send {
-    /// A server is added, with these counts. Returns those that the data plane has of it already, which
-    /// then hold.
+    /// A server is added, with these counts. Returns those that the data plane has of it already,
+    /// which then hold.
     fn add(&mut self, slot: u16, server: SocketAddr, counts: SharedCounts) -> SharedCounts;
 
     /// A server that only the router deals with is added.
@@ -70,7 +71,8 @@ pub trait SharedPlaces: fmt::Debug + Send {
     /// Takes a place at a server; its placement number.
     fn take(&self, slot: u16) -> u32;
 
-    /// Puts other counts in the place of those that were read before; what was placed since still counts.
+    /// Puts other counts in the place of those that were read before; what was placed since still
+    /// counts.
     fn correct(&self, slot: u16, before: &SharedCounts, counts: &SharedCounts);
 
     /// The bound of the policy, from now on, where it has one.
@@ -94,8 +96,8 @@ pub trait SharedPlaces: fmt::Debug + Send {
     /// The name of a server, and the router's alias there.
     fn set_names(&self, _slot: u16, _names: (u64, u64)) {}
 
-    /// Up to which time the data plane has taken sealed reports of a server alone, and the time of the last that it
-    /// has taken and passed on.
+    /// Up to which time the data plane has taken sealed reports of a server alone, and the time of
+    /// the last that it has taken and passed on.
     fn heard(&self, _slot: u16) -> (u64, u64) {
         (0, 0)
     }
@@ -103,8 +105,8 @@ pub trait SharedPlaces: fmt::Debug + Send {
     /// A session from an address is in order: what comes in it may be placed.
     fn know_session(&self, _client: SocketAddr, _session: &PlaneSession) {}
 
-    /// The router takes a sealed request, whose packets come until then, as the data plane takes those that it places;
-    /// tells the server on which that has placed it.
+    /// The router takes a sealed request, whose packets come until then, as the data plane takes
+    /// those that it places; tells the server on which that has placed it.
     fn take_id(&self, _now: Time, _id: (u32, u64), _until: Time) -> Option<u16> {
         None
     }
@@ -163,7 +165,8 @@ impl Router {
         }
     }
 
-    /// What the data plane has heard of a server is nothing new here: `bytes` is the next datagram from there.
+    /// What the data plane has heard of a server is nothing new here: `bytes` is the next datagram
+    /// from there.
     pub(super) fn learn_heard(&mut self, from: SocketAddr, bytes: &[u8]) {
         if let (Some(places), Some(seal)) = (&self.shared.places, &mut self.seal)
             && let Some(&slot) = self.slots.get(&AddressKey(from))
@@ -182,7 +185,8 @@ impl Router {
         }
     }
 
-    /// Takes a sealed request where the data plane takes its own; tells the server on which that has placed it.
+    /// Takes a sealed request where the data plane takes its own; tells the server on which that
+    /// has placed it.
     pub(super) fn take_shared(
         &mut self,
         now: Time,
@@ -324,6 +328,6 @@ impl Router {
     }
 }
 
-/// How long a data plane takes it that requests are held. A router that has died holds it up for no longer,
-/// and one that pauses for longer has its requests overtaken.
+/// How long a data plane takes it that requests are held. A router that has died holds it up for no
+/// longer, and one that pauses for longer has its requests overtaken.
 const HELD_NS: u64 = 50_000_000;

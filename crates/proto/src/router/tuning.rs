@@ -8,14 +8,15 @@
 //! | `probe_interval_ns` | the probes that are due next come when they were due |
 //! | `silent_ns`, `silent_ns_max`, `outliers` | servers that are out stay out until they answer, or are tried again |
 //!
-//! The policy, the way of forwarding and the sizes of tables are what a router is made of: they stay.
+//! The policy, the way of forwarding and the sizes of tables are what a router is made of: they
+//! stay.
 
 use super::Router;
 use super::config::{RouterConfig, RouterError};
 
 impl Router {
-    /// Takes over from `config` what may change while a router runs, as the module says; the other fields
-    /// are not looked at but for what is wrong with them.
+    /// Takes over from `config` what may change while a router runs, as the module says; the other
+    /// fields are not looked at but for what is wrong with them.
     ///
     /// # Errors
     /// When a field is out of its range. Then nothing has changed.

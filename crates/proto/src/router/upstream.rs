@@ -1,5 +1,5 @@
-//! Routers before this one: to each of them this router is one server, which has the sum of what its
-//! own servers have.
+//! Routers before this one: to each of them this router is one server, which has the sum of what
+//! its own servers have.
 //!
 //! | an upstream sends | then |
 //! |---|---|
@@ -14,8 +14,8 @@
 //! own requests meet. The number of servers in service goes with it, and the upstream divides by
 //! that. Where there is none, or the router is closed, it asks for no more requests.
 //!
-//! Invariant: reports are for the addresses of [`super::RouterConfig::upstreams`] alone, counts never
-//! go back within an epoch.
+//! Invariant: reports are for the addresses of [`super::RouterConfig::upstreams`] alone, counts
+//! never go back within an epoch.
 
 use std::net::SocketAddr;
 
@@ -108,8 +108,8 @@ impl Router {
         self.send(Datagram { to: path.peer, from: path.local.into(), bytes });
     }
 
-    /// Something of what upstreams are told may have changed: if so, they are told once nothing else
-    /// is to be sent.
+    /// Something of what upstreams are told may have changed: if so, they are told once nothing
+    /// else is to be sent.
     #[inline]
     pub(super) fn note_load(&mut self) {
         if self.config.upstreams.is_empty() {

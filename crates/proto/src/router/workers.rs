@@ -5,11 +5,11 @@
 //! | requests wait | as many workers as run: they are counted |
 //! | none waits, and more run than it was known to have | at least as many workers as run, and maybe more |
 //!
-//! While there may be more the bound is that of twice as many and one. Where they are counted, a bound
-//! of as many as they are shows no more: so one of [`UNSEEN_MAX`] held requests goes past it.
+//! While there may be more the bound is that of twice as many and one. Where they are counted, a
+//! bound of as many as they are shows no more: so one of [`UNSEEN_MAX`] held requests goes past it.
 //!
-//! One bound holds for all servers, that of the one with the most workers of those that take requests:
-//! a lower one would leave workers idle while requests are held.
+//! One bound holds for all servers, that of the one with the most workers of those that take
+//! requests: a lower one would leave workers idle while requests are held.
 
 use super::Router;
 use super::arrival::Lane;
@@ -21,7 +21,8 @@ use crate::work;
 impl Server {
     /// Learns from the latest report; true if its workers are others than before.
     fn learn_workers(&mut self) -> bool {
-        // A router's report is of all servers that it stands for, and a bound of each unit of weight.
+        // A router's report is of all servers that it stands for, and a bound of each unit of
+        // weight.
         let weight = u32::from(self.rank.weight.get());
         let reported = (self.reported / self.members()).div_ceil(weight);
         let running = reported.saturating_sub((self.waiting / self.members()).div_ceil(weight));
@@ -34,8 +35,8 @@ impl Server {
         before != (self.workers, self.is_counted)
     }
 
-    /// Workers that it is taken to have: while there may be more, twice as many as have been seen and one,
-    /// so that some wait where there are not.
+    /// Workers that it is taken to have: while there may be more, twice as many as have been seen
+    /// and one, so that some wait where there are not.
     fn assumed_workers(&self) -> u32 {
         if self.is_counted { self.workers } else { (2 * self.workers + 1).min(WORKERS_MAX) }
     }
@@ -113,8 +114,8 @@ impl Router {
         self.shared.set_bound(bound);
     }
 
-    /// Nothing that is held may go: from time to time one goes past the bound, and a probe behind it, whose answer
-    /// tells whether it waits.
+    /// Nothing that is held may go: from time to time one goes past the bound, and a probe behind
+    /// it, whose answer tells whether it waits.
     pub(super) fn look_for_workers(&mut self, now: Time) {
         let lane = Lane::Extension as usize;
         let is_due = self.unseen >= UNSEEN_MAX && self.schedulers[lane].queue_len() > 0;
@@ -150,8 +151,8 @@ pub(super) struct Pool {
     assumed_workers: u32,
 }
 
-/// Held requests that are placed before one is placed to find whether it waits: so few that their waits
-/// are not in a p99.
+/// Held requests that are placed before one is placed to find whether it waits: so few that their
+/// waits are not in a p99.
 const UNSEEN_MAX: u32 = 256;
 
 /// Most workers that a server is taken to have: one that does not tell what waits is not given

@@ -100,7 +100,8 @@ pub const fn method_number(path: &str) -> u64 {
     hash
 }
 
-/// The number of the method that a request of typed services is for; `None` where its bytes are no such.
+/// The number of the method that a request of typed services is for; `None` where its bytes are no
+/// such.
 pub fn method_of(request: &[u8]) -> Option<u64> {
     match request.first_chunk::<METHOD_LEN>() {
         Some(&[METHOD_VERSION, number @ ..]) => Some(u64::from_be_bytes(number)),
@@ -115,8 +116,8 @@ pub const METHOD_VERSION: u8 = 1;
 pub const DENIED_CODE: u32 = 7;
 
 impl Access {
-    /// Whether a client may send a request, of which this is the first packet's payload; all of it, if it
-    /// `is_whole`.
+    /// Whether a client may send a request, of which this is the first packet's payload; all of it,
+    /// if it `is_whole`.
     ///
     /// # Errors
     ///

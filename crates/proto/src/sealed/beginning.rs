@@ -26,8 +26,9 @@ impl Beginning {
         Self { epoch: keys.epochs[at].epoch, ticks, clock, zero_us }
     }
 
-    /// True if the next call should begin another one, where `current` is the epoch by now: this one has
-    /// lasted for long, or is told by a clock that is wrong, if the clock has been set since.
+    /// True if the next call should begin another one, where `current` is the epoch by now: this
+    /// one has lasted for long, or is told by a clock that is wrong, if the clock has been set
+    /// since.
     #[inline]
     pub(super) fn is_over(&self, (now, clock): (Time, WallClock), current: u8) -> bool {
         self.epoch != current
@@ -58,6 +59,7 @@ pub(super) fn renewed_secrets(
     *secrets = carried((old, std::mem::take(secrets)), new, make);
 }
 
-/// Time in which calls begin in one session: what a packet of R2P2 says of the time since it began has 32
-/// bits, which last for 71 minutes, and calls that have begun in it may last for an hour more.
+/// Time in which calls begin in one session: what a packet of R2P2 says of the time since it began
+/// has 32 bits, which last for 71 minutes, and calls that have begun in it may last for an hour
+/// more.
 const SESSION_US_MAX: u64 = 10 * 60 * 1_000_000;

@@ -142,8 +142,8 @@ impl Client {
         let at = place.ok_or(Cause::UnknownKeys)?;
         let session = RpcId(seen.rpc_id).session().0;
         let own = self.sessions.iter().position(|own| own.session == session);
-        // A router may say that it holds a request, refuses it, or has been named by nobody, and nothing
-        // else.
+        // A router may say that it holds a request, refuses it, or has been named by nobody, and
+        // nothing else.
         let may_be_hop = match seen.kind {
             MessageType::Ack => bytes[FLAGS_AT] & Flags::HELD != 0,
             kind => kind == MessageType::Drop,
@@ -224,8 +224,8 @@ impl Client {
         Ok(())
     }
 
-    /// A call of the client's own has been told that a node has no key of its epoch: what goes there next is for nobody,
-    /// so that it runs nowhere before that is known to have keys.
+    /// A call of the client's own has been told that a node has no key of its epoch: what goes
+    /// there next is for nobody, so that it runs nowhere before that is known to have keys.
     pub(super) fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) {
         self.avoided.add(now, told.epoch);
         self.targets.doubt(peer);
@@ -250,7 +250,8 @@ impl Client {
         Ok(())
     }
 
-    /// The clock that a server echoes counts from the beginning of the session: makes it the node's.
+    /// The clock that a server echoes counts from the beginning of the session: makes it the
+    /// node's.
     fn restore_clock(&self, own: Option<usize>, bytes: &mut [u8]) {
         let echo: &mut [u8; 4] =
             (&mut bytes[ECHO_AT..ECHO_AT + 4]).try_into().expect("four bytes are four");
@@ -299,7 +300,8 @@ impl Client {
         true
     }
 
-    /// True if these packets may go to an address together: to a server that takes them so, by its name.
+    /// True if these packets may go to an address together: to a server that takes them so, by its
+    /// name.
     pub(super) fn may_gather<'a>(
         &self,
         now: Time,
@@ -336,7 +338,8 @@ impl Client {
 }
 
 impl Counts {
-    /// Of the next datagram; `None` if it would have the nonce of the first one of this microsecond.
+    /// Of the next datagram; `None` if it would have the nonce of the first one of this
+    /// microsecond.
     fn next(&mut self, now: Time) -> Option<u16> {
         let microsecond = now / 1_000;
         if microsecond != self.microsecond.0 {
@@ -375,8 +378,9 @@ fn stamp(packet: &mut [u8], count: u16, since_us: u32) {
 }
 
 impl Replies {
-    /// Takes a genuine packet; true if it is later than all before. One that is not was recorded, if it comes
-    /// from where none was heard, and the server has not told its name there: the call would go on there.
+    /// Takes a genuine packet; true if it is later than all before. One that is not was recorded,
+    /// if it comes from where none was heard, and the server has not told its name there: the call
+    /// would go on there.
     fn note(&mut self, (from, is_there): (SocketAddr, bool), count: u64) -> Result<bool, Cause> {
         let is_news = count >= self.next;
         let known = self.sources.iter().position(|&source| source == from);
@@ -390,8 +394,8 @@ impl Replies {
     }
 }
 
-/// True if a DROP for one hop says what a router has to say: one of its reasons, and none of the words in
-/// which an application refuses.
+/// True if a DROP for one hop says what a router has to say: one of its reasons, and none of the
+/// words in which an application refuses.
 fn is_refusal_of_router(bytes: &[u8]) -> bool {
     let payload = usize::from(bytes[1])..bytes.len() - TRAILER_LEN;
     let reason = DropReason::from_payload(&bytes[payload.clone()]);
@@ -408,7 +412,8 @@ fn is_refusal_of_router(bytes: &[u8]) -> bool {
         )
 }
 
-/// Sessions of a client whose keys are kept: one that calls has ended in, and those of calls that last.
+/// Sessions of a client whose keys are kept: one that calls has ended in, and those of calls that
+/// last.
 const SESSIONS_MAX: usize = 64;
 
 /// Addresses of a server that are told from others.
@@ -426,7 +431,8 @@ mod tests {
         SocketAddr::from(([10, 0, 0, host], 9_000))
     }
 
-    /// Four addresses of a server that are heard in turns stay known; the one not heard for longest is forgotten first.
+    /// Four addresses of a server that are heard in turns stay known; the one not heard for longest
+    /// is forgotten first.
     #[test]
     fn late_packets_count_from_where_the_server_is_heard() {
         let key = AeadKey::new(Cipher::Aes128Gcm, &[7; 16]);

@@ -1,7 +1,9 @@
-//! What a server keeps of its clients: by their numbers, which are authenticated, and never by an address.
+//! What a server keeps of its clients: by their numbers, which are authenticated, and never by an
+//! address.
 //!
-//! So packets that were recorded and come from many addresses make it forget nobody, and a reply is sealed
-//! for the client whose request it answers, whatever has come from that client's address meanwhile.
+//! So packets that were recorded and come from many addresses make it forget nobody, and a reply is
+//! sealed for the client whose request it answers, whatever has come from that client's address
+//! meanwhile.
 
 use std::net::SocketAddr;
 
@@ -36,17 +38,18 @@ pub(super) struct Start<'a> {
 pub(super) struct Clients {
     /// By place of the epoch.
     pub(super) masters: Vec<Master>,
-    /// Keys of clients, of each of whom a packet's hop tag, or a session's pass, has been found genuine.
+    /// Keys of clients, of each of whom a packet's hop tag, or a session's pass, has been found
+    /// genuine.
     known: ByClient<ClientKeys>,
     /// Keys of their sessions.
     pub(super) sessions: Known<SessionKeys>,
-    /// Keys of sessions of which a hop tag or the pass is genuine, and no packet yet: whoever has recorded one may send it
-    /// changed, as often as it likes.
+    /// Keys of sessions of which a hop tag or the pass is genuine, and no packet yet: whoever has
+    /// recorded one may send it changed, as often as it likes.
     begun: Kept<Begun, AeadKey>,
     /// Which sessions have been known where requests are run.
     pub(super) replay: Replay,
-    /// Drawn at the start, and in the label of reply keys: no two servers share one, nor a server with
-    /// itself after a restart.
+    /// Drawn at the start, and in the label of reply keys: no two servers share one, nor a server
+    /// with itself after a restart.
     pub(super) own: OwnName,
     /// The packet that was opened last.
     pub(super) arrival: Arrival,
@@ -140,7 +143,8 @@ impl Clients {
         self.known.find(sender)
     }
 
-    /// The key of a session that is not known, of which a hop tag or the pass is genuine. `at` is the place of its epoch.
+    /// The key of a session that is not known, of which a hop tag or the pass is genuine. `at` is
+    /// the place of its epoch.
     pub(super) fn request_key(&mut self, (keys, at): (&Keys, usize), begun: Begun) -> &AeadKey {
         let Begun { sender, session, began } = begun;
         let (master, of) = (&self.masters[at], (keys.cipher, self.transport));
@@ -155,8 +159,8 @@ impl Clients {
         self.begun.take(begun).expect("a packet of it was opened by this key")
     }
 
-    /// True if the session of the request that was opened last has begun by this server's clock, or is so
-    /// far ahead that to wait is no use. Until then the request is dropped, and comes again.
+    /// True if the session of the request that was opened last has begun by this server's clock, or
+    /// is so far ahead that to wait is no use. Until then the request is dropped, and comes again.
     pub(super) fn has_begun(&self, wall_ms: u64) -> bool {
         let ahead_ms = self.arrival.began_ms.saturating_sub(wall_ms);
         ahead_ms == 0 || ahead_ms > self.replay.tolerance_ms
@@ -180,8 +184,8 @@ impl Clients {
         sender(self.arrival.key.client, self.arrival.epoch)
     }
 
-    /// Key and trailer of the next packet for a client; `None` where its keys are not at hand, or no count
-    /// is left.
+    /// Key and trailer of the next packet for a client; `None` where its keys are not at hand, or
+    /// no count is left.
     pub(super) fn next_reply(&mut self, keys: &Keys, sender: u32) -> Option<(&AeadKey, Trailer)> {
         let epoch = epoch_of(sender);
         let at = keys.place_of(epoch)?;
@@ -213,11 +217,12 @@ impl ClientKeys {
     }
 }
 
-/// Packets that a server seals before it must be started again: what the trailer has room for besides the
-/// number of the member.
+/// Packets that a server seals before it must be started again: what the trailer has room for
+/// besides the number of the member.
 const COUNT_MAX: u64 = 1 << COUNT_BITS;
 
-/// Most clients, and most sessions, whose keys are kept where they can be derived anew: some 10 MiB.
+/// Most clients, and most sessions, whose keys are kept where they can be derived anew: some 10
+/// MiB.
 const KEYS_MAX: usize = 1 << 14;
 
 /// Most sessions whose keys are kept before a packet of theirs is genuine.

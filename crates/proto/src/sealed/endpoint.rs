@@ -54,8 +54,9 @@ enum Side {
 }
 
 impl EndpointSeal {
-    /// The seal of an endpoint that starts at `now`. `secret` is the endpoint's: random, and another at
-    /// every start. Remembers `clients_max` clients. `keeper` is the router that keeps clients' addresses.
+    /// The seal of an endpoint that starts at `now`. `secret` is the endpoint's: random, and
+    /// another at every start. Remembers `clients_max` clients. `keeper` is the router that keeps
+    /// clients' addresses.
     ///
     /// Panics for a router's keys, which no endpoint can use.
     pub fn new(
@@ -129,8 +130,8 @@ impl EndpointSeal {
         }
     }
 
-    /// Takes newer keys of the same holder. Sessions begin under those that are current, and calls in
-    /// progress finish under what they began with.
+    /// Takes newer keys of the same holder. Sessions begin under those that are current, and calls
+    /// in progress finish under what they began with.
     ///
     /// # Errors
     ///
@@ -149,7 +150,8 @@ impl EndpointSeal {
         Ok(())
     }
 
-    /// Takes another policy, by which requests go that begin from now on. A node that has none keeps none.
+    /// Takes another policy, by which requests go that begin from now on. A node that has none
+    /// keeps none.
     pub fn update_access(&mut self, access: &Arc<Access>) {
         if let Some(known) = &mut self.access {
             known.clone_from(access);
@@ -161,8 +163,8 @@ impl EndpointSeal {
         (self.metrics.denied, self.denied.as_ref())
     }
 
-    /// Whether the policy allows the request that was opened last, of which this is the first packet's
-    /// payload; all of it, if it `is_whole`.
+    /// Whether the policy allows the request that was opened last, of which this is the first
+    /// packet's payload; all of it, if it `is_whole`.
     ///
     /// # Errors
     ///
@@ -186,8 +188,8 @@ impl EndpointSeal {
         self.access.is_some()
     }
 
-    /// Opens a datagram in place; gives the length of the open packets at its beginning, or `None` where it
-    /// is none. [`EndpointSeal::packet_len`] tells where each begins.
+    /// Opens a datagram in place; gives the length of the open packets at its beginning, or `None`
+    /// where it is none. [`EndpointSeal::packet_len`] tells where each begins.
     pub fn open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Option<usize> {
         match self.try_open(now, peer, bytes) {
             Ok(packet_len) => {
@@ -203,7 +205,8 @@ impl EndpointSeal {
         }
     }
 
-    /// The length of each packet but the last in the datagram that was opened last: nearly always there is one.
+    /// The length of each packet but the last in the datagram that was opened last: nearly always
+    /// there is one.
     #[inline]
     pub fn packet_len(&self) -> usize {
         self.packet_len
@@ -260,8 +263,8 @@ impl EndpointSeal {
         }
     }
 
-    /// A packet of a client has been opened, which `is_request` or asks what has become of one: it is
-    /// counted if it names nobody, and dropped if its session is to begin in a moment.
+    /// A packet of a client has been opened, which `is_request` or asks what has become of one: it
+    /// is counted if it names nobody, and dropped if its session is to begin in a moment.
     #[inline]
     fn note_request(&mut self, wall_ms: u64, is_request: bool) -> Result<(), Cause> {
         let Some(clients) = self.side.clients() else { return Ok(()) };
@@ -276,8 +279,8 @@ impl EndpointSeal {
         Ok(())
     }
 
-    /// The answer to a packet that could not be opened, and where its client is, which has come from `peer`: a
-    /// request of whose epoch this server has no key.
+    /// The answer to a packet that could not be opened, and where its client is, which has come
+    /// from `peer`: a request of whose epoch this server has no key.
     #[cold]
     pub fn answer(
         &mut self,
@@ -299,13 +302,14 @@ impl EndpointSeal {
         server.answers.take()
     }
 
-    /// What the packet that was opened last has told a client of a server's keys, if it is an answer to that.
+    /// What the packet that was opened last has told a client of a server's keys, if it is an
+    /// answer to that.
     pub fn take_no_key(&mut self) -> Option<NoKey> {
         self.side.avoided_mut()?.take()
     }
 
-    /// That was about a call which is under way: sessions begin under another key for a while, if there is one. True
-    /// if there is.
+    /// That was about a call which is under way: sessions begin under another key for a while, if
+    /// there is one. True if there is.
     pub fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) -> bool {
         match &mut self.side {
             Side::Client(client) => client.note_no_key(now, peer, told),
@@ -329,8 +333,8 @@ impl EndpointSeal {
         LostKeys { sent, received, epoch }
     }
 
-    /// Seals a packet for `to`, whose last [`TRAILER_LEN`] bytes are free; a server's says there which
-    /// client it is for, as [`EndpointSeal::addressee`] has told. `false` if it must not go.
+    /// Seals a packet for `to`, whose last [`TRAILER_LEN`] bytes are free; a server's says there
+    /// which client it is for, as [`EndpointSeal::addressee`] has told. `false` if it must not go.
     pub fn seal(&mut self, now: Time, to: SocketAddr, bytes: &mut [u8]) -> bool {
         let is_sealed = match &mut self.side {
             Side::Server(server) => server.seal((&self.keys, &self.clock), now, to, bytes),
@@ -344,8 +348,8 @@ impl EndpointSeal {
         is_sealed
     }
 
-    /// Seals each datagram of a transmit in place. What must not go is taken out of it; `None` if nothing is
-    /// left.
+    /// Seals each datagram of a transmit in place. What must not go is taken out of it; `None` if
+    /// nothing is left.
     pub fn seal_transmit(
         &mut self,
         now: Time,
@@ -379,7 +383,8 @@ impl EndpointSeal {
         client.seal_train((&self.keys, now), to, by_length)
     }
 
-    /// How the packets of a transmit are put together and, of a server, for whom, if they may go so.
+    /// How the packets of a transmit are put together and, of a server, for whom, if they may go
+    /// so.
     #[inline]
     fn gathered(&self, now: Time, transmit: &Transmit, buffer: &[u8]) -> Option<(Shape, u32)> {
         let shape = Shape::of(transmit, self.train_len_max)?;
@@ -425,8 +430,8 @@ impl EndpointSeal {
         (len > 0).then_some(Transmit { len, segment_len, ..transmit })
     }
 
-    /// True if a client's next call should begin a session: for keys that have become current, or since
-    /// the last one has lasted for long.
+    /// True if a client's next call should begin a session: for keys that have become current, or
+    /// since the last one has lasted for long.
     #[inline]
     pub fn is_session_due(&self, now: Time) -> bool {
         let Side::Client(client) = &self.side else { return false };
@@ -434,8 +439,8 @@ impl EndpointSeal {
         client.is_session_due((now, self.clock), self.keys.epochs[next].epoch)
     }
 
-    /// The same, of a client of Homa whose calls to an address are in a session: it may be with another
-    /// server than who is there by now.
+    /// The same, of a client of Homa whose calls to an address are in a session: it may be with
+    /// another server than who is there by now.
     #[inline]
     pub fn is_session_over(&self, now: Time, of: (u64, SocketAddr)) -> bool {
         let Side::HomaClient(client) = &self.side else { return false };
@@ -462,10 +467,11 @@ impl EndpointSeal {
         }
     }
 
-    /// True if the request that was opened last may be run, which has come from `address`. Either its
-    /// session `is_sound`, which says that what ran of it is remembered there, and is this client's; or it
-    /// began after the server's start, and has not been known here or at another address before. At a client
-    /// of Homa it is a call of a server, in a session of the client's own, and has come once.
+    /// True if the request that was opened last may be run, which has come from `address`. Either
+    /// its session `is_sound`, which says that what ran of it is remembered there, and is this
+    /// client's; or it began after the server's start, and has not been known here or at another
+    /// address before. At a client of Homa it is a call of a server, in a session of the client's
+    /// own, and has come once.
     pub fn may_run(&mut self, now: Time, address: SocketAddr, is_sound: bool) -> bool {
         let wall_ms = self.clock.ms(now);
         let Some(clients) = self.side.clients() else {
@@ -476,24 +482,25 @@ impl EndpointSeal {
         may_run
     }
 
-    /// The session of the request that was opened last, which has come from `address` and may run, is known
-    /// from now on.
+    /// The session of the request that was opened last, which has come from `address` and may run,
+    /// is known from now on.
     pub fn note_known(&mut self, address: SocketAddr) {
         if let Some(clients) = self.side.clients_mut() {
             clients.note_known(address);
         }
     }
 
-    /// True if the packet that was opened last names nobody as its receiver: a request that does is not to
-    /// be run, since it may be run elsewhere too. Its sender is to be answered, which tells it whom to name.
+    /// True if the packet that was opened last names nobody as its receiver: a request that does is
+    /// not to be run, since it may be run elsewhere too. Its sender is to be answered, which tells
+    /// it whom to name.
     #[inline]
     pub fn is_unnamed(&self) -> bool {
         self.side.clients().is_some_and(|clients| !clients.arrival.is_named)
     }
 
-    /// True if the session of the packet that was opened last is not remembered, so that nothing is to be
-    /// made of it but an answer: one that is older than the server, has made room for others, or has yet to
-    /// name the server.
+    /// True if the session of the packet that was opened last is not remembered, so that nothing is
+    /// to be made of it but an answer: one that is older than the server, has made room for others,
+    /// or has yet to name the server.
     #[inline]
     pub fn is_session_unknown(&self) -> bool {
         self.side.clients().is_some_and(|clients| !clients.arrival.is_known)
@@ -505,17 +512,17 @@ impl EndpointSeal {
         self.side.clients().is_some()
     }
 
-    /// Who has sent a request of Homa in this session of a client, as [`EndpointSeal::call_back`] takes it;
-    /// `None` where the session is no longer known.
+    /// Who has sent a request of Homa in this session of a client, as [`EndpointSeal::call_back`]
+    /// takes it; `None` where the session is no longer known.
     pub fn caller(&self, client: u32, session: u64) -> Option<Caller> {
         let Side::HomaServer(server) = &self.side else { return None };
         server.caller(&self.keys, (client, session))
     }
 
-    /// A server calls back, in a session of the client's: the client in its epoch, for whom packets of the
-    /// call are sealed, and the number of the call in the session, below `sequence_max`. `None` where the
-    /// session is no longer known or has had so many, for a client that may call nothing any more, and of a seal
-    /// that calls nobody back.
+    /// A server calls back, in a session of the client's: the client in its epoch, for whom packets
+    /// of the call are sealed, and the number of the call in the session, below `sequence_max`.
+    /// `None` where the session is no longer known or has had so many, for a client that may call
+    /// nothing any more, and of a seal that calls nobody back.
     pub fn call_back(&mut self, to: Caller, sequence_max: u32) -> Option<(u32, u32)> {
         let is_denied = |access: &Arc<Access>| access.check(to.client, &[], true).is_err();
         if self.access.as_ref().is_some_and(is_denied) {
@@ -531,8 +538,8 @@ impl EndpointSeal {
         self.side.clients().map_or(0, Clients::sender)
     }
 
-    /// What is written behind a packet that answers the one which was opened last, so that it is sealed for
-    /// the sender of that.
+    /// What is written behind a packet that answers the one which was opened last, so that it is
+    /// sealed for the sender of that.
     #[inline]
     pub fn addressee(&self) -> u64 {
         match &self.side {

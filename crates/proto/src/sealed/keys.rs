@@ -13,9 +13,9 @@
 //! reset secret (servers, routers) of no epoch: of it each client has its reset key
 //! ```
 //!
-//! All of an epoch is HKDF-Expand under a label, but a client's hop key: a SipHash of its number, since strangers have
-//! it derived for whatever number they like. Nothing is stored for a connection. Keys are wiped when they are dropped;
-//! what is expanded of them aws-lc wipes.
+//! All of an epoch is HKDF-Expand under a label, but a client's hop key: a SipHash of its number,
+//! since strangers have it derived for whatever number they like. Nothing is stored for a
+//! connection. Keys are wiped when they are dropped; what is expanded of them aws-lc wipes.
 
 use std::fmt;
 use std::hash::Hasher;
@@ -56,7 +56,8 @@ pub struct EpochKey {
     pub hop: HopKey,
 }
 
-/// A key of SipHash, by which packets for one hop are authenticated, wiped when it is dropped and never printed.
+/// A key of SipHash, by which packets for one hop are authenticated, wiped when it is dropped and
+/// never printed.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct HopKey(Zeroizing<[u8; 16]>);
 
@@ -69,8 +70,8 @@ pub struct Keys {
     pub group: String,
     /// The group's AEAD.
     pub cipher: Cipher,
-    /// The group's reset secret, a client's own reset key: by which requests are answered of whose epoch a node has
-    /// no key. `None` where nothing answers them, and no such answer counts.
+    /// The group's reset secret, a client's own reset key: by which requests are answered of whose
+    /// epoch a node has no key. `None` where nothing answers them, and no such answer counts.
     pub reset: Option<HopKey>,
     /// By time, the oldest first; at least one.
     pub epochs: Vec<EpochKey>,
@@ -79,28 +80,29 @@ pub struct Keys {
 /// What an endpoint or a router needs to seal: keys, and the clock by which they are told apart.
 #[derive(Clone, Debug)]
 pub struct Sealing {
-    /// A server's or a router's keys, or a client's. An endpoint with a server's keys serves alone; one
-    /// with a client's calls alone.
+    /// A server's or a router's keys, or a client's. An endpoint with a server's keys serves alone;
+    /// one with a client's calls alone.
     pub keys: Arc<Keys>,
     /// Wall-clock time at the node's time 0: Unix time, ns.
     pub clock_ns: u64,
-    /// Furthest that a client's clock may be ahead of a server's, ms: its first requests are dropped until
-    /// the server's clock has come so far, and sent again. Of one that is further ahead all are refused.
-    /// Default [`CLOCK_TOLERANCE_MS`].
+    /// Furthest that a client's clock may be ahead of a server's, ms: its first requests are
+    /// dropped until the server's clock has come so far, and sent again. Of one that is further
+    /// ahead all are refused. Default [`CLOCK_TOLERANCE_MS`].
     pub clock_tolerance_ms: u64,
-    /// The name of an address that several nodes share, by sessions: random, and another at every start.
-    /// Its low byte does not count. Default `None`: each node draws its own.
+    /// The name of an address that several nodes share, by sessions: random, and another at every
+    /// start. Its low byte does not count. Default `None`: each node draws its own.
     pub name: Option<u64>,
     /// Which of the nodes that share a name this one is. Default 0.
     pub member: u8,
     /// Which clients may call what, of a server. Default `None`: all may call everything.
     pub access: Option<Arc<Access>>,
-    /// A server may call its clients back, in sessions in which they have called it, and a client takes such
-    /// calls. Over Homa alone: both ends of a byte stream call. Default false.
+    /// A server may call its clients back, in sessions in which they have called it, and a client
+    /// takes such calls. Over Homa alone: both ends of a byte stream call. Default false.
     pub calls_back: bool,
 }
 
-/// The default of [`Sealing::clock_tolerance_ms`]: hosts of a datacenter that keep time are within 10 ms.
+/// The default of [`Sealing::clock_tolerance_ms`]: hosts of a datacenter that keep time are within
+/// 10 ms.
 pub const CLOCK_TOLERANCE_MS: u64 = 100;
 
 impl Sealing {
@@ -116,7 +118,8 @@ impl Sealing {
         OwnName { name: name_of(self.name.unwrap_or_else(draw)).max(1 << 8), member: self.member }
     }
 
-    /// How much longer than its call lasts a packet of it may be taken, by clocks that are apart, ns.
+    /// How much longer than its call lasts a packet of it may be taken, by clocks that are apart,
+    /// ns.
     pub(crate) fn slack_ns(&self) -> u64 {
         2 * self.clock_tolerance_ms * 1_000_000
     }
@@ -154,7 +157,8 @@ pub enum ChangedKeys {
         /// The cipher now.
         new: Cipher,
     },
-    /// A number, or a time, stands for another key than before, so that calls in progress would be lost.
+    /// A number, or a time, stands for another key than before, so that calls in progress would be
+    /// lost.
     #[error("epoch {epoch} has another key or time than before: that takes a restart")]
     Epoch {
         /// Its number.
@@ -192,14 +196,14 @@ impl HopKey {
         &self.0
     }
 
-    /// The key of a client that follows from this one, which is a group's: the first cost of what strangers send, so that
-    /// it is no HMAC.
+    /// The key of a client that follows from this one, which is a group's: the first cost of what
+    /// strangers send, so that it is no HMAC.
     pub(super) fn of_client(&self, client: u32) -> Self {
         Self::new(self.hash(&client.to_be_bytes()))
     }
 
-    /// The pass of a session under its client's key, which each of its packets of Homa has: for who has none nothing is
-    /// derived.
+    /// The pass of a session under its client's key, which each of its packets of Homa has: for who
+    /// has none nothing is derived.
     pub(super) fn pass(&self, session: u64, began: u32) -> u32 {
         let mut begun = [0; 12];
         begun[..8].copy_from_slice(&session.to_be_bytes());
@@ -235,8 +239,8 @@ impl fmt::Debug for Secret {
 }
 
 impl Keys {
-    /// A group's keys as another role is given them: derived, so that it can derive no more than its own.
-    /// `None` unless these are a server's.
+    /// A group's keys as another role is given them: derived, so that it can derive no more than
+    /// its own. `None` unless these are a server's.
     pub fn for_role(&self, role: Role) -> Option<Self> {
         if self.role != Role::Server {
             return None;
@@ -258,13 +262,13 @@ impl Keys {
         Some(Self { role, reset, epochs, ..self.clone() })
     }
 
-    /// Newer keys of the same holder, with what calls in progress need of these: those that have begun, and
-    /// are or were accepted until [`EPOCH_KEPT_MS`] ago. `wall_ms` is the Unix time, ms.
+    /// Newer keys of the same holder, with what calls in progress need of these: those that have
+    /// begun, and are or were accepted until [`EPOCH_KEPT_MS`] ago. `wall_ms` is the Unix time, ms.
     ///
     /// # Errors
     ///
-    /// That role, group or cipher are others, or that an epoch in use has another key: nothing in progress
-    /// could be told apart then.
+    /// That role, group or cipher are others, or that an epoch in use has another key: nothing in
+    /// progress could be told apart then.
     pub fn followed_by(&self, newer: &Self, wall_ms: u64) -> Result<Self, ChangedKeys> {
         let (old, new) = (self, newer);
         if old.role != new.role {
@@ -279,7 +283,8 @@ impl Keys {
         let mut epochs = new.epochs.clone();
         for (at, key) in old.epochs.iter().enumerate() {
             let is_over = |next: &EpochKey| next.from_ms.saturating_add(EPOCH_KEPT_MS) <= wall_ms;
-            // Also by the newer keys: those of a node that was idle for long may come again under its numbers.
+            // Also by the newer keys: those of a node that was idle for long may come again under
+            // its numbers.
             let mut later = new.epochs.iter().filter(|other| other.from_ms > key.from_ms);
             let is_spent =
                 old.epochs.get(at + 2).is_some_and(is_over) || later.nth(1).is_some_and(is_over);
@@ -322,8 +327,9 @@ impl Keys {
         self.epochs.iter().rposition(|key| key.epoch == epoch)
     }
 
-    /// The place of the key of an epoch, if packets of it are taken at a time: of the current epoch, the
-    /// one before and the one after, so that no call is lost by a rotation or a clock that is off.
+    /// The place of the key of an epoch, if packets of it are taken at a time: of the current
+    /// epoch, the one before and the one after, so that no call is lost by a rotation or a clock
+    /// that is off.
     pub(super) fn accepted(&self, wall_ms: u64, epoch: u8) -> Option<usize> {
         let current = self.current(wall_ms);
         let span = current.saturating_sub(1)..(current + 2).min(self.epochs.len());
@@ -426,7 +432,8 @@ impl ClientSecret {
     }
 }
 
-/// What was made of each epoch's key, for keys that take the place of others: what both have is taken over.
+/// What was made of each epoch's key, for keys that take the place of others: what both have is
+/// taken over.
 pub(super) fn carried<T>(
     (old, made): (&Keys, Vec<T>),
     new: &Keys,
@@ -440,13 +447,13 @@ pub(super) fn carried<T>(
     new.epochs.iter().map(of).collect()
 }
 
-/// For how long after it is accepted no more an epoch's key is kept, so that calls that began under it are
-/// answered: as long as a call lasts, twice, ms.
+/// For how long after it is accepted no more an epoch's key is kept, so that calls that began under
+/// it are answered: as long as a call lasts, twice, ms.
 pub const EPOCH_KEPT_MS: u64 = 120_000;
 
 /// The start of every label.
 const LABEL: &[u8] = b"tailcut sealed 1 ";
 
-/// Milliseconds of a tick, in which sessions say when they began, counted from the start of the epoch: 32
-/// bits of them last for 49 days, by which a key must have been rotated.
+/// Milliseconds of a tick, in which sessions say when they began, counted from the start of the
+/// epoch: 32 bits of them last for 49 days, by which a key must have been rotated.
 pub(super) const TICK_MS: u64 = 1;

@@ -103,7 +103,8 @@ impl<T> Known<T> {
         evicted
     }
 
-    /// Keeps those for which `is_kept` says so. The others can be begun no more, and so do not count as lost.
+    /// Keeps those for which `is_kept` says so. The others can be begun no more, and so do not
+    /// count as lost.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
         let Self { sessions, clients, sizes, lost_ms, .. } = self;
         sessions.retain(|_, (_, known)| is_kept(known));

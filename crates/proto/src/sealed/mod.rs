@@ -1,6 +1,6 @@
 //! Sealed R2P2 and Homa: payloads encrypted and authenticated from end to end, headers clear and
-//! authenticated, so that a router of R2P2 which holds no key of a payload can place requests. What only
-//! Homa does, which has no routers, is in `homa`.
+//! authenticated, so that a router of R2P2 which holds no key of a payload can place requests. What
+//! only Homa does, which has no routers, is in `homa`.
 //!
 //! A seal stands between a node and the network. What arrives is opened in place before the node
 //! parses it, and what the node has written is sealed in place, in room that the node has left:
@@ -29,9 +29,9 @@
 //! | the wall clock is read again | epochs, beginnings and ages are told by it |
 //! | it has been set back | a router takes another name: what was recorded is for the one before |
 //!
-//! Invariant: nothing that is not genuine makes a node remember anything, no nonce is used twice under
-//! a key, and what was recorded is nothing to a node that it was not for. `docs/sealed.md` is the
-//! normative text.
+//! Invariant: nothing that is not genuine makes a node remember anything, no nonce is used twice
+//! under a key, and what was recorded is nothing to a node that it was not for. `docs/sealed.md` is
+//! the normative text.
 
 mod access;
 mod beginning;
@@ -88,21 +88,21 @@ pub struct SealMetrics {
     pub unknown_keys: u64,
     /// Datagrams dropped because a tag is not that of the key.
     pub forged: u64,
-    /// Packets between router and server dropped because a later one has come, or the same; at a router
-    /// requests whose call has ended; at a client packets of a server that come from where it was not
-    /// heard, after later ones. Over Homa packets that have come before, or may have.
+    /// Packets between router and server dropped because a later one has come, or the same; at a
+    /// router requests whose call has ended; at a client packets of a server that come from where
+    /// it was not heard, after later ones. Over Homa packets that have come before, or may have.
     pub replayed: u64,
-    /// Packets between router and server dropped because they are for another node, or of another. Over
-    /// Homa packets that name nobody and ask nothing, and calls back that are not of whom, or from where, the
-    /// session is with.
+    /// Packets between router and server dropped because they are for another node, or of another.
+    /// Over Homa packets that name nobody and ask nothing, and calls back that are not of whom, or
+    /// from where, the session is with.
     pub misdirected: u64,
     /// Requests dropped by a router because their deadline has passed by the client's clock.
     pub outdated: u64,
-    /// Requests, over Homa questions, that named no node: unless they are known, this node answers them with
-    /// its own name.
+    /// Requests, over Homa questions, that named no node: unless they are known, this node answers
+    /// them with its own name.
     pub unnamed: u64,
-    /// Requests refused because their session may be older than the server, is at another address, or
-    /// may have been evicted; over Homa their packets, and questions about them.
+    /// Requests refused because their session may be older than the server, is at another address,
+    /// or may have been evicted; over Homa their packets, and questions about them.
     pub stale_sessions: u64,
     /// Requests dropped because their session begins in a moment by this server's clock.
     pub ahead: u64,
@@ -158,7 +158,8 @@ fn epoch_of(sender: u32) -> u8 {
     (sender >> CLIENT_BITS) as u8
 }
 
-/// What is written behind a packet that is to be sealed for a client: `sender` is the client in its epoch.
+/// What is written behind a packet that is to be sealed for a client: `sender` is the client in its
+/// epoch.
 #[inline]
 pub(crate) fn addressed(sender: u32) -> u64 {
     1 << u32::BITS | u64::from(sender)

@@ -9,8 +9,8 @@ pub(super) struct Names {
     pub(super) sender: u64,
 }
 
-/// The name of a server or router: that of its address without the low byte, in which each of the threads
-/// that share the address has its number.
+/// The name of a server or router: that of its address without the low byte, in which each of the
+/// threads that share the address has its number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnName {
     /// By which others name it.

@@ -1,8 +1,8 @@
-//! How nodes of a group tell each other apart: by names that are under every hop tag, and never by an
-//! address alone, which may be forged.
+//! How nodes of a group tell each other apart: by names that are under every hop tag, and never by
+//! an address alone, which may be forged.
 //!
-//! A server or router draws its name at its start. A router draws one more for each server, by which that
-//! server is to name the router: its alias there.
+//! A server or router draws its name at its start. A router draws one more for each server, by
+//! which that server is to name the router: its alias there.
 //!
 //! | a router and a server | packet | sender | receiver |
 //! |---|---|---|---|
@@ -20,8 +20,8 @@
 //! | it is sent again, and nothing has been heard of its target for 20 ms | REQUEST for 0 | the same, or what the call has come to |
 //! | nothing has been heard of its target for 400 ms | REQUEST for 0 | the same: by the name of who was there before, it would have to be taken for run where that has gone |
 //!
-//! Invariant: nothing that was recorded makes anybody take a name for that of an address: an ACK that
-//! tells one answers what was asked just before, by an alias or an id.
+//! Invariant: nothing that was recorded makes anybody take a name for that of an address: an ACK
+//! that tells one answers what was asked just before, by an alias or an id.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -163,7 +163,8 @@ impl Servers {
         server.unheard = server.unheard.saturating_add(1);
         let is_lost = server.unheard > UNHEARD_MAX;
         if is_lost && server.contact.is_some_and(|contact| contact.receiver != 0) {
-            // It has been shown that alias, unless it is gone. It keeps two, of which the next is one.
+            // It has been shown that alias, unless it is gone. It keeps two, of which the next is
+            // one.
             server.pair = server.contact.take();
             server.latest = server.contact_at;
         }
@@ -255,7 +256,8 @@ pub(super) enum Heard {
 pub(super) struct Targets {
     /// Each with its name; the oldest make room.
     by_address: Peers<Target>,
-    /// Calls whose packets have named nobody: the first few to each address, since one answer is enough.
+    /// Calls whose packets have named nobody: the first few to each address, since one answer is
+    /// enough.
     asking: VecDeque<Asking>,
 }
 
@@ -275,8 +277,8 @@ struct Asking {
 struct Target {
     /// Of the node there; 0 where that is in doubt.
     name: u64,
-    /// It has told that when it was asked; else it was only heard there, and a stranger may have passed on from there
-    /// what it has sent from elsewhere.
+    /// It has told that when it was asked; else it was only heard there, and a stranger may have
+    /// passed on from there what it has sent from elsewhere.
     is_told: bool,
     /// It is a server that takes several packets in a datagram.
     takes_trains: bool,
@@ -289,9 +291,9 @@ impl Targets {
         Self { by_address: Peers::new(SERVERS_MAX, seed), asking: VecDeque::new() }
     }
 
-    /// The name that a packet to an address is for by which a request may run; 0 where it is to name nobody, because
-    /// nobody has told one there, or none has been heard for long, sooner where the packet `is_again`: another one may
-    /// be there by now.
+    /// The name that a packet to an address is for by which a request may run; 0 where it is to
+    /// name nobody, because nobody has told one there, or none has been heard for long, sooner
+    /// where the packet `is_again`: another one may be there by now.
     #[inline]
     pub(super) fn name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
         let is_certain =
@@ -320,8 +322,9 @@ impl Targets {
 
     /// A packet of a call goes to an address and names nobody.
     ///
-    /// The first calls stay until they are answered, or nobody can be expected to answer them any more: were
-    /// they to make room, none of many that begin at once would be there when its answer comes.
+    /// The first calls stay until they are answered, or nobody can be expected to answer them any
+    /// more: were they to make room, none of many that begin at once would be there when its answer
+    /// comes.
     pub(super) fn ask(&mut self, now: Time, rpc_id: u64, to: SocketAddr) {
         if let Some(asking) = self.asking.iter_mut().find(|of| (of.rpc_id, of.to) == (rpc_id, to)) {
             asking.at = now;
@@ -334,8 +337,8 @@ impl Targets {
         }
     }
 
-    /// Somebody at an address tells its name in answer to a packet of a call: true if that has named nobody, so
-    /// that it is believed.
+    /// Somebody at an address tells its name in answer to a packet of a call: true if that has
+    /// named nobody, so that it is believed.
     pub(super) fn learn(
         &mut self,
         now: Time,
@@ -375,8 +378,8 @@ impl Targets {
         }
     }
 
-    /// A server has been heard at an address; `is_news` says that it has sent nothing as late before. Where
-    /// another one was known, who is there is asked.
+    /// A server has been heard at an address; `is_news` says that it has sent nothing as late
+    /// before. Where another one was known, who is there is asked.
     #[inline]
     pub(super) fn hear(&mut self, now: Time, from: SocketAddr, (instance, is_news): (u64, bool)) {
         let name = name_of(instance);
@@ -430,11 +433,12 @@ const ASKING_EACH_MAX: usize = 8;
 /// Time after which no answer to a packet is expected any more: ten times [`DOUBT_NS`].
 const ASKING_NS: u64 = 10 * DOUBT_NS;
 
-/// Time without a packet of it after which a target may be another one by now: ten times the shortest after
-/// which a request is sent again, and more.
+/// Time without a packet of it after which a target may be another one by now: ten times the
+/// shortest after which a request is sent again, and more.
 const DOUBT_NS: u64 = 20_000_000;
 
-/// The same where nothing has been asked of it in vain: a client that has been idle for so long pays a round trip.
+/// The same where nothing has been asked of it in vain: a client that has been idle for so long
+/// pays a round trip.
 const EXPIRE_NS: u64 = 20 * DOUBT_NS;
 
 /// Probes without an answer after which a server may be another one by now.
@@ -677,7 +681,8 @@ mod tests {
         assert_eq!(targets.name(0, at(1), false), 0x600);
     }
 
-    /// A stranger may have passed on what that server has sent from elsewhere: no request is for it there.
+    /// A stranger may have passed on what that server has sent from elsewhere: no request is for it
+    /// there.
     #[test]
     fn a_server_that_is_only_heard_at_an_address_is_asked_there() {
         let mut targets = Targets::new(1);

@@ -82,7 +82,8 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     })
 }
 
-/// The client that a packet is to be sealed for, as [`super::addressed`] has written it into the last bytes.
+/// The client that a packet is to be sealed for, as [`super::addressed`] has written it into the
+/// last bytes.
 #[inline]
 pub(super) fn addressee(bytes: &[u8]) -> Option<u32> {
     let word = u64::from_be_bytes(*bytes.last_chunk()?);
@@ -112,8 +113,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it. With a hop
-/// key, the hop tag is written too, for whom the names say.
+/// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it. With a
+/// hop key, the hop tag is written too, for whom the names say.
 pub(super) fn seal(
     bytes: &mut [u8],
     key: &AeadKey,
@@ -182,8 +183,9 @@ pub(super) fn is_hop_genuine(bytes: &[u8], hop_key: &HopKey, names: Names) -> bo
     are_equal(&hop_tag(bytes, hop_key, names).to_be_bytes(), &bytes[at..])
 }
 
-/// SipHash-2-4: of what is sealed over the header, the trailer without the AEAD's tag, which stands for the
-/// payload, and the names, which are nowhere in the packet; of what is not, over all of it, which has them.
+/// SipHash-2-4: of what is sealed over the header, the trailer without the AEAD's tag, which stands
+/// for the payload, and the names, which are nowhere in the packet; of what is not, over all of it,
+/// which has them.
 fn hop_tag(bytes: &[u8], hop_key: &HopKey, names: Names) -> u64 {
     let hasher = SipHasher24::new_with_key(hop_key.bytes());
     let covered = &bytes[..bytes.len() - HOP_LEN];
@@ -198,11 +200,12 @@ fn hop_tag(bytes: &[u8], hop_key: &HopKey, names: Names) -> u64 {
     hasher.hash(aad.bytes())
 }
 
-/// The nonce of a packet to a server: the sequence, the microsecond and the count within it. The session
-/// and when it began are in the key.
+/// The nonce of a packet to a server: the sequence, the microsecond and the count within it. The
+/// session and when it began are in the key.
 pub(super) fn request_nonce(header: &[u8]) -> [u8; 12] {
     let mut nonce = [0; 12];
-    // The low 24 bits of the id, the client's clock, and the field that is reserved in open packets.
+    // The low 24 bits of the id, the client's clock, and the field that is reserved in open
+    // packets.
     nonce[1..4].copy_from_slice(&header[13..16]);
     nonce[4..8].copy_from_slice(&header[CLOCK_AT..CLOCK_AT + 4]);
     nonce[8..10].copy_from_slice(&header[COUNT_AT..COUNT_AT + 2]);
@@ -222,7 +225,8 @@ pub(super) fn trailer(high: u32, epoch: u8, low: u32, hop: u64) -> Trailer {
     Trailer { tag: [0; TAG_LEN], high: [a, b, c], epoch, low: low.into(), hop: hop.into() }
 }
 
-/// The trailer of a packet for one hop: its names, which are in place of the AEAD's tag, and its time.
+/// The trailer of a packet for one hop: its names, which are in place of the AEAD's tag, and its
+/// time.
 pub(super) fn hop_trailer(names: Names, epoch: u8, time: u64) -> Trailer {
     let mut trailer = trailer((time >> 32) as u32, epoch, time as u32, 0);
     trailer.set_names(names.sender, names.receiver);
@@ -280,7 +284,8 @@ pub(super) fn client_address(bytes: &[u8], seen: &Glance, peer: SocketAddr) -> S
     }
 }
 
-/// True if a router has written the client's address into a packet, which then comes from the router's own.
+/// True if a router has written the client's address into a packet, which then comes from the
+/// router's own.
 pub(super) fn is_annotated(bytes: &[u8], seen: &Glance) -> bool {
     route_of(bytes, seen).is_some_and(|route| route.client_port.get() != 0)
 }
@@ -317,13 +322,13 @@ pub(super) const ECHO_AT: usize = 28;
 pub(super) const ROUTED_AT: usize = 66;
 pub(super) const TAG_LEN: usize = 16;
 const HOP_LEN: usize = 8;
-/// Most bytes of a packet that is authenticated for one hop: all of them are hashed before it is believed,
-/// and the longest, an ACK, has fewer than 150.
+/// Most bytes of a packet that is authenticated for one hop: all of them are hashed before it is
+/// believed, and the longest, an ACK, has fewer than 150.
 const HOP_PACKET_LEN_MAX: usize = 256;
 /// Bytes of the trailer behind the AEAD's tag.
 const REST_LEN: usize = TRAILER_LEN - TAG_LEN;
-/// Most bytes of associated data, and of what is under a hop tag: the longest header of any transport, the
-/// trailer, and two names.
+/// Most bytes of associated data, and of what is under a hop tag: the longest header of any
+/// transport, the trailer, and two names.
 const AAD_LEN_MAX: usize = CONTROL_LEN_MAX + TRAILER_LEN + 2 * size_of::<u64>();
 /// Place of what a packet is in its message.
 pub(super) const POSITION_AT: usize = 3;

@@ -30,7 +30,8 @@ pub struct PlaneEpoch {
     pub router_key: HopKey,
 }
 
-/// A client's session that has been found to be in order, where its requests come straight from the client.
+/// A client's session that has been found to be in order, where its requests come straight from the
+/// client.
 #[derive(Clone, Debug)]
 pub struct PlaneSession {
     /// The client in its epoch.

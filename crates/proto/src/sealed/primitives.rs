@@ -95,8 +95,8 @@ impl AeadKey {
         tag.as_ref().try_into().expect("both tags have 16 bytes")
     }
 
-    /// Decrypts a payload with its tag behind it in place; `false` if it is forged, and then what it
-    /// holds is worth nothing.
+    /// Decrypts a payload with its tag behind it in place; `false` if it is forged, and then what
+    /// it holds is worth nothing.
     pub(super) fn open(&self, nonce: [u8; 12], aad: &[u8], sealed: &mut [u8]) -> bool {
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.0.open_in_place(nonce, Aad::from(aad), sealed).is_ok()

@@ -37,10 +37,10 @@ impl Reader {
         Some(Self { keys, masters, clients, names })
     }
 
-    /// Opens a packet that went from one address to another, in place: what is left is an open packet
-    /// before the trailer. `false` where it is not sealed by these keys, and of a reply also where no packet
-    /// of its client has come before; the packet is then as it was, but for its payload. Of several packets in a
-    /// datagram that is all of them: see [`Reader::packets`].
+    /// Opens a packet that went from one address to another, in place: what is left is an open
+    /// packet before the trailer. `false` where it is not sealed by these keys, and of a reply also
+    /// where no packet of its client has come before; the packet is then as it was, but for its
+    /// payload. Of several packets in a datagram that is all of them: see [`Reader::packets`].
     pub fn open(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &mut [u8]) -> bool {
         let Some(seen) = glance(bytes).filter(|seen| seen.is_sealed) else { return false };
         let epoch = seen.trailer.epoch;
@@ -61,8 +61,8 @@ impl Reader {
         }
     }
 
-    /// The open packets of a datagram that was [`Reader::open`]ed, and that said before that `is_train`
-    /// ([`TRAIN_VERSION`]).
+    /// The open packets of a datagram that was [`Reader::open`]ed, and that said before that
+    /// `is_train` ([`TRAIN_VERSION`]).
     ///
     /// [`TRAIN_VERSION`]: tailcut_wire::r2p2::sealed::TRAIN_VERSION
     pub fn packets(opened: &[u8], is_train: bool) -> std::slice::Chunks<'_, u8> {
@@ -72,7 +72,8 @@ impl Reader {
         }
     }
 
-    /// The same of a packet of Homa. One that names a server is opened once a packet of that has come.
+    /// The same of a packet of Homa. One that names a server is opened once a packet of that has
+    /// come.
     pub fn open_homa(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &mut [u8]) -> bool {
         let Some(seen) = homa::glance(bytes) else { return false };
         let (trailer, session) = (&seen.trailer, seen.session());

@@ -34,8 +34,8 @@ pub(super) struct Arrival {
     pub(super) is_known: bool,
 }
 
-/// The sessions that have been known where requests are run, whatever the address: there they are known
-/// by address, which may be forged, and until they are evicted.
+/// The sessions that have been known where requests are run, whatever the address: there they are
+/// known by address, which may be forged, and until they are evicted.
 #[derive(Debug)]
 pub(super) struct Replay {
     /// When the server started.
@@ -44,8 +44,8 @@ pub(super) struct Replay {
     started_ms: u64,
     /// Sessions that have been known.
     bound: Known<Bound>,
-    /// The client of each of them, by its address and session: where calls are told apart by those, no
-    /// other client is believed.
+    /// The client of each of them, by its address and session: where calls are told apart by those,
+    /// no other client is believed.
     owners: HashMap<(AddressKey, u64), u32, KeyedState>,
     /// A session that is to begin within so long is waited for.
     pub(super) tolerance_ms: u64,
@@ -72,9 +72,9 @@ impl Replay {
         }
     }
 
-    /// The wall clock has been read again. By one that was ahead, the server has started later than it did;
-    /// but one that is set back without need would make sessions of before the start look new. So that waits
-    /// until no call of before the start can be under way.
+    /// The wall clock has been read again. By one that was ahead, the server has started later than
+    /// it did; but one that is set back without need would make sessions of before the start look
+    /// new. So that waits until no call of before the start can be under way.
     pub(super) fn set_clock(&mut self, now: Time, clock: &WallClock) {
         let started_ms = clock.ms(self.started_at);
         let is_settled = now.saturating_sub(self.started_at) >= EPOCH_KEPT_MS * 1_000_000;

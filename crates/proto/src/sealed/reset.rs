@@ -11,8 +11,8 @@
 //! | not under its reset key, or of no session of its own | counted, dropped |
 //! | genuine | the epoch is left alone for a while: the call goes again under another one, or ends |
 //!
-//! Invariant: an answer is no longer than the request, costs two SipHashes, and is remembered by nobody. It names the
-//! packet that it answers, and who answers.
+//! Invariant: an answer is no longer than the request, costs two SipHashes, and is remembered by
+//! nobody. It names the packet that it answers, and who answers.
 
 use std::hash::Hasher;
 
@@ -54,8 +54,8 @@ pub(super) struct Avoided {
 }
 
 impl Answers<ANSWER_LEN> {
-    /// Answers a packet of R2P2 of an epoch that is not accepted, if it is a request, under the group's keys and in the
-    /// name of this node. True if it did.
+    /// Answers a packet of R2P2 of an epoch that is not accepted, if it is a request, under the
+    /// group's keys and in the name of this node. True if it did.
     #[cold]
     pub(super) fn answer(
         &mut self,
@@ -71,8 +71,8 @@ impl Answers<ANSWER_LEN> {
 }
 
 impl<const LEN: usize> Answers<LEN> {
-    /// Answers a packet with this trailer by what `write` makes of its client's reset key and the reason, if it
-    /// `may_be_answered`. True if it did.
+    /// Answers a packet with this trailer by what `write` makes of its client's reset key and the
+    /// reason, if it `may_be_answered`. True if it did.
     pub(super) fn answer_by(
         &mut self,
         now: Time,
@@ -108,7 +108,8 @@ impl<const LEN: usize> Answers<LEN> {
 }
 
 impl Avoided {
-    /// The place of the key under which sessions begin: the current one, or the one before while that is left alone.
+    /// The place of the key under which sessions begin: the current one, or the one before while
+    /// that is left alone.
     pub(super) fn place(&self, (now, clock): (Time, WallClock), keys: &Keys) -> usize {
         let current = keys.current(clock.ms(now));
         let is_free = |at: &usize| !self.has(now, keys.epochs[*at].epoch);
@@ -225,8 +226,8 @@ fn tag_of(rest: &[u8], key: &HopKey) -> [u8; TAG_LEN] {
 /// Bytes of the tag.
 const TAG_LEN: usize = 8;
 
-/// Between two answers of a node, and how many may go at once where none went for long: strangers' requests are
-/// answered no faster.
+/// Between two answers of a node, and how many may go at once where none went for long: strangers'
+/// requests are answered no faster.
 const INTERVAL_NS: u64 = 1_000_000;
 const SAVED_NS: u64 = 31 * INTERVAL_NS;
 

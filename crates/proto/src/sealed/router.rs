@@ -8,8 +8,9 @@
 //! | of a session that may have been forgotten, or sent in the future | [`SealVerdict::Evicted`]: refused |
 //! | else | [`SealVerdict::Fit`] |
 //!
-//! The router's own table remembers each id for as long as its packets can be taken, so that what was
-//! recorded on the way is placed once: what has left the table is of a call that has ended or expired.
+//! The router's own table remembers each id for as long as its packets can be taken, so that what
+//! was recorded on the way is placed once: what has left the table is of a call that has ended or
+//! expired.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -132,8 +133,8 @@ impl RouterSeal {
         self.metrics
     }
 
-    /// The answer to a packet that could not be opened, and where its client is, which has come from `peer`: a
-    /// request of whose epoch this router has no key.
+    /// The answer to a packet that could not be opened, and where its client is, which has come
+    /// from `peer`: a request of whose epoch this router has no key.
     #[cold]
     pub fn answer(
         &mut self,
@@ -164,8 +165,8 @@ impl RouterSeal {
         self.arrival.sender
     }
 
-    /// How long ago the request that was opened last may have been sent, ns, if that is longer than clocks
-    /// may be apart.
+    /// How long ago the request that was opened last may have been sent, ns, if that is longer than
+    /// clocks may be apart.
     pub fn age_ns(&self) -> Option<u64> {
         let age_ms = Some(self.arrival.age_ms).filter(|&age_ms| age_ms > self.tolerance_ms);
         age_ms.map(|age_ms| (age_ms + self.tolerance_ms) * 1_000_000)
@@ -178,9 +179,9 @@ impl RouterSeal {
 
     /// The wall clock shows `unix_ns` at `now`.
     ///
-    /// If it has been set back, what was recorded and is too old could be in time again, while its id is
-    /// remembered no more: so the router takes another name, as if it had been started again. Threads that
-    /// share a name come to the same one.
+    /// If it has been set back, what was recorded and is too old could be in time again, while its
+    /// id is remembered no more: so the router takes another name, as if it had been started again.
+    /// Threads that share a name come to the same one.
     pub fn set_clock(&mut self, now: Time, unix_ns: u64) {
         self.clock = WallClock::showing(now, unix_ns);
         if self.clock.is_behind(self.foremost, self.tolerance_ms) {
@@ -235,8 +236,9 @@ impl RouterSeal {
         }
     }
 
-    /// The session of the request that was opened last, once in a while, for a data plane to place what comes next
-    /// in it. `None` unless that came straight from the client, and named this router.
+    /// The session of the request that was opened last, once in a while, for a data plane to place
+    /// what comes next in it. `None` unless that came straight from the client, and named this
+    /// router.
     pub fn offer(&mut self, now: Time, rpc_id: u64) -> Option<PlaneSession> {
         let sender = self.arrival.sender;
         let key = SessionKey { client: client_of(sender), session: RpcId(rpc_id).session().0 };
@@ -259,8 +261,9 @@ impl RouterSeal {
         self.servers.names(address).map(|names| (names.receiver, names.sender))
     }
 
-    /// A data plane has taken reports of a server up to a time, but for the one of `passed`, which comes here. It
-    /// takes nothing else of what a server says, and that may come after a later report.
+    /// A data plane has taken reports of a server up to a time, but for the one of `passed`, which
+    /// comes here. It takes nothing else of what a server says, and that may come after a later
+    /// report.
     pub fn heard_before(&mut self, from: SocketAddr, (heard, passed): (u64, u64), bytes: &[u8]) {
         if let Some(seen) = glance(bytes)
             && seen.kind == MessageType::Feedback
@@ -270,8 +273,9 @@ impl RouterSeal {
         }
     }
 
-    /// Authenticates a datagram, and shows it as an open one. Gives the length of the open packet at its
-    /// beginning; of what is for a server too, its payload and all behind it are still sealed.
+    /// Authenticates a datagram, and shows it as an open one. Gives the length of the open packet
+    /// at its beginning; of what is for a server too, its payload and all behind it are still
+    /// sealed.
     pub fn open(&mut self, now: Time, peer: SocketAddr, bytes: &mut [u8]) -> Option<usize> {
         self.arrival = Arrival::default();
         match self.try_open(now, peer, bytes) {
@@ -417,8 +421,8 @@ impl RouterSeal {
         Ok(())
     }
 
-    /// Seals a datagram for `to`: what is passed on has its trailer, what the router has written has none
-    /// yet, and may be for a client. `false` if it must not go.
+    /// Seals a datagram for `to`: what is passed on has its trailer, what the router has written
+    /// has none yet, and may be for a client. `false` if it must not go.
     pub fn seal(
         &mut self,
         now: Time,

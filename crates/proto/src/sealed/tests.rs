@@ -116,8 +116,8 @@ impl Net {
             clients: Vec::new(),
             loss: 0,
         };
-        // What goes again within the time that the network may hold it, from when a router starts, may
-        // be older than that.
+        // What goes again within the time that the network may hold it, from when a router starts,
+        // may be older than that.
         for _ in 0..12 {
             net.turn();
             net.now += MS;
@@ -314,7 +314,7 @@ fn a_router_hears_of_its_servers() {
     assert_eq!(dropped(metrics.seal), SealMetrics::default());
 }
 
-/// A request that has named nobody is nowhere, so that no earlier run of the router can have placed it.
+/// A request that has named nobody is nowhere: no earlier run of the router can have placed it.
 #[test]
 fn a_router_that_has_just_started_places_the_first_call_of_a_client() {
     let mut net = net(true);
@@ -323,7 +323,8 @@ fn a_router_that_has_just_started_places_the_first_call_of_a_client() {
     assert_eq!(net.router.as_ref().unwrap().metrics().seal.unnamed, 1);
 }
 
-/// Every datagram of calls that were answered, changed in one bit of each byte, is nothing to anybody.
+/// Every datagram of calls that were answered, changed in one bit of each byte, is nothing to
+/// anybody.
 #[test]
 fn nothing_forged_is_acted_on() {
     let mut net = net(true);
@@ -403,7 +404,8 @@ fn nothing_replayed_runs_twice() {
     assert!(net.server.metrics().seal.forged > 0 && net.server.metrics().seal.unnamed > 0);
 }
 
-/// Whatever was recorded of calls is sent to another server of the group, from anywhere: nothing runs.
+/// Whatever was recorded of calls is sent to another server of the group, from anywhere: nothing
+/// runs.
 #[test]
 fn nothing_recorded_runs_at_another_server() {
     for is_routed in [false, true] {
@@ -448,8 +450,8 @@ fn nothing_recorded_is_placed_for_another_address() {
     assert!(net.router.as_ref().unwrap().metrics().seal.stale_sessions >= 3);
 }
 
-/// The same at another router, at the same one when it has started again, and at the same one once all is
-/// forgotten of the calls: nothing is placed.
+/// The same at another router, at the same one when it has started again, and at the same one once
+/// all is forgotten of the calls: nothing is placed.
 #[test]
 fn nothing_recorded_is_placed_again() {
     let mut net = net(true);
@@ -491,8 +493,8 @@ fn nothing_recorded_is_placed_again() {
     assert!(seal.outdated > 3, "{seal:?}");
 }
 
-/// Its deadline has not passed, and its id is not remembered; but its client has said since that the call has
-/// ended.
+/// Its deadline has not passed, and its id is not remembered; but its client has said since that
+/// the call has ended.
 #[test]
 fn what_has_ended_is_not_placed_again_while_it_is_young() {
     let mut net = net(true);
@@ -545,8 +547,8 @@ fn a_report_of_one_server_is_not_anothers() {
     assert!(reports.len() > 3);
 }
 
-/// Another client of the group, which draws what the one with the same secret draws: the same ids. It has
-/// begun one call and been told the server's name.
+/// Another client of the group, which draws what the one with the same secret draws: the same ids.
+/// It has begun one call and been told the server's name.
 fn another_client(net: &mut Net, secret: u8) -> Endpoint {
     let seal = sealing(&net.keys, Role::Client(18));
     let config = Config { secret: [secret; 16], seal, ..Config::default() };
@@ -575,7 +577,8 @@ fn datagrams_of_call(client: &mut Endpoint, now: Time, from: &str, payload: Vec<
     sent.into()
 }
 
-/// Packets of enough sessions of client 18 that the keys which were known at an address are not any more.
+/// Packets of enough sessions of client 18 that the keys which were known at an address are not any
+/// more.
 fn push_out_keys(net: &mut Net, from: &str) {
     for secret in 40..44 {
         let mut other = another_client(net, secret);
@@ -677,7 +680,7 @@ fn a_server_that_has_lost_its_keys_answers_nobody() {
     assert!(net.server.metrics().seal.forged > 0);
 }
 
-/// A client whose clock is off by a day is refused, ahead or behind, and what it has sent never runs.
+/// A client whose clock is off by a day, ahead or behind, is refused, and its calls never run.
 #[test]
 fn clocks_apart_by_a_day_cost_calls_and_run_nothing_twice() {
     let day = 86_400_000 * MS;
@@ -736,8 +739,8 @@ fn open_and_sealed_do_not_mix() {
     assert_eq!(net.client.call(net.now, v1), Err(CallError::NoSealedForm));
 }
 
-/// Whatever is sent again, no two packets of a direction have one nonce: those to a server are told apart
-/// by the session and what is in the header, those from it by their count.
+/// Whatever is sent again, no two packets of a direction have one nonce: those to a server are told
+/// apart by the session and what is in the header, those from it by their count.
 #[test]
 fn no_nonce_is_used_twice() {
     let mut net = net(false);
@@ -775,9 +778,9 @@ fn packets_are_those_of_the_vectors() {
     check_vectors("packets.txt", &text);
 }
 
-/// A network that loses, repeats, delays and changes datagrams, a stranger who sends what it has heard from
-/// anywhere at any time, a rotation, and a server that starts again: nothing runs twice, nobody is told what
-/// is not so, and every call ends.
+/// A network that loses, repeats, delays and changes datagrams, a stranger who sends what it has
+/// heard from anywhere at any time, a rotation, and a server that starts again: nothing runs twice,
+/// nobody is told what is not so, and every call ends.
 struct Hostile {
     net: Net,
     draws: crate::policy::Draws,

@@ -1,5 +1,5 @@
-//! Several short packets between a client and a server in one datagram: under one tag, and one hop tag, so
-//! that many small calls cost little more than one.
+//! Several short packets between a client and a server in one datagram: under one tag, and one hop
+//! tag, so that many small calls cost little more than one.
 //!
 //! | a datagram of several packets | |
 //! |---|---|
@@ -12,8 +12,9 @@
 //! | a client | to a server that it has named, if that has said that it takes them |
 //! | a server | in sessions in which one has come |
 //!
-//! They are packets of one session: a client's are requests and acknowledgements of replies by the name of the
-//! server, a server's are replies and refusals. A router, which places each request by itself, takes none.
+//! They are packets of one session: a client's are requests and acknowledgements of replies by the
+//! name of the server, a server's are replies and refusals. A router, which places each request by
+//! itself, takes none.
 //!
 //! [`TRAIN_VERSION`]: tailcut_wire::r2p2::sealed::TRAIN_VERSION
 
@@ -46,9 +47,9 @@ impl Shape {
         (packets > 1 && transmit.len > transmit.segment_len).then_some(Self { packet_len, packets })
     }
 
-    /// Puts the packets of a datagram together, of those that begin at `from` and end before `end`, at `to`; gives
-    /// its length and where the rest begins. A lone one keeps its room for a trailer, others have one
-    /// together.
+    /// Puts the packets of a datagram together, of those that begin at `from` and end before `end`,
+    /// at `to`; gives its length and where the rest begins. A lone one keeps its room for a
+    /// trailer, others have one together.
     pub(super) fn gather(
         &self,
         buffer: &mut [u8],
@@ -72,7 +73,8 @@ impl Shape {
         (at + TRAIN_WORD_LEN + TRAILER_LEN - to, rest)
     }
 
-    /// Bytes of each packet but the last in a datagram that has been gathered; all of one that has but one.
+    /// Bytes of each packet but the last in a datagram that has been gathered; all of one that has
+    /// but one.
     pub(super) fn packet_len(&self) -> usize {
         self.packet_len
     }
@@ -103,8 +105,8 @@ fn all_same<T: PartialEq>(mut each: impl Iterator<Item = Option<T>>) -> Option<T
     each.all(|other| other.as_ref() == Some(&first)).then_some(first)
 }
 
-/// The length of each packet but the last, in what has been opened and says that it is of a session and towards a
-/// server or from one; `None` where it is not what may be sent together.
+/// The length of each packet but the last, in what has been opened and says that it is of a session
+/// and towards a server or from one; `None` where it is not what may be sent together.
 pub(super) fn packet_len(bytes: &[u8], session: u64, is_to_server: bool) -> Option<usize> {
     let len = len_of_each(bytes)?;
     let is_fit = |packet: &[u8]| is_part(packet, session, is_to_server);
@@ -123,8 +125,8 @@ pub(super) fn packets_len(bytes: &[u8]) -> usize {
     bytes.len() - TRAIN_WORD_LEN - TRAILER_LEN
 }
 
-/// True of an open packet that may be one of several: whatever else it may be is not what its seal was looked at
-/// for.
+/// True of an open packet that may be one of several: whatever else it may be is not what its seal
+/// was looked at for.
 fn is_part(packet: &[u8], session: u64, is_to_server: bool) -> bool {
     let Ok((header, _)) = RequestHeader::ref_from_prefix(packet) else { return false };
     let header_len = usize::from(header.base.header_size);
@@ -148,7 +150,8 @@ fn is_for_server(kind: MessageType) -> bool {
     matches!(kind, MessageType::Request | MessageType::ReplyAck)
 }
 
-/// Whoever is asked for its name says it in an ACK, which is for the seal itself: so that goes alone.
+/// Whoever is asked for its name says it in an ACK, which is for the seal itself: so that goes
+/// alone.
 fn is_for_client(kind: MessageType) -> bool {
     matches!(kind, MessageType::Response | MessageType::Drop)
 }

@@ -21,9 +21,9 @@ impl Window {
         Self { end: count.saturating_add(1), bits: [u64::MAX; WORDS] }
     }
 
-    /// Counts that are told apart. What a count higher than all of them has overtaken counts as lost. Low
-    /// priorities are overtaken by what ports of switches hold back of them: at 25 Gbit/s and with 500 kB
-    /// there, by 1,000 full packets, or 3,500 of the shortest.
+    /// Counts that are told apart. What a count higher than all of them has overtaken counts as
+    /// lost. Low priorities are overtaken by what ports of switches hold back of them: at 25 Gbit/s
+    /// and with 500 kB there, by 1,000 full packets, or 3,500 of the shortest.
     pub(super) const LEN: u64 = WORDS as u64 * BITS;
 
     /// True if a count has not come, as far as can be told.

@@ -40,9 +40,9 @@ pub struct Config {
     /// How long to wait for an answer when a stream is opened, and on the other side for the next
     /// message. Default 5 s.
     pub open_ns_max: u64,
-    /// Silence after which the peer is asked whether it still knows the stream. Where packets are sealed, also
-    /// the longest that an opener sends nothing: at most half of the time for which a key is used. Default
-    /// 30 s.
+    /// Silence after which the peer is asked whether it still knows the stream. Where packets are
+    /// sealed, also the longest that an opener sends nothing: at most half of the time for which a
+    /// key is used. Default 30 s.
     pub keepalive_ns: u64,
     /// How long a stream that the application has closed may take to send the rest and to hear that
     /// the other direction has ended. Default 30 s.

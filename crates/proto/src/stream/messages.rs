@@ -236,6 +236,6 @@ impl<E: Rpc> Streams<E> {
     }
 }
 
-/// Time after which a stream is asked for again whose peer could not tell whether it had been before: clocks
-/// may be apart by ten of them.
+/// Time after which a stream is asked for again whose peer could not tell whether it had been
+/// before: clocks may be apart by ten of them.
 const OPEN_AGAIN_NS: u64 = 10_000_000;

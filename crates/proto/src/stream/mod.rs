@@ -15,8 +15,9 @@
 //! `half` is one stream's directions, `messages` what is sent and answered, `requests` what peers
 //! send, `shares` the windows and what one host may have of all.
 //!
-//! Where packets are sealed, a stream is that of the client whose keys have opened it: messages of others
-//! are of none, and the other side calls back in the session in which that client has called last.
+//! Where packets are sealed, a stream is that of the client whose keys have opened it: messages of
+//! others are of none, and the other side calls back in the session in which that client has called
+//! last.
 //!
 //! Invariants: every byte is delivered once and in order, or the stream fails; what a stream holds
 //! is bounded by its window in each direction, and the sum of windows by the configuration; an
@@ -243,8 +244,8 @@ impl<E: Rpc> Streams<E> {
         Some((self.id_of(index), self.slots[index].peer))
     }
 
-    /// The number of the client that has opened a stream, where packets are sealed and this side has the
-    /// servers' keys.
+    /// The number of the client that has opened a stream, where packets are sealed and this side
+    /// has the servers' keys.
     pub fn identity(&self, id: StreamId) -> Option<u32> {
         self.slots[self.find(id)?].caller.map(|caller| caller.client)
     }
@@ -529,9 +530,9 @@ impl<E: Rpc> Streams<E> {
         self.wheel.arm(index, self.quiet_since(index).saturating_add(span_ns));
     }
 
-    /// Since when there is a reason to ask the peer of a stream. Who has opened it where packets are sealed
-    /// also sends something now and then: the peer calls back in the session in which it was called last, and
-    /// that is to be one under keys that are in use.
+    /// Since when there is a reason to ask the peer of a stream. Who has opened it where packets
+    /// are sealed also sends something now and then: the peer calls back in the session in which it
+    /// was called last, and that is to be one under keys that are in use.
     fn quiet_since(&self, index: SlotId) -> Time {
         let slot = &self.slots[index];
         let must_call = slot.is_opener && slot.holder != Holder::Nobody && self.rpc.is_sealed();

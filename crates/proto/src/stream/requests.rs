@@ -208,5 +208,6 @@ impl<E: Rpc> Streams<E> {
     }
 }
 
-/// Where a message comes from, and who has sealed it, where packets are sealed by servers' keys here.
+/// Where a message comes from, and who has sealed it, where packets are sealed by servers' keys
+/// here.
 type Sender = (SocketAddr, Option<Caller>);

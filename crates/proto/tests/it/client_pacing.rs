@@ -152,7 +152,8 @@ fn a_router_behind_the_target_may_hold_a_call() {
     }
 }
 
-/// As while all servers are paused, of which the router that says how long it may take knows nothing.
+/// As while all servers are paused, of which the router that says how long it may take knows
+/// nothing.
 #[test]
 fn a_call_that_is_held_for_long_asks_ever_less_often() {
     let mut client = Client::new();

@@ -98,8 +98,8 @@ fn a_client_tags_its_first_packets_once_it_has_been_told_a_cookie() {
     assert_eq!(server.metrics().amplification_limited, 0);
 }
 
-/// Nothing has run of a request whose answer is a cookie: the tagged one is as good as the first, also for
-/// one who has just been started and knows nothing.
+/// Nothing has run of a request whose answer is a cookie: the tagged one is as good as the first,
+/// also for one who has just been started and knows nothing.
 #[test]
 fn what_is_sent_again_for_a_cookie_goes_as_for_the_first_time() {
     let mut client = Solo::new(|_| {});

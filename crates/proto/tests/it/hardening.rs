@@ -168,8 +168,8 @@ fn a_lost_refusal_is_said_again() {
     server.give("10.0.0.1:1", &ask);
     assert_eq!(server.drops().len(), 1, "the client waits for its deadline");
 }
-/// ICMP says that nothing listens: what was never answered ends, what may have run waits, and what a
-/// server behind the router was to answer goes back to the router.
+/// ICMP says that nothing listens: what was never answered ends, what may have run waits, and what
+/// a server behind the router was to answer goes back to the router.
 #[test]
 fn a_closed_port_ends_what_cannot_have_run() {
     let (router, server) = ("10.0.0.9:9000", "10.0.0.2:8000");
@@ -411,7 +411,8 @@ fn reports_leave_under_load() {
 }
 
 /// A full server says that a request has not run. It knows the session, so that it can keep the
-/// promise; why it refused is not remembered, so that a copy hears no more than that it may have run.
+/// promise; why it refused is not remembered, so that a copy hears no more than that it may have
+/// run.
 #[test]
 fn a_copy_of_a_refused_request_does_not_run() {
     let mut server = Lone::with(|config| config.serving.requests_max = 1);
@@ -528,8 +529,8 @@ fn a_thousand_clients_on_one_host_with_whole_windows_are_not_refused() {
     assert_eq!((server.runs, refused), (1000 * sequences.count(), (0, 0)));
 }
 
-/// Every packet that is under way when a server restarts is asked for its token. A client that began
-/// anew by each of these answers sent the request as often as it has packets.
+/// Every packet that is under way when a server restarts is asked for its token. A client that
+/// began anew by each of these answers sent the request as often as it has packets.
 #[test]
 fn a_server_that_restarts_amid_a_long_request_has_it_once_more() {
     let config = |secret| Config { secret: [secret; 16], segment_len: 256, ..Config::default() };
@@ -565,8 +566,8 @@ fn a_server_that_restarts_amid_a_long_request_has_it_once_more() {
         runs += usize::from(matches!(server.poll_event(), Some(Event::Request { .. })));
     }
     assert_eq!(runs, 1);
-    // All 391 packets, which were under way at the restart, then all of them again; 1,172 with an answer
-    // to every ACK.
+    // All 391 packets, which were under way at the restart, then all of them again; 1,172 with an
+    // answer to every ACK.
     assert!(sent <= 2 * 391 + 1, "{sent} packets");
 }
 

@@ -207,7 +207,8 @@ fn a_cancel_from_who_has_no_part_changes_nothing() {
     }
 }
 
-/// A jump of the sequences, and of the floor with it, ends thousands of calls: some with each packet.
+/// A jump of the sequences, and of the floor with it, ends thousands of calls: some with each
+/// packet.
 #[test]
 fn a_floor_that_jumps_is_followed_in_small_steps() {
     let mut server = server();

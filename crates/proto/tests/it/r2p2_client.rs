@@ -52,7 +52,8 @@ fn a_request_is_as_long_as_the_limit_and_as_packets_can_be_counted() {
     }
 }
 
-/// A server that a router has picked knows the call by the address that it has come to the router from.
+/// A server that a router has picked knows the call by the address that it has come to the router
+/// from.
 #[test]
 fn what_follows_to_a_server_behind_the_target_leaves_from_where_the_request_did() {
     let toward = Source::Toward(host(1));

@@ -210,7 +210,8 @@ fn a_moved_call_goes_to_the_server_that_takes_it() {
     assert!(client.reply().is_some());
 }
 
-/// A server that knows no address of the client sends what three bytes for one allow, and asks for its token.
+/// A server that knows no address of the client sends what three bytes for one allow, and asks for
+/// its token.
 #[test]
 fn a_moved_call_whose_reply_has_begun_stays_with_its_server() {
     let (mut client, sent) = moved();

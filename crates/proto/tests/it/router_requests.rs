@@ -34,7 +34,8 @@ fn check_forwarded(bench: &mut Bench, ask: Ask, (from, expected): (Source, &str)
     assert_eq!(sent, [Sent { to: server(0), from, bytes: written }]);
 }
 
-/// A router at two addresses counts as one towards each server, and refuses from where it was asked.
+/// A router at two addresses counts as one towards each server, and refuses from where it was
+/// asked.
 #[test]
 fn what_a_router_sends_leaves_from_the_address_that_is_known() {
     let [asked, reported] = [[10, 9, 0, 1], [10, 9, 0, 2]].map(std::net::IpAddr::from);
@@ -220,8 +221,8 @@ fn with_five_waiting() -> Bench {
     bench
 }
 
-/// Of several routers on the way, which the second cannot see where the first keeps the client as the
-/// source.
+/// Of several routers on the way, which the second cannot see where the first keeps the client as
+/// the source.
 #[test]
 fn the_first_router_alone_tells_unasked_that_it_holds_a_request() {
     let mut bench = with_five_waiting();
@@ -506,8 +507,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// No panic, no answer above three times its cause to whom it came from (what feedback lets go
-    /// of to its own server is no answer), at most the bound placed by the policy, and every request
-    /// accounted for.
+    /// of to its own server is no answer), at most the bound placed by the policy, and every
+    /// request accounted for.
     #[test]
     fn garbage_is_survived(
         steps in proptest::collection::vec((nearly(), 0u16..5, 0u64..20), 1..120),
@@ -676,8 +677,8 @@ fn told_after(pause: Time, flags: u8) -> (u8, u16) {
     (header.flags, header.age_ms.get())
 }
 
-/// What has waited in the socket for as long as servers remember whom they do not hear may be a copy
-/// of what has run through another router: servers are told how old it is.
+/// What has waited in the socket for as long as servers remember whom they do not hear may be a
+/// copy of what has run through another router: servers are told how old it is.
 #[test]
 fn what_waited_for_as_long_as_servers_remember_tells_its_age() {
     let again = Flags::RETRANSMIT;

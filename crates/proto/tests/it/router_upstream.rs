@@ -18,7 +18,8 @@ fn upstream() -> SocketAddr {
     SocketAddr::from(([10, 3, 0, 1], 9_000))
 }
 
-/// Two servers at a bound of two, and an upstream at any port; up for longer than any request is old.
+/// Two servers at a bound of two, and an upstream at any port; up for longer than any request is
+/// old.
 fn bench() -> Bench {
     let mut bench = young_bench();
     bench.rest_until(1000 * MS);
@@ -200,7 +201,8 @@ fn a_server_that_is_a_router_has_the_bound_of_all_its_servers() {
     assert_eq!((count(Some(0)), count(Some(1)), count(None)), (6, 2, 1), "{placed:?}");
 }
 
-/// A router that stands for ten servers, and one server alone, with these loads and of them waiting.
+/// A router that stands for ten servers, and one server alone, with these loads and of them
+/// waiting.
 fn placed_beside_ten(policy: &str, loads: [(u16, u16); 2]) -> Vec<usize> {
     let mut bench = Bench::new(Speaks::Extension, 2, |config| {
         config.policy = policy.parse().unwrap();

@@ -271,7 +271,8 @@ fn what_a_router_could_not_use_goes_to_the_server_that_it_chose() {
     assert_eq!(kinds(&pair.client_sends()), requests(1), "it is known for a router");
 }
 
-/// Of the same even length, so that they are one GSO batch; of an odd one, first packets go together.
+/// Of the same even length, so that they are one GSO batch; of an odd one, first packets go
+/// together.
 #[test]
 fn packets_of_several_requests_make_few_batches() {
     for (len, batches) in [(1_400, 1), (1_401, 2)] {
@@ -347,8 +348,8 @@ fn credit_for_long_packets_is_by_their_bytes() {
     assert!(pair.server.holdings().expected <= 75, "in packets of a network");
 }
 
-/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been long is so no longer
-/// when the server has come up with another configuration.
+/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been
+/// long is so no longer when the server has come up with another configuration.
 #[test]
 fn packets_between_hosts_are_a_networks() {
     let is_short = |pair: &mut Pair| {

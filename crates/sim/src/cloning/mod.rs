@@ -18,8 +18,8 @@
 //!
 //! With C-Clone the client sends both copies, so that the switch takes them for two requests: no
 //! discard, no filter. With LAEDGE a coordinator takes the place of the policy and of the filter;
-//! see [`Coordinator`]. A policy of this repository's router has the router there, which counts what it
-//! places and hears when each copy ends.
+//! see [`Coordinator`]. A policy of this repository's router has the router there, which counts
+//! what it places and hears when each copy ends.
 //!
 //! Invariant: the same configuration and seed give the same outcome, and a run ends with the last
 //! request's departure: what completes later does not count.
@@ -512,8 +512,9 @@ mod tests {
         assert!(laedge.duplicates == 0 && laedge.cloned - laedge.filtered < 10, "{laedge:?}");
     }
 
-    /// Where C-Clone saturates at half of the capacity, since both copies run to their ends. Stopped
-    /// copies of exponential services take, in all, what one does: the capacity is whole again.
+    /// Where C-Clone saturates at half of the capacity, since both copies run to their ends.
+    /// Stopped copies of exponential services take, in all, what one does: the capacity is whole
+    /// again.
     #[test]
     fn stopped_copies_give_their_workers_back() {
         let run = |loser| {

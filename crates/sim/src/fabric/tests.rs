@@ -83,8 +83,8 @@ fn another_rack_is_two_hops_further() {
     assert_eq!(bench.run(), [(2_770_000, 0)]);
 }
 
-/// Of 3 pods of 2 racks of 2 hosts under 2 spines, with 2 cores above each: links of a rack, a pod and the core. Each host
-/// reaches each other, by as many hops as it is away.
+/// Of 3 pods of 2 racks of 2 hosts under 2 spines, with 2 cores above each: links of a rack, a pod
+/// and the core. Each host reaches each other, by as many hops as it is away.
 #[test]
 fn pods_are_joined_by_cores() {
     for spreading in [Spreading::Spray, Spreading::Flow] {
@@ -93,7 +93,8 @@ fn pods_are_joined_by_cores() {
                 let mut bench = Bench::new(&pods(spreading));
                 assert_eq!(bench.fabric.ports.len(), 12 + 12 + 6 * 2 + 6 * 2 + 6 * 2 + 4 * 3);
                 bench.send(0, packet(from, to, 1000, 0));
-                // Two links of 10 Gbit/s; between racks two of 40 Gbit/s, between pods two of 20 Gbit/s more.
+                // Two links of 10 Gbit/s; between racks two of 40 Gbit/s, between pods two of 20
+                // Gbit/s more.
                 let expected = match (from / 2 == to / 2, from / 4 == to / 4) {
                     (true, _) => 1_860_000,
                     (false, true) => 2_770_000,

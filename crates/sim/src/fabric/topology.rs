@@ -36,7 +36,8 @@ pub struct Topology {
     pub link: Link,
     /// Every switch.
     pub switch: Switch,
-    /// Racks under a leaf each, all leaves of a pod joined by each of its spines; `None` for one switch.
+    /// Racks under a leaf each, all leaves of a pod joined by each of its spines; `None` for one
+    /// switch.
     pub racks: Option<Racks>,
 }
 
@@ -55,22 +56,22 @@ pub struct Racks {
     pub pods: Option<Pods>,
 }
 
-/// Pods of racks, and what joins them (a fat tree): each spine of a pod, and those at its place in the
-/// others, are joined by cores of their own.
+/// Pods of racks, and what joins them (a fat tree): each spine of a pod, and those at its place in
+/// the others, are joined by cores of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pods {
     /// Racks of each pod, at least 1. Racks fill the pods in order.
     pub racks: u32,
     /// Cores above each spine, at least 1.
     pub cores: u32,
-    /// Each link between spine and core, both ways. Where those of a pod carry less than those of its
-    /// racks, the core is oversubscribed.
+    /// Each link between spine and core, both ways. Where those of a pod carry less than those of
+    /// its racks, the core is oversubscribed.
     pub link: Link,
 }
 
 impl Topology {
-    /// The ports for whole racks and pods of at least `hosts` hosts, in the order that [`Map`] computes
-    /// with. One switch is a leaf without spines.
+    /// The ports for whole racks and pods of at least `hosts` hosts, in the order that [`Map`]
+    /// computes with. One switch is a leaf without spines.
     pub(super) fn build(&self, hosts: u32) -> (Map, Vec<Port>) {
         let Self { link, switch: Switch { delay_ps, buffer }, .. } = *self;
         let racks = self.racks.unwrap_or(Racks {
@@ -120,7 +121,8 @@ impl Topology {
     }
 }
 
-/// A topology in regions, between which packets take their time: racks in order, and what joins them.
+/// A topology in regions, between which packets take their time: racks in order, and what joins
+/// them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Split {
     map: Map,
@@ -151,8 +153,8 @@ impl Split {
         self.of_rack(host / self.map.hosts_per_rack)
     }
 
-    /// The region that has the port by which a packet for `to` leaves an element. Those of spines towards a leaf are that
-    /// leaf's, so that a packet between racks of a pod is handed over once.
+    /// The region that has the port by which a packet for `to` leaves an element. Those of spines
+    /// towards a leaf are that leaf's, so that a packet between racks of a pod is handed over once.
     pub(super) fn of_egress(&self, element: Element, to: u32) -> u32 {
         let rack = to / self.map.hosts_per_rack;
         match element {

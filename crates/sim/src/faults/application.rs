@@ -41,8 +41,8 @@ pub(super) struct Applications<'a> {
     sabotage: Option<Sabotage>,
     /// Requests handed to each server's application.
     served: Vec<u64>,
-    /// By client, and over Homa by server: when it was refused first of all that is made after all, where packets are sealed. Its
-    /// next session is younger than everybody.
+    /// By client, and over Homa by server: when it was refused first of all that is made after all,
+    /// where packets are sealed. Its next session is younger than everybody.
     renewed_at: BTreeMap<(usize, usize), Time>,
     /// Mixed over how each call ended, and when.
     hash: u64,
@@ -455,8 +455,8 @@ impl<'a> Applications<'a> {
         }
     }
 
-    /// True if a call after all is refused because its session is older than who refuses it, which happens to
-    /// the session of a client once; over Homa it has one with each server.
+    /// True if a call after all is refused because its session is older than who refuses it, which
+    /// happens to the session of a client once; over Homa it has one with each server.
     fn renews(&mut self, call: &CallPlan, ending: Ending, now: Time) -> bool {
         if !call.is_after_all || !self.plan.may_be_stale(ending) {
             return false;

@@ -2,9 +2,9 @@
 //! them.
 //!
 //! What holds a datagram for long stays within what the protocol is told (`transit_ns_max`, 10 ms):
-//! jitter, reordering and slow hosts add up to less than 5 ms, links of 10 Gbit/s and more drain the
-//! longest queue of a limited buffer in less than 1 ms, and what waits in others for longer is lost
-//! (`Plan::transit_ns_max`).
+//! jitter, reordering and slow hosts add up to less than 5 ms, links of 10 Gbit/s and more drain
+//! the longest queue of a limited buffer in less than 1 ms, and what waits in others for longer is
+//! lost (`Plan::transit_ns_max`).
 
 use rand::RngExt;
 use tailcut_measure::distribution::Distribution;
@@ -88,9 +88,10 @@ fn add_host_faults(dice: &mut Dice, plan: &mut Plan, calls_ns: u64) {
     for _ in 0..dice.between(0, 3) {
         let host = host(dice, plan);
         let kind = match dice.between(0, 3) {
-            // A node's clock is monotonic: only a machine that is moved makes it leap. A router that
-            // leaps forgets what its clients still wait for, and a server that has restarted and leaps
-            // believes that it knows of longer ago than it does: that is outside of the promises.
+            // A node's clock is monotonic: only a machine that is moved makes it leap. A router
+            // that leaps forgets what its clients still wait for, and a server that has restarted
+            // and leaps believes that it knows of longer ago than it does: that is outside of the
+            // promises.
             0 if matches!(host, Host::Client(_)) => {
                 FaultKind::ClockJump { host, by_ns: dice.log_between(1_000, 400 * MS) }
             }

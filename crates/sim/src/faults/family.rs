@@ -34,7 +34,8 @@ pub enum Family {
     Flood,
     /// Byte streams under faults: every byte once and in order, or the stream fails.
     Streams,
-    /// Packets are sealed, in plans of most other families and of its own: strangers change nothing.
+    /// Packets are sealed, in plans of most other families and of its own: strangers change
+    /// nothing.
     Sealed,
     /// The same of byte streams, over Homa.
     SealedStreams,
@@ -102,8 +103,8 @@ impl Plan {
         self.transport = Transport::Homa(policy);
         self = self.without_router();
         if self.servers.iter().any(|server| server.requests_max <= 100) {
-            // Half requests of strangers, which may be several packets of Homa's, hold half of so few
-            // for as long as they are kept.
+            // Half requests of strangers, which may be several packets of Homa's, hold half of so
+            // few for as long as they are kept.
             self.calls.retain(|call| !call.is_after_all);
         }
         self

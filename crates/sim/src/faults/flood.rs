@@ -17,8 +17,8 @@ use super::run::Run;
 use super::{Ending, Invariant};
 
 impl Plan {
-    /// The plan of a seed in which one of ten clients calls for 1.5 to 10 times what the servers can
-    /// serve, and the others together for a quarter of it.
+    /// The plan of a seed in which one of ten clients calls for 1.5 to 10 times what the servers
+    /// can serve, and the others together for a quarter of it.
     pub fn flood_of_seed(seed: u64) -> Self {
         let dice = &mut generator(seed, STREAM);
         let service = ["exp:500us", "fixed:500us", "bimodal:300us:2ms:0.9"];
@@ -89,8 +89,8 @@ impl Run<'_> {
         self.check_waits(&answered);
     }
 
-    /// A client that has several calls at once waits for its own too, however the shares are: what a
-    /// call waits is divided by the calls that its client has.
+    /// A client that has several calls at once waits for its own too, however the shares are: what
+    /// a call waits is divided by the calls that its client has.
     fn check_waits(&self, answered: &[Vec<Answered>]) {
         let mean_ns = |server: &ServerPlan| server.mean_ns() as u64;
         let most_ns = self.plan.servers.iter().map(mean_ns).max().unwrap_or(0) * SERVICES_MAX;

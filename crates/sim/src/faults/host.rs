@@ -90,7 +90,8 @@ pub enum Sabotage {
     FilterConfusesCalls,
     /// Servers write something into their replies that does not follow from the seed.
     RunsDiffer,
-    /// Routers place all requests that they hold and may place within the packet that frees the slots.
+    /// Routers place all requests that they hold and may place within the packet that frees the
+    /// slots.
     HeldArePlacedAtOnce,
     /// Servers ask nobody for a cookie.
     CookiesAreNotAsked,
@@ -98,7 +99,8 @@ pub enum Sabotage {
     SealIsLeftOut,
     /// Servers and routers send back what their seal drops.
     DroppedAreAnswered,
-    /// Servers bear one name at every start, and believe that they started at the beginning of the run.
+    /// Servers bear one name at every start, and believe that they started at the beginning of the
+    /// run.
     StartIsLost,
     /// Routers bear one name at every start.
     NameIsKept,
@@ -320,8 +322,8 @@ impl Station {
         self.watch.borrow_mut().costs.push(cost);
     }
 
-    /// Tells the watch a router's bound after whatever may have changed it, and before what is placed
-    /// by it has left.
+    /// Tells the watch a router's bound after whatever may have changed it, and before what is
+    /// placed by it has left.
     pub(super) fn note_bound(&self) {
         if let Some(router) = self.node.router() {
             self.watch.borrow_mut().note_bound(router.bound());
@@ -339,9 +341,9 @@ impl Station {
         seal.unsealed + seal.forged + seal.unknown_keys + seal.replayed + seal.misdirected
     }
 
-    /// Datagrams that may be news when they come again: it had not the keys, or, over Homa, where each is read
-    /// once, it does not know their sessions, or they name another server, whose answer a stranger has passed
-    /// on as if it were this one's.
+    /// Datagrams that may be news when they come again: it had not the keys, or, over Homa, where
+    /// each is read once, it does not know their sessions, or they name another server, whose
+    /// answer a stranger has passed on as if it were this one's.
     fn unread(&self) -> u64 {
         let seal = self.seal();
         match self.node.endpoint() {
@@ -359,7 +361,8 @@ impl Station {
         }
     }
 
-    /// Tells the watch what has become of a datagram by keys that are not there, since the seal counted so.
+    /// Tells the watch what has become of a datagram by keys that are not there, since the seal
+    /// counted so.
     fn note_answers(&self, before: SealMetrics, bytes: &[u8]) {
         let (seal, mut watch) = (self.seal(), self.watch.borrow_mut());
         let Some(sealed) = &mut watch.sealed else { return };

@@ -1,4 +1,5 @@
-//! The nodes that a host of a fault run may have: an endpoint, a router, or an endpoint with streams.
+//! The nodes that a host of a fault run may have: an endpoint, a router, or an endpoint with
+//! streams.
 
 use tailcut_proto::endpoint::Endpoint;
 use tailcut_proto::node::{Node, Path, Time, Transmit};

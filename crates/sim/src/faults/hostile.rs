@@ -11,12 +11,12 @@
 //! | `Unproven` | whole requests without a cookie, or by what was heard of another: from anywhere, and from clients' own addresses |
 //! | `StaleFeedback` | reports that servers have sent before, once more and from their own addresses |
 //!
-//! Over Homa all of them but `Unproven` are half requests, from addresses of a private network that no server
-//! trusts, some of which echo half of what they were told. One in four contradicts itself: it says
-//! that it may not be sent.
+//! Over Homa all of them but `Unproven` are half requests, from addresses of a private network that
+//! no server trusts, some of which echo half of what they were told. One in four contradicts
+//! itself: it says that it may not be sent.
 //!
-//! Datagrams of strangers arrive from addresses that no host of the run has. What goes back there is
-//! counted by `super::watch`: three bytes for one, until the stranger has echoed its token; a
+//! Datagrams of strangers arrive from addresses that no host of the run has. What goes back there
+//! is counted by `super::watch`: three bytes for one, until the stranger has echoed its token; a
 //! victim has paid for nothing and gets nothing.
 
 use std::net::SocketAddr;
@@ -110,8 +110,8 @@ impl Plan {
         plan
     }
 
-    /// A plan in which servers and routers ask for cookies: of each request strangers' go on as well, and nothing runs
-    /// but what clients have called.
+    /// A plan in which servers and routers ask for cookies: of each request strangers' go on as
+    /// well, and nothing runs but what clients have called.
     pub fn cookies_of_seed(seed: u64) -> Self {
         let mut plan = Self::hostile_of_seed(seed);
         let dice = &mut generator(seed, STREAM ^ 2);

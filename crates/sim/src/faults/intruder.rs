@@ -6,9 +6,9 @@
 //! | `Replayed` | a packet that was recorded, as it was |
 //!
 //! Each goes to the host that it has reached before or to another one, from the address that it had
-//! or from another host's or a stranger's, at any later time: after restarts, and under other keys. All
-//! types of packets take turns. What strangers send to nodes without seals is sent too, half of it in the
-//! form of sealed packets.
+//! or from another host's or a stranger's, at any later time: after restarts, and under other keys.
+//! All types of packets take turns. What strangers send to nodes without seals is sent too, half of
+//! it in the form of sealed packets.
 //!
 //! | a datagram | must |
 //! |---|---|
@@ -19,8 +19,8 @@
 //!
 //! Over Homa each packet is taken once, so that less may be done ([`super::homa_seals`]).
 //!
-//! A router reads no payload: a request of which nothing else is changed is placed, and dropped by its
-//! server.
+//! A router reads no payload: a request of which nothing else is changed is placed, and dropped by
+//! its server.
 
 use std::net::SocketAddr;
 
@@ -128,7 +128,8 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
         return homa_seals::expected_of(recorded, is_home, number(to));
     }
     match (PacketKind::of(plan.transport, &recorded.bytes), recorded.bytes[VERSION_AT]) {
-        // It may have reached somebody else, from whose address a stranger has sent the client's request.
+        // It may have reached somebody else, from whose address a stranger has sent the client's
+        // request.
         (Some(kind), SEALED_VERSION | HOP_VERSION | TRAIN_VERSION) if kind.is_for_client() => {
             if is_client && is_owner {
                 Expected::Anything
@@ -141,7 +142,8 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
         (_, SEALED_VERSION | TRAIN_VERSION) => Expected::Anything,
         // It is answered by a name, and nothing is remembered of it.
         (Some(PacketKind::NameProbe), HOP_VERSION) if !is_client => Expected::Anything,
-        // What a server has told whoever asked under the alias of a router is true, and may be news there.
+        // What a server has told whoever asked under the alias of a router is true, and may be news
+        // there.
         (Some(PacketKind::HopAck), HOP_VERSION) if !is_client && !is_home => Expected::Anything,
         (_, HOP_VERSION) if recorded.is_unread && is_home => Expected::Anything,
         _ => Expected::Ignored,
@@ -153,8 +155,8 @@ fn is_routed(bytes: &[u8]) -> bool {
     usize::from(bytes[1]) == ROUTED_LEN && bytes.get(ROUTED_AT).is_some_and(|&routed| routed != 0)
 }
 
-/// True if the bytes that are under a hop tag are those that it was made for: all but the payload, and the
-/// tag of that, of a client's packet.
+/// True if the bytes that are under a hop tag are those that it was made for: all but the payload,
+/// and the tag of that, of a client's packet.
 fn is_fit_for_hop(before: &[u8], after: &[u8]) -> bool {
     let kind = PacketKind::of(Transport::R2p2, before);
     let header_len = usize::from(before[1]);

@@ -1,5 +1,5 @@
-//! Processes that are told to stop and are replaced, servers that a reload takes away and brings back,
-//! and handlers that panic.
+//! Processes that are told to stop and are replaced, servers that a reload takes away and brings
+//! back, and handlers that panic.
 //!
 //! | plan | what happens | what must hold besides |
 //! |---|---|---|
@@ -21,9 +21,9 @@ use super::run::Run;
 use super::{Ending, Invariant};
 
 impl Plan {
-    /// The plan of a seed in which servers behind a router are restarted, drained, removed and added
-    /// under load, one at a time, and some handlers panic, while nothing else goes wrong. Every fourth
-    /// restarts the router too, which refuses what comes meanwhile.
+    /// The plan of a seed in which servers behind a router are restarted, drained, removed and
+    /// added under load, one at a time, and some handlers panic, while nothing else goes wrong.
+    /// Every fourth restarts the router too, which refuses what comes meanwhile.
     pub fn life_of_seed(seed: u64) -> Self {
         let mut dice = generator(seed, STREAM);
         let mut between = |least: u64, most: u64| dice.random_range(least..=most);
@@ -71,8 +71,8 @@ impl Plan {
         plan
     }
 
-    /// Adds stops of processes and panics of handlers to one plan in six, by dice of their own: what
-    /// else a seed draws stays.
+    /// Adds stops of processes and panics of handlers to one plan in six, by dice of their own:
+    /// what else a seed draws stays.
     pub(super) fn add_stops(&mut self, lasts_ns: u64) {
         let mut dice = generator(self.seed, STREAM ^ 1);
         if !dice.random_bool(1.0 / 6.0) {

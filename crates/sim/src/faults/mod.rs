@@ -329,8 +329,8 @@ impl Coverage {
         self.virtual_ns += other.virtual_ns;
     }
 
-    /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`, `forged.*`,
-    /// `replayed.*`.
+    /// Everything that is counted, under stable names: `calls.*`, `faults.*`, `effects.*`,
+    /// `forged.*`, `replayed.*`.
     pub fn figures(&self) -> Vec<(String, u64)> {
         let calls = named("calls", Ending::VARIANTS, &self.endings);
         let faults = named("faults", FaultKind::VARIANTS, &self.faults);

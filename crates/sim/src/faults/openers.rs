@@ -1,5 +1,6 @@
-//! Which clients have shown a server that they hear at their address, by the number that it has drawn
-//! for a stream of theirs: only of such streams may it send anything by itself (docs/protocol/stream.md).
+//! Which clients have shown a server that they hear at their address, by the number that it has
+//! drawn for a stream of theirs: only of such streams may it send anything by itself
+//! (docs/protocol/stream.md).
 
 use std::collections::BTreeSet;
 

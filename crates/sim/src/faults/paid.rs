@@ -18,8 +18,8 @@ impl Paid {
         self.calls.entry(call).or_default().0 += len;
     }
 
-    /// A packet goes to a client that is not validated; the books of the call, if that is more than it
-    /// has paid for.
+    /// A packet goes to a client that is not validated; the books of the call, if that is more than
+    /// it has paid for.
     pub(super) fn note_out(&mut self, call: (usize, u64), len: u64) -> Option<(u64, u64)> {
         let paid = self.calls.entry(call).or_default();
         paid.1 += len;

@@ -25,7 +25,8 @@ pub struct Plan {
     pub seed: u64,
     /// Nothing is wrong but what strangers send: every call is to be answered.
     pub is_to_be_served: bool,
-    /// Calls that a client makes in one moment leave together, and what takes no time is answered at once.
+    /// Calls that a client makes in one moment leave together, and what takes no time is answered
+    /// at once.
     pub is_together: bool,
     /// When servers ask for cookies.
     pub cookies: AskCookies,
@@ -44,7 +45,8 @@ pub struct Plan {
     pub loser: Loser,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
-    /// The same of long packets, which the network then carries between all of them; 0 where there are none.
+    /// The same of long packets, which the network then carries between all of them; 0 where there
+    /// are none.
     pub long_len: u16,
     /// The router; `None` where clients call servers themselves.
     pub router: Option<RouterPlan>,
@@ -445,7 +447,8 @@ impl Plan {
         Self::of_seed(seed).over_homa()
     }
 
-    /// The plan of a seed whose network carries long packets: those of [`Plan::of_seed`], half of them without a router.
+    /// The plan of a seed whose network carries long packets: those of [`Plan::of_seed`], half of
+    /// them without a router.
     pub fn long_of_seed(seed: u64) -> Self {
         let plan = Self::of_seed(seed);
         let mut plan = if seed.is_multiple_of(2) { plan.without_router() } else { plan };
@@ -453,8 +456,8 @@ impl Plan {
         plan
     }
 
-    /// The plan of a seed with a router of this policy, and mostly calls that may be cloned. Of four
-    /// seeds one has clients that hedge, and every other one cancels the slower copy.
+    /// The plan of a seed with a router of this policy, and mostly calls that may be cloned. Of
+    /// four seeds one has clients that hedge, and every other one cancels the slower copy.
     pub fn cloning_of_seed(seed: u64, policy: PolicySpec) -> Self {
         let mut plan = Self::of_seed(seed);
         let config = &mut plan.router.get_or_insert_default().config;
@@ -516,8 +519,8 @@ impl Plan {
         self.calls.len() + self.streams.len() + self.faults.len()
     }
 
-    /// True if a router may refuse a call as expired when all is well, because it holds none for long
-    /// and another one is there: docs/concepts.md promises no more for `hold_ns_max`.
+    /// True if a router may refuse a call as expired when all is well, because it holds none for
+    /// long and another one is there: docs/concepts.md promises no more for `hold_ns_max`.
     pub(super) fn holds_briefly(&self) -> bool {
         self.router.as_ref().is_some_and(|router| router.config.hold_ns_max < HOLD_NS_LONG)
     }
@@ -535,10 +538,10 @@ impl Plan {
 
     /// How long the network holds a datagram for `to` at most, ns; `None` where that has no bound.
     ///
-    /// Queues without a limit of bytes may hold more than the links carry in the time that nodes are
-    /// told, on which at most once rests: what waits there for longer is lost. A router says nothing of
-    /// how long a request was under way to it, so that the ways before and behind it share the time. A
-    /// client needs no bound.
+    /// Queues without a limit of bytes may hold more than the links carry in the time that nodes
+    /// are told, on which at most once rests: what waits there for longer is lost. A router says
+    /// nothing of how long a request was under way to it, so that the ways before and behind it
+    /// share the time. A client needs no bound.
     pub(super) fn transit_ns_max(&self, to: Host) -> Option<u64> {
         let hops = if self.router.is_some() { 2 } else { 1 };
         let is_bound = !self.is_late && !matches!(to, Host::Client(_));

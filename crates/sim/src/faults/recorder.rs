@@ -84,8 +84,8 @@ pub(super) struct Recorded {
     pub(super) owner: Option<u32>,
     /// The datagram.
     pub(super) bytes: Vec<u8>,
-    /// The host had not the keys for it then, or its clock was wrong: to it the packet is lost, and may be
-    /// news later. Of an answer of who has no key, that no call went by it.
+    /// The host had not the keys for it then, or its clock was wrong: to it the packet is lost, and
+    /// may be news later. Of an answer of who has no key, that no call went by it.
     pub(super) is_unread: bool,
 }
 
@@ -247,8 +247,8 @@ impl Recorder {
         }
     }
 
-    /// One that was recorded; types take turns by `count`, and every eighth is an answer of who has no key, where there
-    /// are any.
+    /// One that was recorded; types take turns by `count`, and every eighth is an answer of who has
+    /// no key, where there are any.
     pub(super) fn pick(&self, count: u64, word: u64) -> Option<&Recorded> {
         let answers = &self.packets[PacketKind::NoKey as usize];
         if word >> 60 & 7 == 0 && !answers.is_empty() {

@@ -347,8 +347,8 @@ impl<'a> Run<'a> {
         if !self.is_paused(host) {
             return self.network.resume(place);
         }
-        // A socket makes packets older than they say, which a host that has restarted counts on: what
-        // waits there longer than the network may carry it is lost (docs/concepts.md).
+        // A socket makes packets older than they say, which a host that has restarted counts on:
+        // what waits there longer than the network may carry it is lost (docs/concepts.md).
         let buffer = if self.watch.borrow().has_restarted(host) { 0 } else { SOCKET_BUFFER };
         self.network.pause(place, buffer);
         let concerned = self.plan.faults.iter().zip(&self.is_active);
@@ -748,6 +748,6 @@ const QUIET_NS: u64 = 2_000_000_000;
 /// How often it is looked whether all is quiet.
 const LOOKS: u64 = 200;
 
-/// More datagrams than leave in any run but one in which they beget each other: of thousands of seeds the most that
-/// left were 78,000.
+/// More datagrams than leave in any run but one in which they beget each other: of thousands of
+/// seeds the most that left were 78,000.
 const LEFT_MAX: u64 = 500_000;

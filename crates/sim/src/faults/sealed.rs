@@ -102,7 +102,8 @@ impl Plan {
         plan.with_seals(dice, seed / 4)
     }
 
-    /// The plan of a seed whose clients call servers themselves, in bursts of short calls that go together:
+    /// The plan of a seed whose clients call servers themselves, in bursts of short calls that go
+    /// together:
     ///
     /// | of 4 seeds | the plan is |
     /// |---|---|
@@ -120,8 +121,8 @@ impl Plan {
         };
         let mut plan = plan.without_router();
         if seed % 4 == 3 {
-            // Where clocks are apart, a server drops what is ahead of its own, which a stranger can then bring
-            // first from elsewhere: such a call is not answered.
+            // Where clocks are apart, a server drops what is ahead of its own, which a stranger can
+            // then bring first from elsewhere: such a call is not answered.
             plan.calls.retain(|call| !call.is_after_all);
         }
         let (every_ns, len) = (dice.random_range(MS..8 * MS), dice.random_range(8..200));
@@ -210,8 +211,8 @@ impl Plan {
         self.seal.is_some() && ending == Ending::Uncertain && self.has_restarts()
     }
 
-    /// A promise that is broken by how a call ends whose client's wall clock is apart from all others;
-    /// `None` where the client keeps time.
+    /// A promise that is broken by how a call ends whose client's wall clock is apart from all
+    /// others; `None` where the client keeps time.
     pub(super) fn judge_apart(&self, call: &CallPlan, ending: Ending) -> Option<Option<Invariant>> {
         let client = Host::Client(call.client);
         let mut others = (0..self.servers.len()).map(Host::Server).chain(self.routers());
@@ -317,8 +318,8 @@ fn loss(dice: &mut Generator, plan: &Plan) -> FaultKind {
     }
 }
 
-/// Calls of each client when all is over, unless a server may refuse them for two minutes: one whose clock
-/// is wrong, or was ahead.
+/// Calls of each client when all is over, unless a server may refuse them for two minutes: one
+/// whose clock is wrong, or was ahead.
 fn add_calls_after_all(plan: &mut Plan) {
     let was_ahead = |fault: &Fault| match fault.kind {
         FaultKind::WallClock { host: Host::Server(_), by_ms } => by_ms > 0,

@@ -1,7 +1,7 @@
 //! What the watch knows where packets are sealed.
 //!
-//! Headers are read as if packets were open. Which call a request is of is told by its first packet, that
-//! is opened as it leaves its client.
+//! Headers are read as if packets were open. Which call a request is of is told by its first
+//! packet, that is opened as it leaves its client.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -147,7 +147,8 @@ impl SealedBooks {
         }
     }
 
-    /// A host answers that it has no key of a datagram's epoch. What it breaks by that, if anything.
+    /// A host answers that it has no key of a datagram's epoch. What it breaks by that, if
+    /// anything.
     pub(super) fn note_answer(&mut self, host: Host, datagram: &[u8]) -> Option<String> {
         *self.answers.entry(host).or_default() += 1;
         (!may_be_answered(self.transport != Transport::R2p2, datagram)).then(|| {
@@ -241,8 +242,9 @@ fn is_train(datagram: &[u8]) -> bool {
     datagram.get(VERSION_AT) == Some(&TRAIN_VERSION)
 }
 
-/// The packets of a datagram between two addresses as they would be if they were open: nearly always one. The
-/// payload of a sealed one is noise, but of streams, and of several that go together.
+/// The packets of a datagram between two addresses as they would be if they were open: nearly
+/// always one. The payload of a sealed one is noise, but of streams, and of several that go
+/// together.
 pub(super) fn shown<'a>(
     mut books: Option<&mut SealedBooks>,
     ends: (SocketAddr, SocketAddr),

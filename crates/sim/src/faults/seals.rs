@@ -91,7 +91,8 @@ impl SealPlan {
 }
 
 impl Plan {
-    /// The indices of the files that a host takes in a run, and when; the first it has at the start.
+    /// The indices of the files that a host takes in a run, and when; the first it has at the
+    /// start.
     pub(super) fn files(&self, host: Host) -> impl Iterator<Item = (Time, u64)> {
         let (seed, place) = (self.seed, self.place(host));
         let rotating = self.seal.filter(|seal| seal.every_ns.is_some());
@@ -122,12 +123,14 @@ impl Plan {
         }
     }
 
-    /// True if the wall clocks of two hosts are so far apart that sessions of one are nothing to the other.
+    /// True if the wall clocks of two hosts are so far apart that sessions of one are nothing to
+    /// the other.
     pub(super) fn are_apart(&self, one: Host, other: Host) -> bool {
         self.off_ms(one).abs_diff(self.off_ms(other)) >= APART_MS
     }
 
-    /// True if two hosts lose each other when keys rotate: by their clocks not the same keys are in use.
+    /// True if two hosts lose each other when keys rotate: by their clocks not the same keys are in
+    /// use.
     pub(super) fn lose_each_other(&self, one: Host, other: Host) -> bool {
         self.seal.is_some_and(|seal| seal.every_ns.is_some()) && self.are_apart(one, other)
     }

@@ -1,5 +1,5 @@
-//! Plans in which one host dies and hardly anything else goes wrong, and in which that is to be seen,
-//! to be over, and to lose nothing, within the times that users are promised.
+//! Plans in which one host dies and hardly anything else goes wrong, and in which that is to be
+//! seen, to be over, and to lose nothing, within the times that users are promised.
 //!
 //! | plan | what happens | what must hold besides |
 //! |---|---|---|

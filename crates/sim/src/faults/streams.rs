@@ -1,5 +1,5 @@
-//! Byte streams under faults: a client opens each, sends its bytes and ends them; the server answers
-//! with bytes of its own when it has all of them.
+//! Byte streams under faults: a client opens each, sends its bytes and ends them; the server
+//! answers with bytes of its own when it has all of them.
 //!
 //! | invariant | what holds | checked |
 //! |---|---|---|

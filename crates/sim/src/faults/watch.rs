@@ -14,9 +14,9 @@
 //! placed it (a duplicate goes where its original went, and a fixed call to the first server, both
 //! past the bound), where it reached the server before a later placement or a probe told the server
 //! to take it for lost, and where the server's counts have not begun anew since (`epoch`, in
-//! docs/protocol/r2p2.md). Nor does what a stranger brings a sealed server again: the server may have refused the
-//! request, and told the router that it has it no more. By induction over placements the router's `outstanding` is never less
-//! than the number of these.
+//! docs/protocol/r2p2.md). Nor does what a stranger brings a sealed server again: the server may
+//! have refused the request, and told the router that it has it no more. By induction over
+//! placements the router's `outstanding` is never less than the number of these.
 //!
 //! **At most once** has a documented hole (docs/concepts.md): a first transmission carries no age,
 //! so that a second copy of it which reaches a server or a router after a restart runs again, as if
@@ -24,9 +24,9 @@
 //! RETRANSMIT of a call that is not idempotent, of which an earlier incarnation of the same host
 //! had a copy. To lose it is what a network may do at any time.
 //!
-//! So has a call that has moved to another router, which has asked the servers of that time: one that
-//! was added while the call lasted may run it, where the first router places it there. The watch
-//! excuses two runs of such a call if one is at such a server.
+//! So has a call that has moved to another router, which has asked the servers of that time: one
+//! that was added while the call lasted may run it, where the first router places it there. The
+//! watch excuses two runs of such a call if one is at such a server.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -318,7 +318,8 @@ impl Watch {
         is_taken
     }
 
-    /// A packet is about to be handed to `host`, in this datagram; false if that shall be lost instead.
+    /// A packet is about to be handed to `host`, in this datagram; false if that shall be lost
+    /// instead.
     fn packet_arrives(
         &mut self,
         (host, from, intruding): (Host, SocketAddr, Option<Expected>),
@@ -492,7 +493,8 @@ impl Watch {
             });
         }
         let is_refused = self.is_once[number as usize] && self.is_refused[number as usize];
-        // Refusals are remembered for as long as the network may take twice, and here it takes longer.
+        // Refusals are remembered for as long as the network may take twice, and here it takes
+        // longer.
         if is_refused && self.over_at.is_some() {
             self.excused += 1;
         } else if is_refused {
@@ -516,8 +518,8 @@ impl Watch {
         }
     }
 
-    /// A call was refused for a reason that promises that it has not run; and that it will not, if who
-    /// refuses it `remembers` that.
+    /// A call was refused for a reason that promises that it has not run; and that it will not, if
+    /// who refuses it `remembers` that.
     pub(super) fn refused(&mut self, number: u32, remembers: bool) {
         if self.forgets_refusals {
             return;
@@ -530,7 +532,8 @@ impl Watch {
         }
     }
 
-    /// True if what applications and callers are told is as it was said: no bit is flipped, or seals tell.
+    /// True if what applications and callers are told is as it was said: no bit is flipped, or
+    /// seals tell.
     fn is_trusted(&self) -> bool {
         self.is_strict || self.sealed.is_some()
     }

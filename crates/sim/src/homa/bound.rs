@@ -1,8 +1,8 @@
 //! What no transport can do better than: the wait behind the packets that links are carrying.
 //!
-//! A message comes at a moment that nobody could foresee, and a link does not break off the packet that
-//! it carries. So however good its priority is, the message's first packet waits for the rest of one
-//! packet at each port that is busy:
+//! A message comes at a moment that nobody could foresee, and a link does not break off the packet
+//! that it carries. So however good its priority is, the message's first packet waits for the rest
+//! of one packet at each port that is busy:
 //!
 //! | bound | ports | holds for |
 //! |---|---|---|
@@ -11,9 +11,9 @@
 //!
 //! A link that carries a load has packets on it for that share of the time, and of a packet of `S`
 //! bytes the rest is longer than `t` in the share `(S - t) / S` of its time. Both are the same
-//! whatever the order of packets is; they follow from how messages are cut. Grants are not counted: a
-//! better transport might need none. What follows for a size's p99 is a bound from below for all sizes at
-//! once; that of long messages, which must also wait for shorter ones, is far above it.
+//! whatever the order of packets is; they follow from how messages are cut. Grants are not counted:
+//! a better transport might need none. What follows for a size's p99 is a bound from below for all
+//! sizes at once; that of long messages, which must also wait for shorter ones, is far above it.
 //!
 //! Invariant: every rounding makes the bound lower.
 
@@ -151,8 +151,8 @@ mod tests {
         Workload::parse("test", text).expect("a workload")
     }
 
-    /// Two lengths of packet, 2 and 4 bytes, as many of each: of the time that a link is busy, a third
-    /// goes to the shorter, and the rests of 0 and 1 bytes are of either.
+    /// Two lengths of packet, 2 and 4 bytes, as many of each: of the time that a link is busy, a
+    /// third goes to the shorter, and the rests of 0 and 1 bytes are of either.
     #[test]
     fn the_rest_of_a_packet_is_as_often_long_as_packets_are() {
         let packets = [0.0, 0.0, 1.0, 0.0, 1.0];
@@ -174,8 +174,8 @@ mod tests {
     }
 
     /// Long messages load the link to 0.8 with full frames of 1,230.4 ns, and a message of one byte
-    /// has a p99 behind all but a hundredth of those: P(wait > t) = 0.8 (1 - t / 1230.4) is 0.01 at t =
-    /// 1215 ns. The message itself takes 2,444 ns across racks, of 2,418 that it ideally would.
+    /// has a p99 behind all but a hundredth of those: P(wait > t) = 0.8 (1 - t / 1230.4) is 0.01 at
+    /// t = 1215 ns. The message itself takes 2,444 ns across racks, of 2,418 that it ideally would.
     #[test]
     fn at_the_sender_alone_the_bound_is_that_of_one_packet() {
         let long = workload("1442000\n1442000 1\n");
@@ -183,7 +183,8 @@ mod tests {
         assert!((found / ((2444.0 + 1215.0) / 2418.0) - 1.0).abs() < 0.001, "{found}");
     }
 
-    /// Of two waits that are uniform in 0.8 of all cases, a hundredth have a sum above 1.823 packets.
+    /// Of two waits that are uniform in 0.8 of all cases, a hundredth have a sum above 1.823
+    /// packets.
     #[test]
     fn at_both_ends_of_a_rack_the_bound_is_that_of_two_packets() {
         let long = workload("1442000\n1442000 1\n");

@@ -41,15 +41,17 @@ pub struct Settings {
     pub overcommit: Option<u8>,
     /// When endpoints ask for what has not come.
     pub timers: Timers,
-    /// Bytes of a message that go without a grant, 1 to 100,000; `None` for those of the policy. A packet behind them is
-    /// charged as one that needs no grant up to those of the published simulation, whose headers are longer.
+    /// Bytes of a message that go without a grant, 1 to 100,000; `None` for those of the policy. A
+    /// packet behind them is charged as one that needs no grant up to those of the published
+    /// simulation, whose headers are longer.
     pub unscheduled_len: Option<u32>,
-    /// Calls of a host outstanding above which it marks its requests, to which replies come with 400 bytes without a grant;
-    /// never if `None`.
+    /// Calls of a host outstanding above which it marks its requests, to which replies come with
+    /// 400 bytes without a grant; never if `None`.
     pub marks_above: Option<u32>,
 }
 
-/// When endpoints ask for what has not come. Where buffers have no end nothing is lost, so that they ask in vain.
+/// When endpoints ask for what has not come. Where buffers have no end nothing is lost, so that
+/// they ask in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timers {
     /// Never, as in the published simulation.
@@ -67,8 +69,9 @@ pub enum Policy {
     Sigcomm,
     /// As the kernel module, with 40 kB unscheduled.
     Module,
-    /// As the published simulation, with packets of 1,000 bytes, behind which a short message waits less, and
-    /// with rarer grants, which leave as much of the links as the headers take: see [`Cut::Short`].
+    /// As the published simulation, with packets of 1,000 bytes, behind which a short message waits
+    /// less, and with rarer grants, which leave as much of the links as the headers take: see
+    /// [`Cut::Short`].
     ShortPackets,
 }
 
@@ -287,8 +290,8 @@ fn short_packets(config: Config) -> Config {
     Config { framing, grants: Grants { policy, ..config.grants }, ..config }
 }
 
-/// Nothing is lost here, and hosts hold whatever the load leaves with them; their tables grow with that, since all
-/// hosts share the caches of one.
+/// Nothing is lost here, and hosts hold whatever the load leaves with them; their tables grow with
+/// that, since all hosts share the caches of one.
 fn unlimit(config: &mut Config) {
     config.framing.content_len_max = CONTENT_LEN as u32;
     config.message_len_max = MESSAGE_LEN_MAX;
@@ -320,7 +323,8 @@ fn message_len(content: &[u8]) -> u32 {
     content.first_chunk().map_or(content.len() as u32, |bytes| u64::from_be_bytes(*bytes) as u32)
 }
 
-/// True of a request that asks for a message, where messages go one way: none is as long as its first bit says.
+/// True of a request that asks for a message, where messages go one way: none is as long as its
+/// first bit says.
 fn is_asked_for(content: &[u8]) -> bool {
     content.first_chunk().is_some_and(|bytes| u64::from_be_bytes(*bytes) & ASKS != 0)
 }
@@ -361,10 +365,11 @@ fn framing(bytes: &[u8], answers: Answers) -> Carriage {
     }
 }
 
-/// The bit of a message's length that asks for one of it, and of a word under which one was asked for.
+/// The bit of a message's length that asks for one of it, and of a word under which one was asked
+/// for.
 const ASKS: u64 = 1 << 63;
-/// Bytes of a message that say something: of a request how long it is, of an acknowledgement when it was
-/// written.
+/// Bytes of a message that say something: of a request how long it is, of an acknowledgement when
+/// it was written.
 const CONTENT_LEN: usize = ASK_LEN;
 /// Bytes of a packet that may be anything but zero: an ACK is longer than the header of data and a
 /// receipt.
@@ -420,8 +425,8 @@ mod tests {
         }
     }
 
-    /// Of 1,500 bytes the first packet has half, which is all that it waits for on the second link. Of a long
-    /// message 10,000 bytes need one grant, where as published 1,456 do.
+    /// Of 1,500 bytes the first packet has half, which is all that it waits for on the second link.
+    /// Of a long message 10,000 bytes need one grant, where as published 1,456 do.
     #[test]
     fn short_packets_are_sooner_through_a_switch_and_need_a_seventh_of_the_grants() {
         let p50 = run(1500, Pattern::OneWay, Policy::ShortPackets).buckets[0].p50;

@@ -33,7 +33,8 @@ struct Part {
     seed: u64,
     /// Hosts of the network.
     hosts: u32,
-    /// The next one that it begins messages of: its number, to whom it sends or whom it asks, and which of its messages is next.
+    /// The next one that it begins messages of: its number, to whom it sends or whom it asks, and
+    /// which of its messages is next.
     next: (u32, u32, u32),
 }
 
@@ -60,7 +61,8 @@ impl Message {
 }
 
 impl Part {
-    /// The first message that `host` begins of the incasts from `number` on, of which it has begun so many.
+    /// The first message that `host` begins of the incasts from `number` on, of which it has begun
+    /// so many.
     fn seek(&mut self, host: u32, mut number: u32, mut begun: u32) {
         loop {
             let drawn = self.hosts_of(number);

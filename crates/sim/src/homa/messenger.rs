@@ -12,8 +12,8 @@ pub(super) trait Messenger: Node + Send {
     /// Sends a message of `len` bytes that is known by `word`; tells whether it was taken.
     fn send(&mut self, now: Time, to: SocketAddr, len: u64, word: u64) -> bool;
 
-    /// Asks another host for a message of `len` bytes, at least [`ASKED_LEN_MIN`], as for the reply of a call; tells
-    /// whether it was taken. What has no calls takes none.
+    /// Asks another host for a message of `len` bytes, at least [`ASKED_LEN_MIN`], as for the reply
+    /// of a call; tells whether it was taken. What has no calls takes none.
     fn ask(&mut self, now: Time, of: SocketAddr, len: u64, word: u64) -> bool {
         let _ = (now, of, len, word);
         false
@@ -33,7 +33,8 @@ pub(super) trait Messenger: Node + Send {
 
 /// Bytes of a message that asks for another.
 pub(super) const ASK_LEN: usize = 8;
-/// Bytes of the shortest message that a host is asked for: longer than one that asks, or an acknowledgement.
+/// Bytes of the shortest message that a host is asked for: longer than one that asks, or an
+/// acknowledgement.
 pub(super) const ASKED_LEN_MIN: u64 = ASK_LEN as u64 + 1;
 
 /// A message that has arrived.

@@ -60,14 +60,15 @@ pub struct Experiment {
     pub load: f64,
     /// Hosts: 2 to 16 at one switch, or whole racks of 16.
     pub hosts: u32,
-    /// Racks are in pods, which hosts fill; `None` where all are under the same spines, as published.
+    /// Racks are in pods, which hosts fill; `None` where all are under the same spines, as
+    /// published.
     pub pods: Option<PodShape>,
     /// The pattern of senders and receivers.
     pub pattern: Pattern,
     /// Incasts besides; none if `None`.
     pub incast: Option<Incast>,
-    /// Bytes that wait at most at each port of a switch, and at least 10,000; without end, as published, if `None`.
-    /// What is dropped is sent again by Homa with [`Timers::Network`] alone.
+    /// Bytes that wait at most at each port of a switch, and at least 10,000; without end, as
+    /// published, if `None`. What is dropped is sent again by Homa with [`Timers::Network`] alone.
     pub buffer_bytes: Option<u64>,
     /// How long messages come, ns.
     pub duration_ns: u64,
@@ -80,12 +81,13 @@ pub struct Experiment {
     pub buckets: Vec<u64>,
     /// Everything random.
     pub seed: u64,
-    /// Threads at most, of which each has some of the racks; the findings are the same on any number.
+    /// Threads at most, of which each has some of the racks; the findings are the same on any
+    /// number.
     pub threads: usize,
 }
 
-/// Many hosts that send to one at the same time, again and again, besides the load: which ones is drawn each time. Their
-/// messages are in no bucket.
+/// Many hosts that send to one at the same time, again and again, besides the load: which ones is
+/// drawn each time. Their messages are in no bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incast {
     /// Hosts that send, at least 2.
@@ -94,8 +96,8 @@ pub struct Incast {
     pub len: u64,
     /// From one to the next, ns, at least 1 us; the first comes after as long.
     pub every_ns: u64,
-    /// The receiver asks for the messages, each of which is the reply of a call, and counts from then. Else the senders
-    /// send by themselves. Only Homa has calls.
+    /// The receiver asks for the messages, each of which is the reply of a call, and counts from
+    /// then. Else the senders send by themselves. Only Homa has calls.
     pub is_asked: bool,
 }
 
@@ -131,8 +133,8 @@ pub struct Findings {
     pub buckets: Vec<Bucket>,
     /// The same of all sizes.
     pub all: Bucket,
-    /// Counted incasts of which everything has arrived: how much longer they took than the receiver's link does for
-    /// all of it on an idle network. `None` where there are none.
+    /// Counted incasts of which everything has arrived: how much longer they took than the
+    /// receiver's link does for all of it on an idle network. `None` where there are none.
     pub incasts: Option<Bucket>,
     /// Counts of the counted messages by their fate.
     pub counts: Counts,
@@ -252,8 +254,8 @@ pub enum ExperimentError {
 }
 
 impl Experiment {
-    /// Messages one way between hosts in racks for 20 ms, of which the first tenth is a warm-up, on the published network, and
-    /// nothing besides.
+    /// Messages one way between hosts in racks for 20 ms, of which the first tenth is a warm-up, on
+    /// the published network, and nothing besides.
     pub fn new(workload: Workload, load: f64, hosts: u32, transport: Transport) -> Self {
         Self {
             buckets: slowdown::equal_shares(&workload),

@@ -128,7 +128,8 @@ impl<'a, N: Messenger> Run<'a, N> {
         self.hosts.iter().all(Hosts::are_done)
     }
 
-    /// Runs, with a look at the queues every `look_ns` if that is not 0, and records what has arrived.
+    /// Runs, with a look at the queues every `look_ns` if that is not 0, and records what has
+    /// arrived.
     fn run_until(&mut self, until: Time, look_ns: Time) {
         let Self { experiment, regions, hosts, record } = self;
         regions.run(Span { until, look_ns, threads: experiment.threads }, hosts);
@@ -324,7 +325,8 @@ fn address(host: u32) -> SocketAddr {
     ((0x0a00_0000 + host).to_be_bytes(), PORT).into()
 }
 
-/// Where a word has the region of the host that sends the message; the lower half is the message's place there.
+/// Where a word has the region of the host that sends the message; the lower half is the message's
+/// place there.
 const REGION_SHIFT: u32 = 32;
 /// When the load begins.
 const START: Time = 1_000_000;
@@ -382,7 +384,8 @@ mod tests {
         }
     }
 
-    /// Homa between racks and between pods, with incasts that fill buffers, and streams: whatever the threads are.
+    /// Homa between racks and between pods, with incasts that fill buffers, and streams: whatever
+    /// the threads are.
     #[test]
     fn the_trace_is_the_same_on_any_number_of_threads() {
         let workload = Workload::named("w2").expect("it is kept");
@@ -411,7 +414,8 @@ mod tests {
         }
     }
 
-    /// 64 hosts in two pods of two racks: half of the messages cross a core that has room for half of what hosts send.
+    /// 64 hosts in two pods of two racks: half of the messages cross a core that has room for half
+    /// of what hosts send.
     #[test]
     fn messages_between_pods_arrive_over_cores() {
         let workload = Workload::named("w2").expect("it is kept");
@@ -427,7 +431,8 @@ mod tests {
         let Counts { sent, received, refused, unfinished } = findings.counts;
         assert_eq!((refused, unfinished, received), (0, 0, sent));
         assert!(sent > 50_000 && findings.all.p50 >= 1.0, "{findings:?}");
-        // At 0.8 three quarters of what the hosts of four such pods send is more than their cores carry.
+        // At 0.8 three quarters of what the hosts of four such pods send is more than their cores
+        // carry.
         let hosts = 128;
         let wide = Some(paper::PodShape { racks: 2, oversubscription: 1 });
         let [narrow, wide] = [pods, wide]
@@ -439,8 +444,9 @@ mod tests {
         }
     }
 
-    /// 20 messages of 10 kB, 168 us on the receiver's link: every 200 us one such burst, which all hosts take part in. What
-    /// Homa sends without a grant waits in the last switch, and what others send to the same host behind it.
+    /// 20 messages of 10 kB, 168 us on the receiver's link: every 200 us one such burst, which all
+    /// hosts take part in. What Homa sends without a grant waits in the last switch, and what
+    /// others send to the same host behind it.
     #[test]
     fn incasts_arrive_and_are_counted_apart() {
         let workload = Workload::named("w1").expect("it is kept");
@@ -485,8 +491,8 @@ mod tests {
         }
     }
 
-    /// Most of 20 messages of 10 kB, 168 us of the receiver's link, does not fit a port of 64 kB. All of it arrives after two or
-    /// three silences of 300 us, and marks leave less to drop.
+    /// Most of 20 messages of 10 kB, 168 us of the receiver's link, does not fit a port of 64 kB.
+    /// All of it arrives after two or three silences of 300 us, and marks leave less to drop.
     #[test]
     fn what_an_incast_loses_in_a_short_buffer_comes_again() {
         let workload = Workload::named("w1").expect("it is kept");

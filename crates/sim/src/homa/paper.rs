@@ -41,8 +41,8 @@ pub const HOST_GBIT: f64 = 10.0;
 pub enum Cut {
     /// Full ones and a rest, each of which is granted by itself, as published.
     Full,
-    /// Of 1,000 bytes, equal ones where a message needs no grant; ten are granted at once, which is what a
-    /// sender may have under way.
+    /// Of 1,000 bytes, equal ones where a message needs no grant; ten are granted at once, which is
+    /// what a sender may have under way.
     Short,
 }
 
@@ -67,14 +67,15 @@ impl Cut {
     }
 }
 
-/// Pods of racks, in place of racks that are all under the same four spines: those of a pod are under four spines of
-/// its own, above each of which are cores, by links of 40 Gbit/s. It is no network of the paper's.
+/// Pods of racks, in place of racks that are all under the same four spines: those of a pod are
+/// under four spines of its own, above each of which are cores, by links of 40 Gbit/s. It is no
+/// network of the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodShape {
     /// Racks of a pod; a multiple of `oversubscription`.
     pub racks: u32,
-    /// How many times as much the links of a pod's racks carry as those of its spines to cores: 1 where the core has
-    /// room for everything.
+    /// How many times as much the links of a pod's racks carry as those of its spines to cores: 1
+    /// where the core has room for everything.
     pub oversubscription: u32,
 }
 
@@ -148,8 +149,8 @@ pub fn single_switch_ps(len: u64) -> u64 {
     alone_ps(len, 0, Cut::Full)
 }
 
-/// The shortest time of a message of `len` bytes on an idle network with its packets' headers and so many
-/// links between switches, if grants are never late.
+/// The shortest time of a message of `len` bytes on an idle network with its packets' headers and
+/// so many links between switches, if grants are never late.
 pub fn alone_ps(len: u64, links: u64, cut: Cut) -> u64 {
     let first_bytes = u64::from(unscheduled_wire_bytes(len.min(cut.packet_len(len)) as u32));
     let hosts_ps = (DELAYS.transmit_ns + DELAYS.receive_ns) * crate::PS_PER_NS;
@@ -179,7 +180,8 @@ pub fn data_packets(len: u64, cut: Cut, mut packets: impl FnMut(u64, u32)) {
     part(len - unscheduled, cut.granted_lens().0, scheduled_wire_bytes);
 }
 
-/// The share of the hosts' links that data takes with its headers at a load, which counts grants too.
+/// The share of the hosts' links that data takes with its headers at a load, which counts grants
+/// too.
 pub fn busy_share(workload: &Workload, load: f64) -> f64 {
     let bytes = |of: fn(u64) -> u64| expected_bytes(workload, of);
     load * bytes(data_wire_bytes) / bytes(message_wire_bytes)
@@ -254,8 +256,9 @@ mod tests {
         assert_eq!(ideal_ps(1473, 2), 5_393_200);
     }
 
-    /// Three packets of 1,538, 1,538 and 112 bytes: one after the other on a host's link, and the first of
-    /// them on three more. Of short ones there are as many, with 967 bytes of data and 1,063 in all, the last a byte less.
+    /// Three packets of 1,538, 1,538 and 112 bytes: one after the other on a host's link, and the
+    /// first of them on three more. Of short ones there are as many, with 967 bytes of data and
+    /// 1,063 in all, the last a byte less.
     #[test]
     fn a_message_alone_takes_its_packets_and_the_way_of_the_first() {
         let [full, short] = [Cut::Full, Cut::Short].map(|cut| alone_ps(2900, 0, cut));

@@ -16,7 +16,8 @@ pub(super) struct Record<'a> {
     pub(super) slowdowns: Slowdowns,
     /// Of incasts, in one bucket.
     incasts: Slowdowns,
-    /// Incasts that have not arrived: messages of each that have, and the longest time that one took, ps.
+    /// Incasts that have not arrived: messages of each that have, and the longest time that one
+    /// took, ps.
     arriving: BTreeMap<u32, (u32, u64)>,
     /// Messages of both.
     pub(super) count: u64,

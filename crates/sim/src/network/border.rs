@@ -5,8 +5,8 @@
 //! | is on a link whose end is in another region | it leaves, and enters there as a packet on that link |
 //! | goes beside the links to a host of another | it leaves, and is delivered there |
 //!
-//! Invariant: what leaves arrives later than now by the least delay between regions, so that regions which are no further
-//! apart in time may run at once.
+//! Invariant: what leaves arrives later than now by the least delay between regions, so that
+//! regions which are no further apart in time may run at once.
 
 use std::mem;
 use std::net::SocketAddr;
@@ -83,8 +83,8 @@ impl Outbox {
 }
 
 impl<N: Node> Network<N> {
-    /// A region of a network over links and switches, whose members stand at the hosts that it has; `addresses` are those
-    /// of all. As [`Network::over`] otherwise.
+    /// A region of a network over links and switches, whose members stand at the hosts that it has;
+    /// `addresses` are those of all. As [`Network::over`] otherwise.
     pub(crate) fn region(
         topology: &Topology,
         (split, region): (Split, u32),

@@ -42,7 +42,8 @@ pub(super) struct Group<P: ?Sized> {
     occupancy_ps: u64,
     /// The longest mean service of types that it runs itself, where it does.
     in_place_ps: Option<u64>,
-    /// By type, the requests that it has seen, up to [`LEARN_REQUESTS`], and the time of their services.
+    /// By type, the requests that it has seen, up to [`LEARN_REQUESTS`], and the time of their
+    /// services.
     learned: [(u64, u64); TYPES_MAX],
     /// From arrival until nobody wants the answer, where requests have deadlines.
     deadline_ps: Option<u64>,
@@ -75,8 +76,8 @@ struct Worker {
     /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`];
     /// ascending.
     later_ps: VecDeque<u64>,
-    /// What the slices leave that it was given and that are not known to have ended, in order; empty
-    /// where services are not sliced.
+    /// What the slices leave that it was given and that are not known to have ended, in order;
+    /// empty where services are not sliced.
     left: VecDeque<Option<Job>>,
     /// The factor on service times: the inverse of the speed.
     pace: f64,
@@ -170,7 +171,8 @@ impl<P: Policy + ?Sized> Group<P> {
         self.in_place_ps.is_some_and(|limit_ps| *total_ps / LEARN_REQUESTS <= limit_ps)
     }
 
-    /// How long a request may wait. The scheduler's time is in nanoseconds, by which it bounds waiting.
+    /// How long a request may wait. The scheduler's time is in nanoseconds, by which it bounds
+    /// waiting.
     #[inline]
     fn wait(&self, now: u64, request: Request) -> Wait {
         let Some(deadline_ps) = self.deadline_ps else { return Wait::from(Time::MAX) };

@@ -46,18 +46,20 @@ pub struct System {
     /// How long a scheduler takes to place a request: for those that arrive one after the other,
     /// and once more for one that has waited for a worker; picoseconds. Default 0.
     pub occupancy_ps: u64,
-    /// The longest mean service of types whose requests the scheduler runs itself, one after the other and at
-    /// speed 1, instead of placing them: those of which it has seen 4,096, as a host's dispatcher does
-    /// ([`Typing::Reserved`] has several types). It is half of a hand-off there; picoseconds. Default none.
+    /// The longest mean service of types whose requests the scheduler runs itself, one after the
+    /// other and at speed 1, instead of placing them: those of which it has seen 4,096, as a host's
+    /// dispatcher does ([`Typing::Reserved`] has several types). It is half of a hand-off there;
+    /// picoseconds. Default none.
     pub in_place_ps: Option<u64>,
     /// Service times that part the requests into types: up to the first, above it and up to the
     /// second, and so on; ascending, picoseconds. Default none: all are of one type.
     pub types_ps: Vec<u64>,
     /// What becomes of the types. Default [`Typing::Shown`].
     pub typing: Typing,
-    /// From the arrival of a request until nobody wants its answer, picoseconds; at least 1 ns. With
-    /// it the schedulers let requests wait as routers and hosts do ([`OverloadConfig::DEFAULT`]), and
-    /// loads may be above 1. Default none: requests wait for as long as it takes.
+    /// From the arrival of a request until nobody wants its answer, picoseconds; at least 1 ns.
+    /// With it the schedulers let requests wait as routers and hosts do
+    /// ([`OverloadConfig::DEFAULT`]), and loads may be above 1. Default none: requests wait for as
+    /// long as it takes.
     ///
     /// [`OverloadConfig::DEFAULT`]: tailcut_proto::scheduler::overload::OverloadConfig::DEFAULT
     pub deadline_ps: Option<u64>,

@@ -340,8 +340,9 @@ fn dispatched(workers: usize, service_text: &str) -> System {
 
 #[test]
 fn requests_that_are_shorter_than_half_a_hand_off_are_the_schedulers_own() {
-    // Then it is the one server of a queue: M/M/1's mean sojourn of 1 / (1 - load), with a standard deviation of
-    // 0.03 over seeds at this length. By its worker, at a load that this can serve, they take a hand-off more.
+    // Then it is the one server of a queue: M/M/1's mean sojourn of 1 / (1 - load), with a standard
+    // deviation of 0.03 over seeds at this length. By its worker, at a load that this can serve,
+    // they take a hand-off more.
     let in_place = System { in_place_ps: Some(500_000), ..dispatched(1, "exp:300ns") };
     let run = in_place.at_load(0.5).run(1).unwrap();
     assert!((run.mean() - 2.0).abs() < 0.1, "{}", run.mean());
@@ -382,7 +383,8 @@ fn only_the_types_that_are_short_are_the_schedulers_own() {
 fn a_scheduler_that_serves_cannot_be_given_more_than_it_can() {
     // It is one server, and they are four.
     check_refused(|system| system.in_place_ps = Some(1_000_000), "must stay below 0.2500");
-    // Of nine in ten, which take half a microsecond at most, it may run each; a mean service is 1 us.
+    // Of nine in ten, which take half a microsecond at most, it may run each; a mean service is 1
+    // us.
     let typed = |system: &mut System| {
         (system.typing, system.types_ps) = (Typing::Reserved, vec![2_000_000]);
         system.service = service("bimodal:500ns:5500ns:0.9");

@@ -6,8 +6,8 @@ use rand::RngExt;
 use tailcut_measure::generator::Generator;
 use thiserror::Error;
 
-/// Gaps between arrivals as they were recorded: what bursts and lulls they have stays as it was, and
-/// only their scale follows from the load.
+/// Gaps between arrivals as they were recorded: what bursts and lulls they have stays as it was,
+/// and only their scale follows from the load.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// In any unit.

@@ -82,8 +82,8 @@ fn a_server_of_twice_the_time_stays() {
     assert_eq!(slow(2, OutlierConfig::DEFAULT).metrics.servers_ejected, 0);
 }
 
-/// Services that vary much make the means of windows vary, and nobody is ejected. One of half a second
-/// would be: its server gives nothing for as long.
+/// Services that vary much make the means of windows vary, and nobody is ejected. One of half a
+/// second would be: its server gives nothing for as long.
 #[test]
 fn heavy_tails_are_no_slowness() {
     for service in ["bimodal:100us:50ms:0.99", "lognorm:13:1.5", "exp:2ms"] {
@@ -161,8 +161,8 @@ fn patient_p99(place: Place, policy: &str, wakes: Option<(u64, Distribution)>) -
     }
 }
 
-/// One request for each worker is best where the way is short, two where services are alike, and more where
-/// it is long.
+/// One request for each worker is best where the way is short, two where services are alike, and
+/// more where it is long.
 #[test]
 fn the_default_policy_is_near_the_best_bound_at_any_way_there() {
     for place in [
@@ -185,8 +185,9 @@ fn the_default_policy_is_near_the_best_bound_at_any_way_there() {
     }
 }
 
-/// The machine has no core to spare from the third part on, and a server that has nothing waits for one for
-/// 7 ms. No probe shows it, for under load no server has nothing; the bound grows by what servers conclude.
+/// The machine has no core to spare from the third part on, and a server that has nothing waits for
+/// one for 7 ms. No probe shows it, for under load no server has nothing; the bound grows by what
+/// servers conclude.
 #[test]
 fn a_way_that_grows_under_load_is_seen() {
     let place = (16, 1, "exp:240us", 240_000, 10_000, 0.4);
@@ -197,8 +198,8 @@ fn a_way_that_grows_under_load_is_seen() {
     assert_eq!(patient_p99(place, "jbsq:1", wakes()), f64::INFINITY);
 }
 
-/// The mean sojourn, ms, before four servers of which the first takes four times as long all the time, at 0.8
-/// of what they can do together.
+/// The mean sojourn, ms, before four servers of which the first takes four times as long all the
+/// time, at 0.8 of what they can do together.
 fn before_uneven_servers(policy: &str, weights: &[u8]) -> f64 {
     let rank = |&weight: &u8| Rank {
         weight: weight.try_into().expect("a weight is not 0"),
@@ -218,8 +219,8 @@ fn before_uneven_servers(policy: &str, weights: &[u8]) -> f64 {
 
 #[test]
 fn weights_give_servers_what_they_can_do() {
-    // By its share the slow one has 0.2 of a server to do and can do 0.25. Each is an M/M/1 queue at 0.8: 2 ms over
-    // 0.2, and 8 ms over 0.2 of the thirteenth that goes to the slow one.
+    // By its share the slow one has 0.2 of a server to do and can do 0.25. Each is an M/M/1 queue
+    // at 0.8: 2 ms over 0.2, and 8 ms over 0.2 of the thirteenth that goes to the slow one.
     let weighted = before_uneven_servers("random", &[1, 4, 4, 4]);
     let expected = (40.0 + 12.0 * 10.0) / 13.0;
     assert!((weighted / expected - 1.0).abs() < 0.15, "{weighted} ms, not {expected}");

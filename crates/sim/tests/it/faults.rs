@@ -28,8 +28,8 @@ fn every_promise_is_kept() {
 fn every_fault_every_effect_and_every_end_of_a_call_happens() {
     let coverage = SEEDS.as_ref().expect("every promise is kept");
     // Clones and streams are drawn by plans of their own: see `faults_cloning`, `faults_directed`.
-    // So is what concerns seals: see `faults_sealed`. Queues that hold too much are for storms, of which
-    // the last is mended.
+    // So is what concerns seals: see `faults_sealed`. Queues that hold too much are for storms, of
+    // which the last is mended.
     let elsewhere = [
         "clone",
         "hedged",
@@ -130,7 +130,8 @@ fn a_duplicate_that_runs_is_found() {
     check_found(Sabotage::DuplicateRunsTwice, 0..20, Invariant::AtMostOnce, 4);
 }
 
-/// The age of what is sent again is all that tells a server which has restarted that it may have run.
+/// The age of what is sent again is all that tells a server which has restarted that it may have
+/// run.
 #[test]
 fn an_age_that_is_ignored_is_found() {
     check_found(Sabotage::AgeIsIgnored, 0..400, Invariant::AtMostOnce, 12);
@@ -178,7 +179,8 @@ fn a_router_that_stays_deaf_is_found() {
 
 #[test]
 fn a_claim_that_is_ignored_is_found() {
-    // Rare: what may predate a removal or a router's start is not claimed, but refused. No earlier seed shows it.
+    // Rare: what may predate a removal or a router's start is not claimed, but refused. No earlier
+    // seed shows it.
     check_found(Sabotage::ClaimsAreIgnored, 725..1_600, Invariant::AtMostOnce, 12);
 }
 
@@ -196,15 +198,16 @@ fn minimising_without_a_bug_leaves_the_plan_alone() {
 
 const SEED_COUNT: u64 = 1000;
 
-/// 30784 and 2068: a retransmission that was older than it said, since it had waited in the socket of
-/// a paused router. 668 and 670: a late report of an epoch that the router had never heard.
-/// 1, 26, 44, 167 and 2812: calls that were refused and ran. 40638: placements of a restarted router
+/// 30784 and 2068: a retransmission that was older than it said, since it had waited in the socket
+/// of a paused router. 668 and 670: a late report of an epoch that the router had never heard. 1,
+/// 26, 44, 167 and 2812: calls that were refused and ran. 40638: placements of a restarted router
 /// that a server took for old. 144293: a bound that rose when a server was resumed. 831165: what a
-/// router had placed for a stranger before it restarted. 698455: two copies of a request, both held.
-/// 674829: a call that had moved on while its router was paused for longer than servers remember.
-/// 14021: ids of strangers that filled a router's table. 3009358: a client that began a long request anew by
-/// each packet that was under way when its server restarted, and so filled a queue without a limit, which
-/// held a retransmission for longer than the server is told that the network may.
+/// router had placed for a stranger before it restarted. 698455: two copies of a request, both
+/// held. 674829: a call that had moved on while its router was paused for longer than servers
+/// remember. 14021: ids of strangers that filled a router's table. 3009358: a client that began a
+/// long request anew by each packet that was under way when its server restarted, and so filled a
+/// queue without a limit, which held a retransmission for longer than the server is told that the
+/// network may.
 const FORMER_FAILURES: [u64; 16] = [
     668, 670, 1, 26, 44, 167, 2812, 40_638, 30_784, 2068, 144_293, 831_165, 698_455, 674_829,
     14_021, 3_009_358,

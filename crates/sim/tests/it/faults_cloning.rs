@@ -18,8 +18,8 @@ const POLICIES: [&str; 7] = [
 
 /// Seeds that once broke a promise, and the policy: a call whose first send failed counted as none
 /// in the budget; a claim's reply was dropped because another server had asked for its token; a
-/// router with one slot, which holds for 3 ms, refused one of two calls after all faults; a stranger's
-/// request that a router had placed overtook two calls, and the watch did not see it.
+/// router with one slot, which holds for 3 ms, refused one of two calls after all faults; a
+/// stranger's request that a router had placed overtook two calls, and the watch did not see it.
 const SEEDS_ONCE_BROKEN: [(u64, &str); 4] =
     [(1188, "netclone"), (296, "random"), (751, "laedge"), (90, "jbsq:2+clone")];
 

@@ -1,4 +1,5 @@
-//! Plans whose servers ask for cookies: whatever strangers send, every call is answered, and no other runs.
+//! Plans whose servers ask for cookies: whatever strangers send, every call is answered, and no
+//! other runs.
 
 use std::sync::LazyLock;
 
@@ -37,7 +38,8 @@ fn every_call_over_homa_is_answered_and_nothing_runs_that_no_client_has_called()
     assert!(coverage.runs > 0);
 }
 
-/// Losses, restarts, pauses and all else that a plan draws, in which every request begins by a cookie.
+/// Losses, restarts, pauses and all else that a plan draws, in which every request begins by a
+/// cookie.
 #[test]
 fn every_promise_over_homa_is_kept_under_faults_whatever_is_asked_for_first() {
     let check = |seed| {

@@ -103,6 +103,6 @@ fn runs_that_differ_are_found() {
 const SEED_COUNT: u64 = 400;
 
 /// 31739: a request that was sent again once its reply had begun told no time that was left, and a
-/// server that took it for a new one kept its reply for a minute. 2872: packets that began requests of
-/// which nothing had come filled a server of 12 requests.
+/// server that took it for a new one kept its reply for a minute. 2872: packets that began requests
+/// of which nothing had come filled a server of 12 requests.
 const FORMER_FAILURES: [u64; 2] = [31_739, 2_872];

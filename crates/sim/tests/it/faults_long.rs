@@ -6,7 +6,8 @@ use tailcut_sim::faults::{Coverage, Options, check_plan, run};
 
 use crate::lanes::cover;
 
-/// Runs the seeds of such plans, and the first of them with packets of one length too, which must be more.
+/// Runs the seeds of such plans, and the first of them with packets of one length too, which must
+/// be more.
 fn check_seeds(plan_of: fn(u64) -> Plan, command: &str) {
     let check = |seed| check_plan(&plan_of(seed), 16, Options::default());
     if let Err(broken) = cover(240, check, command) {

@@ -1,5 +1,5 @@
-//! Sealed plans: whatever strangers forge and replay, nothing of it is acted on, and bugs that let it in
-//! are found.
+//! Sealed plans: whatever strangers forge and replay, nothing of it is acted on, and bugs that let
+//! it in are found.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -113,8 +113,8 @@ fn counted(coverage: &Coverage, name: &str) -> u64 {
     found.map_or(0, |(_, count)| count)
 }
 
-/// Is the bug found by one of these seeds, by this invariant? Where the first is not 0, those before it do
-/// not show the bug, and take minutes together.
+/// Is the bug found by one of these seeds, by this invariant? Where the first is not 0, those
+/// before it do not show the bug, and take minutes together.
 fn check_found(sabotage: Sabotage, seeds: Range<u64>, invariant: Invariant) {
     check_found_in(Plan::sealed_of_seed, sabotage, (seeds, invariant));
 }
@@ -216,8 +216,8 @@ fn bugs_about_keys_that_are_not_there_are_found() {
     }
 }
 
-/// The same bug, where each answer begets a question: it is the datagrams that tell. Earlier seeds show it too, and take
-/// longer.
+/// The same bug, where each answer begets a question: it is the datagrams that tell. Earlier seeds
+/// show it too, and take longer.
 #[test]
 fn a_storm_is_found() {
     check_found_over_homa(Sabotage::UncertainGoAgain, 30..60, Invariant::Amplification);
@@ -229,14 +229,16 @@ fn a_server_that_waits_for_who_is_a_day_ahead_is_found() {
     check_found_over_homa(Sabotage::ClocksAreTrusted, 0..60, Invariant::Clocks);
 }
 
-/// Each has broken a promise once. 78: a stranger sent another server what named nobody, and the client, told
-/// its name, asked it for the call by that. 191: a router's answers that taught a client no name were
-/// asked for again at once, without end. 76: a call that was refused for want of room ran when there was some.
-/// 2166: a router was taken for a server, which then had the call from a stranger. 620284, 631552: what a stranger
-/// brought again after it was refused was counted against a router's bound. 703565: a request of before its server was
-/// removed and added, brought again, had the server's counts begin anew. 5002050: a call that had moved was lost when
-/// its server asked for its token in the middle of its reply. 5004519: the first call of a client that had been idle
-/// while its server was replaced went by the name of the former one, and so might have run there.
+/// Each has broken a promise once. 78: a stranger sent another server what named nobody, and the
+/// client, told its name, asked it for the call by that. 191: a router's answers that taught a
+/// client no name were asked for again at once, without end. 76: a call that was refused for want
+/// of room ran when there was some. 2166: a router was taken for a server, which then had the call
+/// from a stranger. 620284, 631552: what a stranger brought again after it was refused was counted
+/// against a router's bound. 703565: a request of before its server was removed and added, brought
+/// again, had the server's counts begin anew. 5002050: a call that had moved was lost when its
+/// server asked for its token in the middle of its reply. 5004519: the first call of a client that
+/// had been idle while its server was replaced went by the name of the former one, and so might
+/// have run there.
 #[test]
 fn seeds_that_found_bugs_stay_fixed() {
     for seed in [76, 78, 126, 191, 2166, 620_284, 631_552, 703_565, 5_002_050, 5_004_519] {
@@ -248,10 +250,10 @@ fn seeds_that_found_bugs_stay_fixed() {
     }
 }
 
-/// The same of Homa. 95: a stranger sent a request again that was dropped since its session began in a moment.
-/// 1290: a call ended while datagrams left, and its application was not told. 1810: a call that had not gone out
-/// was refused for its session. 3636: replies waited for the echo of what their clients had not been told. 6367:
-/// a server's answer was passed on as another one's.
+/// The same of Homa. 95: a stranger sent a request again that was dropped since its session began
+/// in a moment. 1290: a call ended while datagrams left, and its application was not told. 1810: a
+/// call that had not gone out was refused for its session. 3636: replies waited for the echo of
+/// what their clients had not been told. 6367: a server's answer was passed on as another one's.
 #[test]
 fn seeds_of_homa_that_found_bugs_stay_fixed() {
     for seed in [95, 1290, 1810, 3636, 6367] {

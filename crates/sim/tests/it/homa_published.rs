@@ -4,9 +4,10 @@
 //! They need the reference data, which is no part of the product: `TAILCUT_REFERENCE` names its
 //! directory.
 //!
-//! Medians are held to 5 %, the p99 of W3 to 5 % and that of W4 to 12 %, in every bucket, those that
-//! a cutoff of the priorities cuts in two among them. The published runs took 3.75 s; in the 120 ms of W3 and
-//! 150 ms of W4 here, the first 30 ms of which are left out, the links reach 0.78 and 0.75 of their 0.8.
+//! Medians are held to 5 %, the p99 of W3 to 5 % and that of W4 to 12 %, in every bucket, those
+//! that a cutoff of the priorities cuts in two among them. The published runs took 3.75 s; in the
+//! 120 ms of W3 and 150 ms of W4 here, the first 30 ms of which are left out, the links reach 0.78
+//! and 0.75 of their 0.8.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -33,8 +34,9 @@ fn w4_up_to_273_kb_is_as_published() {
     reference.check("W4", 150 * MS, 273_075, 0.12);
 }
 
-/// What the published simulation's rule gives for the exact workloads: the share of the wire of each packet that is sent
-/// as if it needed no grant, by what is left of its message, in equal parts.
+/// What the published simulation's rule gives for the exact workloads: the share of the wire of
+/// each packet that is sent as if it needed no grant, by what is left of its message, in equal
+/// parts.
 #[test]
 fn cutoffs_are_as_published() {
     let Some(reference) = reference() else { return };
@@ -47,8 +49,8 @@ fn cutoffs_are_as_published() {
     assert_eq!(of("W4"), [u64::MAX]);
 }
 
-/// The published tail of each size against what no transport can do better than that cuts messages so, and how
-/// much of it is left to gain where the oracle's is added.
+/// The published tail of each size against what no transport can do better than that cuts messages
+/// so, and how much of it is left to gain where the oracle's is added.
 #[test]
 fn published_tails_are_close_above_the_bound() {
     let Some(reference) = reference() else { return };

@@ -1,5 +1,5 @@
-//! Cloned calls from end to end in virtual time: through one router and through two, of one packet and
-//! of several, with a server that dies, and with the slower copy cancelled.
+//! Cloned calls from end to end in virtual time: through one router and through two, of one packet
+//! and of several, with a server that dies, and with the slower copy cancelled.
 
 use tailcut_proto::r2p2::Loser;
 use tailcut_proto::rpc::CallOptions;
@@ -8,8 +8,8 @@ use crate::proto_router_chain::{Chain, MS, PATH, SERVICE_NS, US, address};
 
 const CALLS: usize = 200;
 
-/// A router that places at random and one that clones, before three servers; and calls one after the
-/// other.
+/// A router that places at random and one that clones, before three servers; and calls one after
+/// the other.
 fn chain(loser: Loser) -> Chain {
     Chain::with_policies(1, &[3], (["random", "netclone"], loser), PATH)
 }
@@ -45,8 +45,8 @@ fn of_two_routers_on_the_way_one_clones() {
     assert!(chain.runs.iter().all(|&runs| runs == 2), "{:?}", chain.runs);
 }
 
-/// Four packets: the first goes to both, the rest to the server that is ready first, and the other is
-/// told that it will not come.
+/// Four packets: the first goes to both, the rest to the server that is ready first, and the other
+/// is told that it will not come.
 #[test]
 fn a_long_request_is_cloned_by_its_first_packet() {
     let mut chain = chain(Loser::Runs);
@@ -72,8 +72,8 @@ fn a_server_that_dies_with_a_copy_delays_no_call() {
     assert!(chain.runs[20..].iter().filter(|&&runs| runs == 1).count() > 5, "{:?}", chain.runs);
 }
 
-/// A server that takes ten times as long as the others is told that nobody waits, if the client says
-/// so. A cancel goes no further than to the first router.
+/// A server that takes ten times as long as the others is told that nobody waits, if the client
+/// says so. A cancel goes no further than to the first router.
 #[test]
 fn the_slower_copy_is_cancelled_where_the_client_says_so() {
     for (loser, is_told) in [(Loser::Runs, false), (Loser::IsCancelled, true)] {

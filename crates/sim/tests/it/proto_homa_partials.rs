@@ -14,8 +14,8 @@ const ONCE: CallOptions = CallOptions { idempotent: false, fixed: false, v1: fal
 /// Bytes of a request that takes several grants.
 const LEN: usize = 600_000;
 
-/// A pair whose client has sent part of a long request, for `sent_ns`, and is paused. Its server waits
-/// for answers so long.
+/// A pair whose client has sent part of a long request, for `sent_ns`, and is paused. Its server
+/// waits for answers so long.
 fn half_sent(sent_ns: u64, silence_ns: u64) -> HomaPair {
     let path = Impairment { delay_ns: 10 * US, ..Impairment::NONE };
     let mut pair = HomaPair::with_config(path, 1, |_, server| {

@@ -1,5 +1,5 @@
-//! A router before routers before servers, in virtual time: what comes back, how the load is spread,
-//! and what the outer router knows of the servers behind the inner ones.
+//! A router before routers before servers, in virtual time: what comes back, how the load is
+//! spread, and what the outer router knows of the servers behind the inner ones.
 
 use std::net::SocketAddr;
 

@@ -114,8 +114,8 @@ fn lost_packets_are_sent_again() {
     assert_eq!(findings.counts.replied, findings.counts.sent, "{:?}", findings.counts);
 }
 
-/// Servers of their own and servers behind a router, both with the defaults for what waits, under ten times
-/// the load of clients that keep no pace.
+/// Servers of their own and servers behind a router, both with the defaults for what waits, under
+/// ten times the load of clients that keep no pace.
 #[test]
 fn ten_times_the_load_leaves_the_goodput() {
     // A bound that lets every worker work.

@@ -5,8 +5,8 @@ use tailcut_sim::r2p2::{Experiment, Rotation, run};
 
 use super::r2p2::{plan, times};
 
-/// Each client begins a session under the new key with its next call. By the second rotation the first key is none any more, so that
-/// who had not changed would not be answered.
+/// Each client begins a session under the new key with its next call. By the second rotation the
+/// first key is none any more, so that who had not changed would not be answered.
 #[test]
 fn no_call_is_lost_by_rotations_under_load_and_none_takes_much_longer() {
     let sealed = |at_ns| {

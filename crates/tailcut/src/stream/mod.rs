@@ -113,18 +113,19 @@ impl StreamBuilder {
         self
     }
 
-    /// Seals streams by these keys, the servers' for a listener and a client's for who connects: what is
-    /// carried is encrypted, both ends are authenticated, and what is not sealed is dropped.
-    /// `docs/sealed.md` tells how keys are made. Either [`Keys`](crate::sealed::Keys) or what newer ones may
-    /// follow, as for [`ServerBuilder::seal`](crate::ServerBuilder::seal): streams go on under those.
+    /// Seals streams by these keys, the servers' for a listener and a client's for who connects:
+    /// what is carried is encrypted, both ends are authenticated, and what is not sealed is
+    /// dropped. `docs/sealed.md` tells how keys are made. Either [`Keys`](crate::sealed::Keys) or
+    /// what newer ones may follow, as for [`ServerBuilder::seal`](crate::ServerBuilder::seal):
+    /// streams go on under those.
     #[must_use]
     pub fn seal(mut self, keys: impl Into<LiveKeys>) -> Self {
         self.seal.keys = Some(keys.into());
         self
     }
 
-    /// Which clients may open streams, of a listener that is sealed: those to whom the policy allows `*`.
-    /// To others it is [`Fault::Denied`].
+    /// Which clients may open streams, of a listener that is sealed: those to whom the policy
+    /// allows `*`. To others it is [`Fault::Denied`].
     #[must_use]
     pub fn access(mut self, access: impl Into<LiveAccess>) -> Self {
         self.seal.access = Some(access.into());
@@ -135,7 +136,8 @@ impl StreamBuilder {
     ///
     /// # Errors
     ///
-    /// When keys are another role's, when the name does not resolve, or the port is taken or not to be had.
+    /// When keys are another role's, when the name does not resolve, or the port is taken or not to
+    /// be had.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<StreamListener> {
         let handle = self.start(resolve(address)?, &self.streams)?;
         Ok(StreamListener { handle })
@@ -248,9 +250,9 @@ impl StreamConnector {
     ///
     /// # Errors
     ///
-    /// `ConnectionRefused` when nobody listens there, `TimedOut` when nobody answers, who has keys of the
-    /// same group where the stream is sealed ([`Fault::NoKeys`]), `PermissionDenied` when the listener's
-    /// policy does not allow it, and when a limit is reached.
+    /// `ConnectionRefused` when nobody listens there, `TimedOut` when nobody answers, who has keys
+    /// of the same group where the stream is sealed ([`Fault::NoKeys`]), `PermissionDenied` when
+    /// the listener's policy does not allow it, and when a limit is reached.
     pub async fn connect(&self, target: impl ToSocketAddrs) -> io::Result<Stream> {
         let peer = resolve(target)?;
         // From here on dropping the future drops the stream.
@@ -287,8 +289,8 @@ impl Stream {
         self.handle.local()
     }
 
-    /// The number of the client whose keys have opened the stream; `None` where it was opened here, or is
-    /// not sealed.
+    /// The number of the client whose keys have opened the stream; `None` where it was opened here,
+    /// or is not sealed.
     pub fn identity(&self) -> Option<u32> {
         self.identity
     }

@@ -22,12 +22,13 @@ pub(super) enum End {
 }
 
 impl Seal {
-    /// By what packets of a socket are sealed, if they are, and what may follow those keys; `configured` is
-    /// what the transport's configuration says of it.
+    /// By what packets of a socket are sealed, if they are, and what may follow those keys;
+    /// `configured` is what the transport's configuration says of it.
     ///
     /// # Errors
     ///
-    /// InvalidInput for keys with which this end can do nothing, and for a policy that nothing would go by.
+    /// InvalidInput for keys with which this end can do nothing, and for a policy that nothing
+    /// would go by.
     pub(super) fn sealing(
         &self,
         configured: Option<Sealing>,

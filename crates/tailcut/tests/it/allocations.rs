@@ -24,8 +24,8 @@ fn a_warm_rpc_allocates_nothing() {
     check_calls(&client, || turn_server(&mut server));
 }
 
-/// The same, where each request is kept, with its answer from elsewhere: in place, from a buffer, or
-/// by words of refusal.
+/// The same, where each request is kept, with its answer from elsewhere: in place, from a buffer,
+/// or by words of refusal.
 #[test]
 fn a_warm_answer_from_elsewhere_allocates_nothing() {
     let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
@@ -46,8 +46,8 @@ fn a_warm_answer_from_elsewhere_allocates_nothing() {
     });
 }
 
-/// Requests that run in place before workers: what 100 000 calls more allocate at the server's thread, from its
-/// start to its end.
+/// Requests that run in place before workers: what 100 000 calls more allocate at the server's
+/// thread, from its start to its end.
 #[test]
 fn a_warm_request_in_place_allocates_nothing() {
     let allocations = |count: usize| {
@@ -66,7 +66,8 @@ fn a_warm_request_in_place_allocates_nothing() {
             });
             // A call that fails ends the test, not only this thread.
             let guard = OnDrop(Some(|| handle.stop()));
-            // Where others have the worker's core the queue stands, and what waits in it is refused.
+            // Where others have the worker's core the queue stands, and what waits in it is
+            // refused.
             keep_calling(target, count);
             drop(guard);
             let total = serving.join().expect("the server does not panic").count_total;

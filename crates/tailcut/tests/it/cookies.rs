@@ -32,7 +32,8 @@ fn with_server_of(protocol: Protocol, ask: AskCookies, check: impl FnOnce(Socket
             ended.map(|()| calls)
         });
         let guard = OnDrop(Some(|| stop.stop()));
-        // What is sent again in the first 10 ms may have run before the server was started: it is refused.
+        // What is sent again in the first 10 ms may have run before the server was started: it is
+        // refused.
         std::thread::park_timeout(Duration::from_millis(20));
         check(address);
         drop(guard);

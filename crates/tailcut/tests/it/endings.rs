@@ -167,8 +167,8 @@ fn a_task_that_panics_when_it_is_dropped_leaves_its_place_to_others() {
     });
 }
 
-/// Who calls a router hears which of the servers behind it refused, in the application's words or in
-/// none, and that it was the router where that was it.
+/// Who calls a router hears which of the servers behind it refused, in the application's words or
+/// in none, and that it was the router where that was it.
 #[test]
 fn a_refusal_names_the_server_behind_the_router() {
     let mut server = server(R2P2);

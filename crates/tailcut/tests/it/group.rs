@@ -31,7 +31,8 @@ pub(crate) fn of(keys: &Keys, client: u32) -> Keys {
     keys.for_role(Role::Client(client)).expect("a server's keys")
 }
 
-/// Epochs that begin in a row, each known to nobody before the one before is in use: the three up to the last.
+/// Epochs that begin in a row, each known to nobody before the one before is in use: the three up
+/// to the last.
 pub(crate) fn in_a_row((began_ms, every_ms): (u64, u64), last: u64) -> Keys {
     let epoch = |at: u64| EpochKey {
         epoch: at as u8,

@@ -1,5 +1,5 @@
-//! Requests that the server's thread runs itself because workers were quick at thousands of them, and what
-//! becomes of everybody else when one of them takes long after all.
+//! Requests that the server's thread runs itself because workers were quick at thousands of them,
+//! and what becomes of everybody else when one of them takes long after all.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
@@ -90,7 +90,8 @@ fn warm_up(client: &Client, handle: &ServerHandle) {
     }
 }
 
-/// So many calls at once. Where others have the workers' cores for long their queue stands, and refuses some.
+/// So many calls at once. Where others have the workers' cores for long their queue stands, and
+/// refuses some.
 fn echo(client: &Client, count: u32) {
     let calls: Vec<_> = (0..count).map(|n| client.start(&n.to_be_bytes()).unwrap()).collect();
     for (n, call) in (0..count).zip(calls) {
@@ -101,7 +102,8 @@ fn echo(client: &Client, count: u32) {
     }
 }
 
-/// A call whose request waits for a word on a thread that was relieved for it, while others are answered.
+/// A call whose request waits for a word on a thread that was relieved for it, while others are
+/// answered.
 fn relieved<'a>(
     client: &'a Client,
     handle: &ServerHandle,

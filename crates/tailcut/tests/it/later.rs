@@ -62,8 +62,8 @@ fn answers_that_wait_for_others_are_something_that_waits() {
     }
 }
 
-/// Answers that are given before a stop's limit arrive, though the server's thread has yet to look at
-/// them then; of the rest nobody knows.
+/// Answers that are given before a stop's limit arrive, though the server's thread has yet to look
+/// at them then; of the rest nobody knows.
 #[test]
 fn a_stop_at_its_limit_sends_the_answers_that_there_are() {
     for transport in [R2P2, HOMA] {

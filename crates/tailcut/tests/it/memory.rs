@@ -1,4 +1,5 @@
-//! Memory over rounds of many calls at once, in a process of its own, so that nobody else's is counted.
+//! Memory over rounds of many calls at once, in a process of its own, so that nobody else's is
+//! counted.
 
 use std::process::Command;
 use std::time::Duration;

@@ -17,7 +17,8 @@ const PATIENCE_NS: u64 = 10_000_000_000;
 const SHORT_COUNT: usize = 10;
 
 /// How many of the short calls, which come one after another once the long ones run, are answered
-/// before any of the long ones has ended, which they do after the last of those, or after `long_ns`.
+/// before any of the long ones has ended, which they do after the last of those, or after
+/// `long_ns`.
 fn short_before_long(slice: Duration, long_ns: u64) -> usize {
     let mut server = server(R2P2);
     let (address, stop) = (server.local_address(), server.stop_handle());

@@ -80,7 +80,8 @@ fn a_call_goes_again_under_the_key_that_the_server_has() {
     }
 }
 
-/// The client's file has the newer keys by then: it is read again because the server has none of the old one.
+/// The client's file has the newer keys by then: it is read again because the server has none of
+/// the old one.
 #[test]
 fn an_answer_has_a_client_read_its_file_again() {
     [Protocol::R2p2, Protocol::Homa].into_iter().for_each(check_read_again);

@@ -129,7 +129,8 @@ impl Tap {
     }
 }
 
-/// Whoever records calls on the way to one server sends them to another of the group: none of them runs.
+/// Whoever records calls on the way to one server sends them to another of the group: none of them
+/// runs.
 #[test]
 fn what_is_recorded_of_one_server_does_not_run_at_another() {
     [R2P2, HOMA].into_iter().for_each(check_recorded);
@@ -180,7 +181,8 @@ fn check_recorded(transport: Transport) {
     });
 }
 
-/// Many small calls at once go in few datagrams. What was recorded of them does nothing, wherever it comes from.
+/// Many small calls at once go in few datagrams. What was recorded of them does nothing, wherever
+/// it comes from.
 #[test]
 fn small_calls_go_together() {
     const CALLS: usize = 6_400;
@@ -253,7 +255,8 @@ fn keys_of_another_role_are_refused() {
     assert!(matches!(homa, Err(Error::Open { .. })));
 }
 
-/// Calls go on while the policy changes: who is not allowed is told so at once, and nothing of it runs.
+/// Calls go on while the policy changes: who is not allowed is told so at once, and nothing of it
+/// runs.
 #[test]
 fn a_policy_says_who_may_call_and_changes_while_calls_run() {
     [R2P2, HOMA].into_iter().for_each(check_policy);
@@ -287,7 +290,8 @@ fn check_policy(transport: Transport) {
             check_denied(four.call(b"request"), 4);
             check_denied(four.call(&[0; 100_000]), 4);
         }
-        // Each call goes by one of the two policies, whole; and by the second once that is in place.
+        // Each call goes by one of the two policies, whole; and by the second once that is in
+        // place.
         let busy = patient(transport).seal(of(&keys, 3));
         let caller = scope.spawn(move || {
             let client = busy.connect(address).expect("a client");

@@ -252,8 +252,8 @@ fn a_policy_says_who_opens_streams_and_may_change() {
     });
 }
 
-/// Epochs that begin in a row, each known to nobody before the one before is in use; at last the listener
-/// alone has something to say.
+/// Epochs that begin in a row, each known to nobody before the one before is in use; at last the
+/// listener alone has something to say.
 #[test]
 fn keys_follow_while_streams_run() {
     // A message that takes as long as two of them is lost.

@@ -121,8 +121,8 @@ impl CommonHeader {
         self.sender_id.get() ^ 1
     }
 
-    /// True if the sender may be the variant that knows neither grants nor priorities; its DATA says
-    /// for certain, see [`DataHeader::is_stripped`].
+    /// True if the sender may be the variant that knows neither grants nor priorities; its DATA
+    /// says for certain, see [`DataHeader::is_stripped`].
     pub fn is_stripped(&self) -> bool {
         self.flags == 0 && self.urgent.get() == 0
     }
@@ -144,8 +144,8 @@ impl CommonHeader {
 )]
 #[repr(C)]
 pub struct Ack {
-    /// The id that the client gave it, which is even; 0 for none. Odd in a range, to peers that know
-    /// the flags: then that of the last of several, and 1.
+    /// The id that the client gave it, which is even; 0 for none. Odd in a range, to peers that
+    /// know the flags: then that of the last of several, and 1.
     pub client_id: U64,
     /// The port of the server; in a range how many RPCs with consecutive ids are finished.
     pub server_port: U16,
@@ -225,8 +225,9 @@ impl DataHeader {
         }
     }
 
-    /// True if the sender is the variant that knows neither grants nor priorities. The module itself
-    /// says how much it sends without a grant, whatever a NIC or a middlebox makes of the rest.
+    /// True if the sender is the variant that knows neither grants nor priorities. The module
+    /// itself says how much it sends without a grant, whatever a NIC or a middlebox makes of the
+    /// rest.
     pub fn is_stripped(&self) -> bool {
         self.common.is_stripped() && self.incoming.get() == 0
     }
@@ -393,7 +394,8 @@ pub struct CookiePacket {
     pub common: CommonHeader,
     /// The cookie of the receiver's address, by which it tags requests.
     pub cookie: U64,
-    /// 1 where nothing has been done for the packet that this answers; 0 where it was taken, and the cookie is a newer one.
+    /// 1 where nothing has been done for the packet that this answers; 0 where it was taken, and
+    /// the cookie is a newer one.
     pub is_demand: u8,
 }
 

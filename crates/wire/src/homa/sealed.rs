@@ -1,4 +1,5 @@
-//! What a sealed packet has besides the open one: a mark in the bytes that are reserved, and a trailer.
+//! What a sealed packet has besides the open one: a mark in the bytes that are reserved, and a
+//! trailer.
 //!
 //! | byte | in a sealed packet | in an answer of who has no key |
 //! |---|---|---|
@@ -27,7 +28,8 @@ pub const REASON_AT: usize = 9;
 /// Place of the byte that says whether the server has begun the RPC: it calls its client back.
 pub const BACK_AT: usize = 10;
 
-/// True if a datagram has the mark of a sealed packet: all of it, for others may leave something in these bytes.
+/// True if a datagram has the mark of a sealed packet: all of it, for others may leave something in
+/// these bytes.
 #[inline]
 pub fn is_marked(bytes: &[u8]) -> bool {
     matches!(bytes.get(MARK_AT..MARK_AT + 3), Some([SEALED_MARK, 0 | 1, 0 | 1]))
@@ -41,8 +43,9 @@ pub fn is_answer(bytes: &[u8]) -> bool {
         && header(bytes).is_some_and(|(_, kind)| kind == PacketType::RpcUnknown)
 }
 
-/// Bytes of a packet that stay clear, of a type and a length without the trailer: those of DATA up to its
-/// payload, all of the others. `None` where a packet is shorter, or longer than any of its type.
+/// Bytes of a packet that stay clear, of a type and a length without the trailer: those of DATA up
+/// to its payload, all of the others. `None` where a packet is shorter, or longer than any of its
+/// type.
 pub fn clear_len(packet_type: PacketType, len: usize) -> Option<usize> {
     match packet_type {
         PacketType::Data => (len >= DATA_LEN).then_some(DATA_LEN),
@@ -50,7 +53,8 @@ pub fn clear_len(packet_type: PacketType, len: usize) -> Option<usize> {
     }
 }
 
-/// The header of a packet as it would be if it were open, and its type; `None` for what is no packet.
+/// The header of a packet as it would be if it were open, and its type; `None` for what is no
+/// packet.
 pub fn header(bytes: &[u8]) -> Option<(&CommonHeader, PacketType)> {
     let (common, _) = CommonHeader::ref_from_prefix(bytes).ok()?;
     Some((common, PacketType::from_byte(common.packet_type)?))

@@ -1,5 +1,5 @@
-//! The tag on DATA of requests, where a server asks for cookies: a mark in the bytes that are reserved, and 64 bits in fields that
-//! say nothing there.
+//! The tag on DATA of requests, where a server asks for cookies: a mark in the bytes that are
+//! reserved, and 64 bits in fields that say nothing there.
 //!
 //! | byte | in a tagged packet | else |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | 9 | bytes 4 and 5 | 0 |
 //! | 16 | bytes 6 and 7 | `checksum`, which nobody verifies |
 //!
-//! NICs that take Homa for TCP rewrite the first and the last of these, so that nothing is tagged there. What a tag is made of is in
-//! `docs/sealed.md`.
+//! NICs that take Homa for TCP rewrite the first and the last of these, so that nothing is tagged
+//! there. What a tag is made of is in `docs/sealed.md`.
 
 use super::{DATA_LEN, DataHeader, OFFSET_IN_SEQUENCE, TAG_MARK};
 

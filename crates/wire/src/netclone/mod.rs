@@ -12,7 +12,8 @@
 //! switch reads the header alone; end hosts append the trailer. What follows the trailer is the
 //! application's: nothing in the published programs, which also cut off what is there.
 //!
-//! `docs/protocol/netclone.md` says what the fields mean and which traps the published programs have.
+//! `docs/protocol/netclone.md` says what the fields mean and which traps the published programs
+//! have.
 
 mod display;
 mod header;
@@ -21,7 +22,8 @@ mod packet;
 pub use header::{CClone, CloneMark, Header, NoClone, Op, Trailer};
 pub use packet::{Malformed, Packet, Plain};
 
-/// UDP port of servers of [`Packet`]s: a switch knows requests by it, and responses by their source.
+/// UDP port of servers of [`Packet`]s: a switch knows requests by it, and responses by their
+/// source.
 pub const PORT: u16 = 1_000;
 /// UDP port of servers of [`Plain`] packets, which no switch looks at.
 pub const PLAIN_PORT: u16 = 2_000;
@@ -37,6 +39,6 @@ pub const C_CLONE_LEN: usize = 36;
 pub const NO_CLONE_LEN: usize = 32;
 /// The last id of a switch, which goes on with 1; 0 is none.
 pub const SEQ_MAX: u32 = 100_000_000;
-/// Most servers behind a switch: their 240 ordered pairs are the groups, of which its table has room for
-/// 256.
+/// Most servers behind a switch: their 240 ordered pairs are the groups, of which its table has
+/// room for 256.
 pub const SERVERS_MAX: u32 = 16;

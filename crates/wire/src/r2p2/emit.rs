@@ -122,8 +122,8 @@ impl RequestRepr {
         }
     }
 
-    /// Bytes before the payload: the first packet of a request has a route block, unless it goes to a
-    /// server and the others with it.
+    /// Bytes before the payload: the first packet of a request has a route block, unless it goes to
+    /// a server and the others with it.
     #[inline]
     pub fn header_len(&self) -> usize {
         let is_first = self.kind == MessageType::Request && self.segment.index == 0;

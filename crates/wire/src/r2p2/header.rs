@@ -57,8 +57,8 @@ pub struct RequestHeader {
     pub client_clock_us: U32,
     /// Microseconds that the caller will still wait, on requests; 0 for no deadline.
     pub deadline_us: U32,
-    /// Address token that the server gave, echoed to show that the client receives at its address; where
-    /// it gave a cookie ([`Flags::COOKIE`]), the tag of the packet by it; 0 when unknown.
+    /// Address token that the server gave, echoed to show that the client receives at its address;
+    /// where it gave a cookie ([`Flags::COOKIE`]), the tag of the packet by it; 0 when unknown.
     pub token: U64,
     /// Sequence below which the client has finished every call of this session, on requests; 0
     /// otherwise.
@@ -271,11 +271,11 @@ impl Flags {
     pub const RESEND_TAIL: u8 = 0x20;
     /// On a FEEDBACK: the server is stopping and takes no new requests.
     pub const STOPPING: u8 = 0x40;
-    /// On what a server says to a client, and on a router's ACK: the token is a cookie, which is not echoed:
-    /// first packets of requests bear a tag by it instead.
+    /// On what a server says to a client, and on a router's ACK: the token is a cookie, which is
+    /// not echoed: first packets of requests bear a tag by it instead.
     pub const COOKIE: u8 = 0x40;
-    /// On what a client says to a server and on replies: packets between the two, which are on one host, may be longer
-    /// than those of a network.
+    /// On what a client says to a server and on replies: packets between the two, which are on one
+    /// host, may be longer than those of a network.
     pub const LONG: u8 = 0x20;
     /// On packets of a request of several: they were sent before anybody had taken it, to a server.
     pub const UNSCHEDULED: u8 = 0x10;

@@ -83,8 +83,8 @@ impl<'a> Packet<'a> {
         Self::read(bytes, EXTENSION_VERSION)
     }
 
-    /// Reads a datagram that is open or sealed; of a sealed one the header, and the payload as it is; of several
-    /// packets the first. For who watches. Never panics either.
+    /// Reads a datagram that is open or sealed; of a sealed one the header, and the payload as it
+    /// is; of several packets the first. For who watches. Never panics either.
     pub fn parse_clear(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let Some(version @ (SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION)) =
             bytes.get(VERSION_AT).copied().filter(|_| usize::from(bytes[1]) >= EXTENDED_LEN)

@@ -1,5 +1,5 @@
-//! The trailer of sealed packets: what is added to a packet of the extension, and which of its bytes a
-//! router may change.
+//! The trailer of sealed packets: what is added to a packet of the extension, and which of its
+//! bytes a router may change.
 //!
 //! | `version` | the packet | last 32 bytes |
 //! |---|---|---|
@@ -19,13 +19,14 @@ use super::{EXTENDED_LEN, ROUTED_LEN};
 pub const SEALED_VERSION: u8 = 2;
 /// Version of the extension of a packet that is authenticated for the next hop alone.
 pub const HOP_VERSION: u8 = 3;
-/// Version of the extension of the first of several packets in one datagram, which are sealed from end to
-/// end under one tag. The last [`TRAIN_WORD_LEN`] bytes that are sealed say how long each but the last is.
+/// Version of the extension of the first of several packets in one datagram, which are sealed from
+/// end to end under one tag. The last [`TRAIN_WORD_LEN`] bytes that are sealed say how long each
+/// but the last is.
 pub const TRAIN_VERSION: u8 = 4;
 /// Bytes of the length of packets, behind those of a train.
 pub const TRAIN_WORD_LEN: usize = 2;
-/// Version of the extension of an answer to a request of whose epoch a node has no key: a DROP under the client's
-/// reset key.
+/// Version of the extension of an answer to a request of whose epoch a node has no key: a DROP
+/// under the client's reset key.
 pub const RESET_VERSION: u8 = 5;
 /// Bytes that sealing adds to a packet.
 pub const TRAILER_LEN: usize = 32;
@@ -38,8 +39,8 @@ pub const VERSION_AT: usize = 21;
 )]
 #[repr(C)]
 pub struct Trailer {
-    /// The AEAD's tag over header, payload and what follows; with [`HOP_VERSION`] the sender's name and the
-    /// receiver's, see [`Trailer::names`].
+    /// The AEAD's tag over header, payload and what follows; with [`HOP_VERSION`] the sender's name
+    /// and the receiver's, see [`Trailer::names`].
     pub tag: [u8; 16],
     /// Towards a server the client's number, else the high bits of `low`.
     pub high: [u8; 3],
@@ -47,8 +48,8 @@ pub struct Trailer {
     pub epoch: u8,
     /// Towards a server when the session began, else the low bits of a count.
     pub low: U32,
-    /// Towards a server, and with [`HOP_VERSION`], the hop tag, but of Homa the pass of the session and the count of the
-    /// client's packets; from a server the instance whose reply key it is.
+    /// Towards a server, and with [`HOP_VERSION`], the hop tag, but of Homa the pass of the session
+    /// and the count of the client's packets; from a server the instance whose reply key it is.
     pub hop: U64,
 }
 
@@ -82,8 +83,8 @@ impl Trailer {
     }
 }
 
-/// Blanks what a router may write into packet 0 of a request, in a copy of its header: those bytes are
-/// under the hop tag, and the AEAD takes them for zero. All other headers stay as they are.
+/// Blanks what a router may write into packet 0 of a request, in a copy of its header: those bytes
+/// are under the hop tag, and the AEAD takes them for zero. All other headers stay as they are.
 pub fn blank_route(header: &mut [u8]) {
     if header.len() < ROUTED_LEN {
         return;

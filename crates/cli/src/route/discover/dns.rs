@@ -1,5 +1,5 @@
-//! Names: A or AAAA records for a port, or SRV records, which bring their ports, asked of the name servers
-//! that the host has and again when the first of the records expires.
+//! Names: A or AAAA records for a port, or SRV records, which bring their ports, asked of the name
+//! servers that the host has and again when the first of the records expires.
 //!
 //! | an answer | then |
 //! |---|---|
@@ -188,7 +188,8 @@ impl Stub {
         Ok(found)
     }
 
-    /// Asks the name servers one after the other and hands on the records of the first that answers.
+    /// Asks the name servers one after the other and hands on the records of the first that
+    /// answers.
     fn ask(
         &self,
         name: &str,

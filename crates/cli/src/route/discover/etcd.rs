@@ -1,8 +1,9 @@
-//! etcd: a key for each server under a prefix, read and then watched over its JSON gateway, which every etcd of
-//! version 3.4 and later has at its client port.
+//! etcd: a key for each server under a prefix, read and then watched over its JSON gateway, which
+//! every etcd of version 3.4 and later has at its client port.
 //!
-//! A value is a server as in a list; of one without value, what follows the prefix in its key is the server.
-//! So `etcdctl put --lease=ID /tailcut/servers/10.0.0.2:8000 ''` is a server for as long as the lease lives.
+//! A value is a server as in a list; of one without value, what follows the prefix in its key is
+//! the server. So `etcdctl put --lease=ID /tailcut/servers/10.0.0.2:8000 ''` is a server for as
+//! long as the lease lives.
 //!
 //! | event | then |
 //! |---|---|

@@ -64,7 +64,8 @@ impl Feeds {
         Ok(())
     }
 
-    /// Begins to watch those of the sources that are not watched. What they tell is heard when they are adopted.
+    /// Begins to watch those of the sources that are not watched. What they tell is heard when they
+    /// are adopted.
     pub(in crate::route) fn prepare(&mut self, sources: &[Source]) -> Result<Vec<Feed>> {
         let mut begun: Vec<Feed> = Vec::new();
         for source in sources {

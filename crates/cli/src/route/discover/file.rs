@@ -1,5 +1,5 @@
-//! A watched file: read again when it has been written and closed, or when another has been put in its place,
-//! as a ConfigMap of Kubernetes is.
+//! A watched file: read again when it has been written and closed, or when another has been put in
+//! its place, as a ConfigMap of Kubernetes is.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -28,7 +28,8 @@ pub(super) fn watch(path: &Path, watch: &Watch<'_>) -> Result<()> {
     let mut known = None;
     while !watch.is_over() {
         match servers::read(path) {
-            // Where it is written in place, half of it may have been read: the rest comes with an event.
+            // Where it is written in place, half of it may have been read: the rest comes with an
+            // event.
             Ok(text) if known.as_ref() != Some(&text) && is_settled(path, &text) => {
                 let answer = servers::parse_list(&text, path).map(Answer::from);
                 // What is no list is looked at again: a name of it may be known by then.
@@ -53,8 +54,8 @@ fn is_settled(path: &Path, text: &str) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes())
 }
 
-/// Waits until something has happened in the folder, or for as long as a change may stay unseen where the
-/// file system tells of none.
+/// Waits until something has happened in the folder, or for as long as a change may stay unseen
+/// where the file system tells of none.
 fn wait(changes: &rustix::fd::OwnedFd) -> Result<()> {
     let mut polled = [PollFd::new(changes, PollFlags::IN)];
     match poll(&mut polled, Some(&LOOK_EVERY)) {

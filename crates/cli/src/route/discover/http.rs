@@ -1,4 +1,5 @@
-//! HTTP towards etcd and Kubernetes, without an asynchronous runtime: a thread waits for each answer.
+//! HTTP towards etcd and Kubernetes, without an asynchronous runtime: a thread waits for each
+//! answer.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read};
@@ -16,7 +17,8 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 /// Files that a source over TLS is known by, and the other end is asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsFiles {
-    /// Certificates of those who may have signed the other's; those of the host where there is none.
+    /// Certificates of those who may have signed the other's; those of the host where there is
+    /// none.
     pub(super) ca: Option<PathBuf>,
     /// A certificate of this end and its key.
     pub(super) own: Option<(PathBuf, PathBuf)>,
@@ -117,8 +119,8 @@ impl Body {
         serde_json::from_str(&text).context("it answers something else than was asked for")
     }
 
-    /// The next of the values that it has one a line; none at its end, or where it has said nothing for so long
-    /// that it is better asked again.
+    /// The next of the values that it has one a line; none at its end, or where it has said nothing
+    /// for so long that it is better asked again.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         let (asked_at, mut line) = (Clock.now(), Vec::new());
         let is_idle = || Clock.now() - asked_at >= IDLE_MAX.as_nanos() as u64;

@@ -1,5 +1,5 @@
-//! Kubernetes: the EndpointSlices of a Service, listed and then watched at its API server, as the service
-//! account that a Pod has.
+//! Kubernetes: the EndpointSlices of a Service, listed and then watched at its API server, as the
+//! service account that a Pod has.
 //!
 //! | event | then |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | the version is too old (410), or the server ends the watch | begun anew |
 //! | refused (401, 403), or anything else | the source is away |
 //!
-//! An endpoint is a server while it is ready, as kube-proxy takes it; one that is terminating is not. Its zone is
-//! the server's. It needs `get`, `list` and `watch` of `endpointslices` in `discovery.k8s.io`.
+//! An endpoint is a server while it is ready, as kube-proxy takes it; one that is terminating is
+//! not. Its zone is the server's. It needs `get`, `list` and `watch` of `endpointslices` in
+//! `discovery.k8s.io`.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -119,8 +120,8 @@ impl Service {
         Ok(())
     }
 
-    /// How the API server is asked, by what a Pod finds around it where nothing else is named. Read anew each
-    /// time: tokens hold for an hour.
+    /// How the API server is asked, by what a Pod finds around it where nothing else is named. Read
+    /// anew each time: tokens hold for an hour.
     fn access(&self) -> Result<Access> {
         let of_pod = |file| PathBuf::from(ACCOUNT).join(file);
         let is_inside = self.api.is_none();

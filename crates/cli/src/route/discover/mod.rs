@@ -41,11 +41,11 @@ use crate::life::leave_real_time;
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct DiscoverFlags {
     /// Find servers while it runs. `file:PATH` is a list as of --servers that is watched;
-    /// `dns:NAME:PORT` the addresses of a name and `srv:NAME` its SRV records, resolved again as they
-    /// expire (?resolver=IP:PORT asks another server than those of /etc/resolv.conf);
+    /// `dns:NAME:PORT` the addresses of a name and `srv:NAME` its SRV records, resolved again as
+    /// they expire (?resolver=IP:PORT asks another server than those of /etc/resolv.conf);
     /// `etcd:URL[,URL...]/PREFIX` the keys with a prefix (?ca=FILE&cert=FILE&key=FILE);
-    /// `kubernetes:[NAMESPACE/]SERVICE[:PORT]` the EndpointSlices of a Service, from inside of a Pod or
-    /// with ?api=URL&token=FILE&ca=FILE. May be repeated
+    /// `kubernetes:[NAMESPACE/]SERVICE[:PORT]` the EndpointSlices of a Service, from inside of a
+    /// Pod or with ?api=URL&token=FILE&ca=FILE. May be repeated
     #[arg(long, value_name = "SOURCE")]
     pub(super) discover: Vec<Source>,
     /// How long a source that named servers must have named nobody before its servers are drained
@@ -160,9 +160,9 @@ impl Source {
 
 impl Answer {
     /// The servers of lines, and how many lines are none. A name that has been looked up within
-    /// [`LOOK_UP_AGAIN_AFTER`] is not looked up again: one of a thousand lines that changes costs one look-up. A
-    /// line whose name cannot be looked up now stands for the servers that it stood for last: names that fail say
-    /// nothing of servers.
+    /// [`LOOK_UP_AGAIN_AFTER`] is not looked up again: one of a thousand lines that changes costs
+    /// one look-up. A line whose name cannot be looked up now stands for the servers that it stood
+    /// for last: names that fail say nothing of servers.
     ///
     /// # Errors
     ///

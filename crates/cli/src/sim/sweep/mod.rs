@@ -32,8 +32,8 @@ use super::Outcome;
 /// Run a grid of simulations on all cores, and write a table and a page with curves
 ///
 /// Each point has a file of its own, named by the hash of its configuration: a second run makes
-/// only what is missing. When all points are there, NAME.csv, NAME.html and the curves alone, as NAME.svg,
-/// are written beside them.
+/// only what is missing. When all points are there, NAME.csv, NAME.html and the curves alone, as
+/// NAME.svg, are written beside them.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Args {

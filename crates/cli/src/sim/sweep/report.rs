@@ -333,8 +333,8 @@ fn error_index(table: &Table, figure: usize) -> Option<usize> {
     table.figure_index(&format!("{errors}.{name}"))
 }
 
-/// A figure as people say it, with its unit, which a part of its name tells: "p99 of the sojourn time
-/// (mean service times)".
+/// A figure as people say it, with its unit, which a part of its name tells: "p99 of the sojourn
+/// time (mean service times)".
 fn titled(figure: &str) -> String {
     match figure.split('.').rev().find_map(|part| unit_of(part)) {
         Some((_, unit)) => format!("{} ({unit})", said(figure)),

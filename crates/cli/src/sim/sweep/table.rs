@@ -96,7 +96,8 @@ fn collect(name: &str, value: &Value, figures: &mut Vec<(String, f64)>) {
     }
 }
 
-/// A number without the digits that no simulation knows: whole ones exactly, others to seven digits.
+/// A number without the digits that no simulation knows: whole ones exactly, others to seven
+/// digits.
 fn seven_digits(value: f64) -> String {
     let is_whole = value == value.trunc() && value.abs() < 1e15;
     let rounded = if is_whole { value } else { format!("{value:.6e}").parse().unwrap_or(value) };

@@ -1,4 +1,5 @@
-//! What `tailcut measure` carries to servers of others: their protocols over R2P2 and Homa, through bridges.
+//! What `tailcut measure` carries to servers of others: their protocols over R2P2 and Homa, through
+//! bridges.
 
 use tailcut::Client;
 

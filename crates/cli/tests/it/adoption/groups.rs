@@ -74,7 +74,8 @@ fn each_key_is_where_its_group_is() {
     wait_until_quiet(&halves.front.1, &[&halves.bridges[0].1, &halves.bridges[1].1]);
 }
 
-/// One group's server is stopped, with more calls waiting for it than may be under way: who asks the other does not notice.
+/// One group's server is stopped, with more calls waiting for it than may be under way: who asks
+/// the other does not notice.
 #[test]
 fn a_group_that_is_silent_holds_up_no_other() {
     let Some(halves) = Halves::start(&["--timeout", "5s"]) else { return };
@@ -110,8 +111,8 @@ fn a_group_that_is_silent_holds_up_no_other() {
     wait_until_quiet(&halves.front.1, &[&halves.bridges[0].1, &halves.bridges[1].1]);
 }
 
-/// For each command that Redis has and a gateway passes on, with up to seven arguments of which one may be a number: the keys are
-/// those that Redis names.
+/// For each command that Redis has and a gateway passes on, with up to seven arguments of which one
+/// may be a number: the keys are those that Redis names.
 #[test]
 fn keys_are_where_redis_says() {
     let Some(server) = servers::redis(&[]) else { return };

@@ -154,7 +154,8 @@ fn a_server_of_http_that_dies_is_refused_for() {
     assert_eq!(status(), "503");
 }
 
-/// Requests that are sent before the answers of others have come, and in any fragments: answered one after the other, in order.
+/// Requests that are sent before the answers of others have come, and in any fragments: answered
+/// one after the other, in order.
 #[test]
 fn requests_of_a_pipeline_are_answered_in_order() {
     let Some(server) = nginx() else { return };
@@ -244,7 +245,8 @@ fn clients_of_http_that_leave_in_the_middle_leave_nothing_behind() {
     assert!(answer.ends_with(b"hello"), "{}", answer.escape_ascii());
 }
 
-/// A server that ends its connection in the middle of each other answer: that is no answer, and nobody gets a part of one.
+/// A server that ends its connection in the middle of each other answer: that is no answer, and
+/// nobody gets a part of one.
 #[test]
 fn a_server_of_http_that_leaves_in_the_middle_has_not_answered() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -312,8 +314,8 @@ fn a_header_that_never_ends_costs_little() {
     assert_eq!(admin.value("tailcut_gateway_held_bytes"), 0.0);
 }
 
-/// Two callers are told nothing but a part of an answer, again and again, and give up: their places come back. The server ends each
-/// other connection with its answer, and is there all the same.
+/// Two callers are told nothing but a part of an answer, again and again, and give up: their places
+/// come back. The server ends each other connection with its answer, and is there all the same.
 #[test]
 fn answers_without_an_end_keep_no_place() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -8,8 +8,8 @@ use super::client::{Client, command};
 use super::{bridge, gateway, route, wait_until_quiet};
 use crate::servers;
 
-/// Through gateway, router and two bridges before one Redis, and through nothing: every reply and, at the end,
-/// all contents are the same.
+/// Through gateway, router and two bridges before one Redis, and through nothing: every reply and,
+/// at the end, all contents are the same.
 #[test]
 fn random_commands_are_answered_as_by_plain_redis() {
     let local = ["--enable-debug-command", "local"];

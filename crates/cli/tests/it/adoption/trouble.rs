@@ -137,7 +137,8 @@ fn a_server_that_is_stopped_is_given_up_and_comes_back() {
     wait_until_quiet(&front_admin, &[&behind_admin]);
 }
 
-/// A write that has not been answered in time may run later, on another connection to the server than the next: so there is no next.
+/// A write that has not been answered in time may run later, on another connection to the server
+/// than the next: so there is no next.
 #[test]
 fn no_write_overtakes_one_that_may_still_run() {
     if !is_there() {
@@ -162,7 +163,8 @@ fn no_write_overtakes_one_that_may_still_run() {
     wait_until_quiet(&front_admin, &[&behind_admin]);
 }
 
-/// Many more ask than may have calls under way, and nobody is answered: all are told so in the time for one.
+/// Many more ask than may have calls under way, and nobody is answered: all are told so in the time
+/// for one.
 #[test]
 fn who_waits_for_room_waits_no_longer_than_for_an_answer() {
     let Some(server) = servers::redis(&[]) else { return };

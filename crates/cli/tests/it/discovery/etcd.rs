@@ -126,8 +126,8 @@ fn restart_first(servers: &mut Vec<Service>, admin: &Admin) {
     wait_until("a server that is back", || admin.value(&state) == 1.0);
 }
 
-/// Under load all servers are restarted one after the other, etcd is killed and restarted, the configuration
-/// is reloaded both ways, and servers come and go: every call is answered.
+/// Under load all servers are restarted one after the other, etcd is killed and restarted, the
+/// configuration is reloaded both ways, and servers come and go: every call is answered.
 #[test]
 fn no_call_is_lost_while_everything_is_restarted_and_reloaded() {
     let Some(mut etcd) = Etcd::start("restarted") else { return };

@@ -1,5 +1,5 @@
-//! An API server of the test's own: lists and watch events in the form that Kubernetes has for them, over TLS, to
-//! whoever has the token of a service account.
+//! An API server of the test's own: lists and watch events in the form that Kubernetes has for
+//! them, over TLS, to whoever has the token of a service account.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -185,7 +185,8 @@ fn endpoints_that_are_ready_are_servers_as_the_watch_tells() {
     assert!(asked.iter().any(|target| target.ends_with("&resourceVersion=100")), "{asked:?}");
 }
 
-/// What Kubernetes itself answered, as `scripts/kubernetes record` wrote it, about servers that are here now.
+/// What Kubernetes itself answered, as `scripts/kubernetes record` wrote it, about servers that are
+/// here now.
 #[test]
 fn what_a_real_api_server_answered_is_understood() {
     let recorded: Value = serde_json::from_str(include_str!("kubernetes.json")).expect("JSON");

@@ -1,5 +1,5 @@
-//! Headers of HTTP/2 as bytes (HPACK, RFC 7541), as far as a load needs them: requests are written once,
-//! and of replies only the status is read.
+//! Headers of HTTP/2 as bytes (HPACK, RFC 7541), as far as a load needs them: requests are written
+//! once, and of replies only the status is read.
 //!
 //! | representation | a request | a reply |
 //! |---|---|---|
@@ -7,9 +7,10 @@
 //! | literal | without indexing, without Huffman's code | any; none of them is kept |
 //! | size of the dynamic table | none | 0 alone |
 //!
-//! The session declares a dynamic table of size 0 (`SETTINGS_HEADER_TABLE_SIZE`), which every peer must
-//! keep to, so that a block means the same whatever went before it. The crates that decode HPACK make
-//! two strings of each header, for a reader that wants two numbers of a block and allocates nothing.
+//! The session declares a dynamic table of size 0 (`SETTINGS_HEADER_TABLE_SIZE`), which every peer
+//! must keep to, so that a block means the same whatever went before it. The crates that decode
+//! HPACK make two strings of each header, for a reader that wants two numbers of a block and
+//! allocates nothing.
 //!
 //! Invariant: any bytes are read without a panic, once.
 
@@ -187,8 +188,8 @@ impl<'a> Text<'a> {
     }
 }
 
-/// Gives the digits of a string in Huffman's code that has nothing else: 0, 1 and 2 have five bits, the
-/// others six; the rest of the last byte is ones (RFC 7541, appendix B).
+/// Gives the digits of a string in Huffman's code that has nothing else: 0, 1 and 2 have five bits,
+/// the others six; the rest of the last byte is ones (RFC 7541, appendix B).
 fn coded_digits(bytes: &[u8], add: &mut dyn FnMut(u32) -> Option<()>) -> Option<()> {
     let (mut held, mut bits) = (0u32, 0u32);
     for (place, &byte) in bytes.iter().enumerate() {
@@ -242,8 +243,8 @@ mod tests {
     fn statuses_are_read_in_every_form() {
         check(b"\x88", Some(200), None);
         check(b"\x8d", Some(404), None);
-        // RFC 7541, appendix C.5.1 and C.6.1: 302 plain and coded, other headers behind it; there is no
-        // room for what they index.
+        // RFC 7541, appendix C.5.1 and C.6.1: 302 plain and coded, other headers behind it; there
+        // is no room for what they index.
         check(b"\x48\x03302\x58\x07private", Some(302), None);
         check(b"\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b", Some(302), None);
         check(b"\x20\x08\x03503", Some(503), None);

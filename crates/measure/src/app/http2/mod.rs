@@ -1,5 +1,5 @@
-//! A connection of HTTP/2 (RFC 9113), as its client: each request is a stream, and streams are answered
-//! in any order.
+//! A connection of HTTP/2 (RFC 9113), as its client: each request is a stream, and streams are
+//! answered in any order.
 //!
 //! | frame | what is done |
 //! |---|---|
@@ -661,8 +661,8 @@ pub(super) struct Request<'a> {
     /// Its block of headers.
     pub(super) head: &'a [u8],
     pub(super) body: &'a [u8],
-    /// Bytes of each message of the body, where messages of the reply let them go one by one; 0 where the
-    /// body goes at once.
+    /// Bytes of each message of the body, where messages of the reply let them go one by one; 0
+    /// where the body goes at once.
     pub(super) message_len: usize,
 }
 
@@ -740,7 +740,8 @@ const STREAMS_MAX: u64 = 1 << 30;
 /// Of both windows, before anybody has said otherwise.
 const WINDOW_INITIAL: i64 = 65_535;
 const WINDOW_MAX: i64 = 0x7fff_ffff;
-/// Requests outstanding on a connection, by default: what servers declare most, so that none is refused.
+/// Requests outstanding on a connection, by default: what servers declare most, so that none is
+/// refused.
 pub(in crate::app) const STREAMS_USUAL: u32 = 100;
 /// The longest block of headers in pieces.
 const BLOCK_LEN_MAX: usize = 1 << 16;

@@ -2,8 +2,8 @@
 
 /// Which part of a request's body is let go.
 ///
-/// Messages of the reply are counted as they end. Five bytes are before each: whether it is compressed, and
-/// its length.
+/// Messages of the reply are counted as they end. Five bytes are before each: whether it is
+/// compressed, and its length.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turns {
     /// Bytes of each message of the request, the five included.
@@ -32,8 +32,8 @@ impl Turns {
         self.allowed -= len;
     }
 
-    /// Takes a part of the reply's body, however it is cut: each message that ends in it lets one of the
-    /// request go.
+    /// Takes a part of the reply's body, however it is cut: each message that ends in it lets one
+    /// of the request go.
     pub(super) fn take(&mut self, mut part: &[u8]) {
         while let Some((&byte, rest)) = part.split_first() {
             if self.prefix_len == PREFIX_LEN {

@@ -46,8 +46,8 @@ enum Command {
     GetSet,
     /// SCAN, ten keys from anywhere: `scan`.
     Scan,
-    /// Any others with their weights: `command=`, `commands=`, and `preload=`, which fills the store
-    /// before, once for each key.
+    /// Any others with their weights: `command=`, `commands=`, and `preload=`, which fills the
+    /// store before, once for each key.
     Others { commands: Vec<(u32, Template)>, preload: Option<Template> },
 }
 

@@ -331,8 +331,8 @@ fn a_call_of_grpc_is_judged_by_its_status() {
     }
 }
 
-/// The messages of a stream leave one behind the other, and those that come are one reply, which its status
-/// ends.
+/// The messages of a stream leave one behind the other, and those that come are one reply, which
+/// its status ends.
 #[test]
 fn streams_of_grpc_are_sent_and_taken_whole() {
     let mut client = Client::new("grpc:echo.Echo/Chat,hex=0a,count=3", &[]);
@@ -347,8 +347,8 @@ fn streams_of_grpc_are_sent_and_taken_whole() {
     assert_eq!(client.take(&trailers), Ok(vec![ok(0)]));
 }
 
-/// Each message leaves when one of the reply has come whole, in whatever frames, and the last one ends
-/// the request.
+/// Each message leaves when one of the reply has come whole, in whatever frames, and the last one
+/// ends the request.
 #[test]
 fn a_conversation_of_grpc_takes_turns() {
     let mut client = Client::new("grpc:echo.Echo/Talk,hex=0a,turns=4", &[]);

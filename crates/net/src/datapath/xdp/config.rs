@@ -11,14 +11,14 @@ use crate::ebpf::Mode;
 pub struct XdpConfig {
     /// The interface. Routes through VLANs over it are its own too.
     pub interface: InterfaceName,
-    /// Where the program runs. Default: in the driver, and behind it where the driver knows no XDP. Behind
-    /// it, batches that a sender on this machine has not segmented (GSO over veth) come as one datagram:
-    /// such senders must not have segmented sends.
+    /// Where the program runs. Default: in the driver, and behind it where the driver knows no XDP.
+    /// Behind it, batches that a sender on this machine has not segmented (GSO over veth) come as
+    /// one datagram: such senders must not have segmented sends.
     pub mode: Option<Mode>,
     /// Copies frames also where the driver could do without. Default off.
     pub is_copying: bool,
-    /// The sockets drive the interface's queues when they are polled, instead of its interrupts, for whom
-    /// who polls has a core of its own. Default off.
+    /// The sockets drive the interface's queues when they are polled, instead of its interrupts,
+    /// for whom who polls has a core of its own. Default off.
     pub busy_poll: bool,
 }
 
@@ -110,7 +110,8 @@ impl fmt::Debug for InterfaceName {
     }
 }
 
-/// Counters of an [`XdpPort`](super::XdpPort) since it was bound, beside those that all datapaths have.
+/// Counters of an [`XdpPort`](super::XdpPort) since it was bound, beside those that all datapaths
+/// have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XdpMetrics {
     /// Datagrams that came past the kernel's stack.
@@ -121,10 +122,11 @@ pub struct XdpMetrics {
     pub direct_out: u64,
     /// Datagrams that left through the kernel, because their way is not by this interface.
     pub kernel_elsewhere: u64,
-    /// Datagrams that left through the kernel, because the neighbour's address was not known yet or was to
-    /// be confirmed.
+    /// Datagrams that left through the kernel, because the neighbour's address was not known yet or
+    /// was to be confirmed.
     pub kernel_unresolved: u64,
-    /// Datagrams that left through the kernel, because a burst had too many new peers to look them up.
+    /// Datagrams that left through the kernel, because a burst had too many new peers to look them
+    /// up.
     pub kernel_unasked: u64,
     /// Peers whose way was looked up.
     pub lookups: u64,

@@ -1,10 +1,12 @@
 //! Headers of Ethernet, VLAN, IPv4, IPv6 and UDP around datagrams: written and checked.
 //!
-//! A [`Template`] holds what is the same for all datagrams to a host, with the sums of it, so that a
-//! datagram costs the sum of its own bytes. What arrives is checked whole: it has passed no stack.
+//! A [`Template`] holds what is the same for all datagrams to a host, with the sums of it, so that
+//! a datagram costs the sum of its own bytes. What arrives is checked whole: it has passed no
+//! stack.
 //!
 //! A host on the same machine leaves the checksum of UDP to an interface that never computes it (a
-//! partial checksum: the pseudo header's sum alone). Such a datagram has been on no wire, and is taken.
+//! partial checksum: the pseudo header's sum alone). Such a datagram has been on no wire, and is
+//! taken.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;
@@ -298,8 +300,8 @@ fn word(word: u16) -> u64 {
     u64::from(u16::from_ne_bytes(word.to_be_bytes()))
 }
 
-/// Adds bytes to a ones' complement sum, in the machine's own order (RFC 1071, section 2B: the order
-/// does not matter). Only the last piece of a packet may have an odd length.
+/// Adds bytes to a ones' complement sum, in the machine's own order (RFC 1071, section 2B: the
+/// order does not matter). Only the last piece of a packet may have an odd length.
 #[inline]
 fn sum(mut sum: u64, bytes: &[u8]) -> u64 {
     let mut words = bytes.chunks_exact(4);

@@ -1,5 +1,5 @@
-//! What is known of the ways to peers: whether a datagram goes past the kernel's stack, and with which
-//! headers.
+//! What is known of the ways to peers: whether a datagram goes past the kernel's stack, and with
+//! which headers.
 //!
 //! | state | a datagram goes | until |
 //! |---|---|---|
@@ -8,8 +8,8 @@
 //! | unresolved | through the kernel, which asks for the neighbour's address | the kernel tells of it |
 //! | elsewhere | through the kernel: this host itself, another interface, a tunnel, no route | as above |
 //!
-//! Everything here comes from the kernel's own tables and what it tells of changes; nothing is learned from
-//! packets, which anybody can forge.
+//! Everything here comes from the kernel's own tables and what it tells of changes; nothing is
+//! learned from packets, which anybody can forge.
 //!
 //! Invariant: there are no more than a limit; the ones that came first make room.
 

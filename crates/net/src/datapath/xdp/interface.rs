@@ -1,14 +1,16 @@
-//! An interface whose packets go to AF_XDP sockets: the program at it, and the memory of its queues.
+//! An interface whose packets go to AF_XDP sockets: the program at it, and the memory of its
+//! queues.
 //!
-//! The kernel lets a queue have one memory and an interface one program, so all ports of a process at an
-//! interface share them: they find each other here, by the network namespace and the interface's number.
-//! The program is detached when the last of them is closed, or the process ends, however it ends.
+//! The kernel lets a queue have one memory and an interface one program, so all ports of a process
+//! at an interface share them: they find each other here, by the network namespace and the
+//! interface's number. The program is detached when the last of them is closed, or the process
+//! ends, however it ends.
 //!
-//! The interface of an XDP router has that program instead, which hands the one port of its router what it does not
-//! place.
+//! The interface of an XDP router has that program instead, which hands the one port of its router
+//! what it does not place.
 //!
-//! Invariant: the program directs to a port's sockets what is sent to an address of this host and the
-//! port, while a [`Claim`] of it lives.
+//! Invariant: the program directs to a port's sockets what is sent to an address of this host and
+//! the port, while a [`Claim`] of it lives.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -75,14 +77,14 @@ impl Steering {
 }
 
 impl Interface {
-    /// The interface of a configuration, which this process may have already; with what the kernel says of
-    /// it now.
+    /// The interface of a configuration, which this process may have already; with what the kernel
+    /// says of it now.
     ///
     /// # Errors
     ///
-    /// PermissionDenied, naming the capabilities; InvalidInput for an interface that is none of Ethernet, or
-    /// whose ports ask for something else; ResourceBusy where another process has it; else what the kernel
-    /// says.
+    /// PermissionDenied, naming the capabilities; InvalidInput for an interface that is none of
+    /// Ethernet, or whose ports ask for something else; ResourceBusy where another process has it;
+    /// else what the kernel says.
     pub(super) fn open(config: XdpConfig, asker: &mut Asker) -> io::Result<(Arc<Self>, Link)> {
         let link = find(config, asker)?;
         let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
@@ -192,8 +194,8 @@ impl Interface {
 }
 
 impl Drop for Interface {
-    /// Now, and not once every copy of the descriptor is closed: a child of this process that has yet to
-    /// become another program has one.
+    /// Now, and not once every copy of the descriptor is closed: a child of this process that has
+    /// yet to become another program has one.
     fn drop(&mut self) {
         if let Steering::Ports { attached, .. } = &self.steering {
             // Of an interface that is gone it is detached already.

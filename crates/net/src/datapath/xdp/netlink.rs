@@ -1,7 +1,7 @@
 //! The kernel's tables of links, addresses, routes and neighbours, over netlink.
 //!
-//! Own messages instead of a library: six kinds are read, and the crates that know all of them drag in
-//! an async runtime or some thousand types.
+//! Own messages instead of a library: six kinds are read, and the crates that know all of them drag
+//! in an async runtime or some thousand types.
 
 use std::io::{self, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

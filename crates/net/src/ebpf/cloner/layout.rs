@@ -15,8 +15,8 @@ pub(super) mod cloner {
     pub(crate) const IDS: usize = 0;
     /// The switch's address, 16 bytes.
     pub(crate) const IP: usize = 8;
-    /// Its port in network order, a half-word; then a byte each, whether it is of IPv4, and whether what is not cloned
-    /// goes to the shorter.
+    /// Its port in network order, a half-word; then a byte each, whether it is of IPv4, and whether
+    /// what is not cloned goes to the shorter.
     pub(crate) const PORT: usize = 24;
     /// The bits of `tidx` above the lowest.
     pub(crate) const EPOCH: usize = 28;

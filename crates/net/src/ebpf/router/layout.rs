@@ -1,4 +1,5 @@
-//! Where everything is in the memory of `ebpf/router.bpf.c`, in bytes, as `ebpf/router.h` lays it down.
+//! Where everything is in the memory of `ebpf/router.bpf.c`, in bytes, as `ebpf/router.h` lays it
+//! down.
 
 /// Servers that the program can place on.
 pub const SERVERS_MAX: usize = 32;

@@ -7,8 +7,8 @@
 //! | the id, without | user space has it |
 //! | another id | the program passes the packet on; user space has an exact table, and makes the slot last as long |
 //!
-//! Invariant: an id that either has taken has a slot, in which the program takes nothing, for as long as its packets
-//! can come.
+//! Invariant: an id that either has taken has a slot, in which the program takes nothing, for as
+//! long as its packets can come.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;

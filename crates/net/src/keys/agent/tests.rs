@@ -258,7 +258,8 @@ fn an_agent_without_a_certificate_says_so() {
     served.check_refused(served.ask("web"), "it has no certificate: pre-shared keys alone count");
 }
 
-/// A list of revoked certificates is read again when it changes, and one that says nothing of who asks lets nobody in.
+/// A list of revoked certificates is read again when it changes, and one that says nothing of who
+/// asks lets nobody in.
 #[test]
 fn whose_certificate_is_revoked_gets_no_keys() {
     let served = Served::new("agent-revokes");
@@ -382,8 +383,8 @@ fn what_changes_is_read_again_and_what_is_wrong_changes_nothing() {
     assert_eq!(served.ask("other").expect("keys").epochs.len(), rotated.epochs.len());
 }
 
-/// With the time that a key is used, keys are added: those who have them from before and those who ask now have
-/// the same.
+/// With the time that a key is used, keys are added: those who have them from before and those who
+/// ask now have the same.
 #[test]
 fn keys_are_added_ahead_of_time() {
     let served = Served::rotating("agent-rotates", EVERY_MIN);

@@ -183,7 +183,8 @@ pub(super) fn server(listen: SocketAddr, slot: u16) -> SocketAddr {
     }
 }
 
-/// The way to the server of a slot. 1 is the loopback interface, which tests of the kernel come from.
+/// The way to the server of a slot. 1 is the loopback interface, which tests of the kernel come
+/// from.
 pub(super) fn way(slot: u16, vlan: Option<u16>) -> Way {
     Way { to: [2, 0, 0, 0, 1, slot as u8], from: ROUTER_MAC, interface: 1, vlan }
 }

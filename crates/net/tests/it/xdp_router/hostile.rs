@@ -1,4 +1,5 @@
-//! Packets of strangers at the XDP router, beside calls of clients whom they are not to cost anything.
+//! Packets of strangers at the XDP router, beside calls of clients whom they are not to cost
+//! anything.
 
 use std::net::SocketAddr;
 
@@ -84,8 +85,8 @@ impl Run {
     }
 }
 
-/// A packet of nobody that the router knows: requests as anybody may send them, what only servers and routers may,
-/// and either with bytes that are wrong.
+/// A packet of nobody that the router knows: requests as anybody may send them, what only servers
+/// and routers may, and either with bytes that are wrong.
 fn hostile(draws: &mut Draws, listen: SocketAddr) -> Vec<u8> {
     let from = stranger(draws, listen);
     let rpc_id = RpcId(draws.word());

@@ -246,7 +246,8 @@ fn a_request_of_whom_no_answer_can_reach_is_placed_nowhere() {
     }
 }
 
-/// Nothing of a message of several packets is kept: its first goes up, the others are for the server.
+/// Nothing of a message of several packets is kept: its first goes up, the others are for the
+/// server.
 #[test]
 fn parts_of_messages_are_not_kept() {
     let Some(bench) = bench("rr", 1) else { return };

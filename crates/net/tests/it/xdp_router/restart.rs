@@ -1,4 +1,5 @@
-//! A router that is killed and started again before a program that goes on placing: whose slots are what.
+//! A router that is killed and started again before a program that goes on placing: whose slots are
+//! what.
 
 use std::net::SocketAddr;
 
@@ -34,7 +35,8 @@ fn slots_are_exact_within_two_reports_of_a_restart() {
         }
         assert!(!world.differs(), "{:?}", world.slots());
     }
-    // Both kinds of counts were at stake: what was placed and never sent, and what the program placed meanwhile.
+    // Both kinds of counts were at stake: what was placed and never sent, and what the program
+    // placed meanwhile.
     assert!(unsent > 80 && alone > 1_000, "{unsent} unsent, {alone} placed meanwhile");
     assert_eq!(world.lost_reports, 0, "each report is taken, or the router's");
 }

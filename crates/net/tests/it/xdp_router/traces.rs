@@ -1,4 +1,5 @@
-//! Long traces: the program decides as the policies of proto do, step by step, for one state and random word.
+//! Long traces: the program decides as the policies of proto do, step by step, for one state and
+//! random word.
 
 use tailcut_net::ebpf::Verdict;
 use tailcut_net::ebpf::router::COUNT_NAMES;
@@ -47,8 +48,8 @@ fn check(policy: &str) {
     }
 }
 
-/// The first step of a policy's trace at which the program with its own policy decides otherwise, if there is one;
-/// nothing where programs cannot be loaded.
+/// The first step of a policy's trace at which the program with its own policy decides otherwise,
+/// if there is one; nothing where programs cannot be loaded.
 fn first_difference(program: &str, policy: &str, is_sealed: bool) -> Option<Option<String>> {
     let spec = |text: &str| text.parse::<PolicySpec>().expect("a policy");
     for part in PlacementTrace::new(spec(policy)).parts {

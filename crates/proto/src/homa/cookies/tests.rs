@@ -1,4 +1,5 @@
-//! Two endpoints over no network: who is asked for a cookie, what is done without, and how a client shows one.
+//! Two endpoints over no network: who is asked for a cookie, what is done without, and how a client
+//! shows one.
 
 use std::net::SocketAddr;
 
@@ -45,7 +46,8 @@ impl Ends {
         self.client.call(self.now, call).expect("there is room");
     }
 
-    /// Carries what they say until neither says anything; requests are answered by `reply_len` bytes.
+    /// Carries what they say until neither says anything; requests are answered by `reply_len`
+    /// bytes.
     fn talk(&mut self, reply_len: usize) -> Vec<(bool, Vec<u8>)> {
         loop {
             let there = drain(&mut self.client, self.now);
@@ -145,7 +147,8 @@ fn the_module_is_not_answered_but_from_a_trusted_network() {
     assert!(matches!(ends.server.poll_event(), Some(Event::Request { .. })));
 }
 
-/// The first call costs a round trip more, and the others nothing; an answer of any length goes at once.
+/// The first call costs a round trip more, and the others nothing; an answer of any length goes at
+/// once.
 #[test]
 fn a_client_tags_what_may_begin_a_request_once_it_has_been_told_a_cookie() {
     let mut ends = Ends::new(AskCookies::Always);
@@ -177,8 +180,8 @@ fn what_was_granted_bears_no_tag() {
     assert!(tagged == unscheduled && tags.len() > 2 * tagged, "{tagged} of {}", tags.len());
 }
 
-/// Nothing has run of a request whose answer is a cookie: the tagged one is as good as the first, also for a
-/// server that has just been started and knows nothing.
+/// Nothing has run of a request whose answer is a cookie: the tagged one is as good as the first,
+/// also for a server that has just been started and knows nothing.
 #[test]
 fn what_is_sent_again_for_a_cookie_goes_as_for_the_first_time() {
     let mut ends = Ends::new(AskCookies::Always);

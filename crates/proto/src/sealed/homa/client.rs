@@ -204,7 +204,8 @@ impl HomaClient {
         Ok(())
     }
 
-    /// A call of this side's own has been told that a server has no key of its epoch: who is there is asked.
+    /// A call of this side's own has been told that a server has no key of its epoch: who is there
+    /// is asked.
     pub(in super::super) fn note_no_key(&mut self, now: Time, peer: SocketAddr, told: NoKey) {
         self.avoided.add(now, told.epoch);
         self.targets.doubt(peer);
@@ -259,17 +260,18 @@ impl Session {
 /// Packets of a session after which none goes: their trailer has no room for another number.
 const COUNT_END: u64 = 1 << 32;
 
-/// Packets of a session after which calls begin another one: AES-GCM is to seal no more than some 2^32 under a
-/// key.
+/// Packets of a session after which calls begin another one: AES-GCM is to seal no more than some
+/// 2^32 under a key.
 const COUNT_MAX: u64 = 1 << 31;
 
-/// Calls of a server in a session after which this side begins another one with its next call: an eighth of those
-/// that an id has room for, since that call may come late.
+/// Calls of a server in a session after which this side begins another one with its next call: an
+/// eighth of those that an id has room for, since that call may come late.
 const CALLED_MAX: u32 = 1 << 20;
 
-/// Sessions that are kept for each server that a client may know: one that calls begin in, and those of
-/// calls that last.
+/// Sessions that are kept for each server that a client may know: one that calls begin in, and
+/// those of calls that last.
 const SESSIONS_EACH: usize = 2;
 
-/// Instances, epochs and members of each server that a client may know whose packets are told apart.
+/// Instances, epochs and members of each server that a client may know whose packets are told
+/// apart.
 const INSTANCES_EACH: usize = 4;

@@ -81,8 +81,8 @@ pub(super) fn written(bytes: &[u8]) -> Option<(PacketType, u64)> {
     Some((kind, common.sender_id.get()))
 }
 
-/// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it. `receiver` is
-/// whom a packet to a server is for, or 0; `None` of a server's.
+/// Seals a packet whose trailer has yet to be written: `trailer` says what is clear of it.
+/// `receiver` is whom a packet to a server is for, or 0; `None` of a server's.
 pub(super) fn seal(
     bytes: &mut [u8],
     (key, nonce): (&AeadKey, [u8; 12]),
@@ -101,8 +101,8 @@ pub(super) fn seal(
     true
 }
 
-/// Opens a packet; `false` if it is forged. What is left is an open packet and, behind it, [`TRAILER_LEN`]
-/// bytes.
+/// Opens a packet; `false` if it is forged. What is left is an open packet and, behind it,
+/// [`TRAILER_LEN`] bytes.
 pub(in super::super) fn open(
     bytes: &mut [u8],
     (key, nonce): (&AeadKey, [u8; 12]),
@@ -135,8 +135,8 @@ pub(in super::super) fn request_nonce(trailer: &Trailer) -> [u8; 12] {
     nonce
 }
 
-/// The header, what follows the AEAD's tag, and of a packet to a server the name of that, which is nowhere
-/// in the packet.
+/// The header, what follows the AEAD's tag, and of a packet to a server the name of that, which is
+/// nowhere in the packet.
 fn associated(header: &[u8], trailer: &Trailer, receiver: Option<u64>) -> Aad {
     let mut aad = Aad::of(header);
     aad.push(&trailer.as_bytes()[TAG_LEN..]);

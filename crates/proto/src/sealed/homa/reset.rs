@@ -1,4 +1,5 @@
-//! Answers to packets of Homa of whose epoch a server has no key, as of R2P2: an RPC_UNKNOWN under a mark of its own.
+//! Answers to packets of Homa of whose epoch a server has no key, as of R2P2: an RPC_UNKNOWN under
+//! a mark of its own.
 //!
 //! | bytes | are |
 //! |---|---|
@@ -23,8 +24,8 @@ use super::packet::{self, Glance};
 use crate::node::Time;
 
 impl Answers<HOMA_ANSWER_LEN> {
-    /// Answers a packet of an epoch that is not accepted, if it is a client's and waits for something, under the group's
-    /// keys and in the name of this server. True if it did.
+    /// Answers a packet of an epoch that is not accepted, if it is a client's and waits for
+    /// something, under the group's keys and in the name of this server. True if it did.
     #[cold]
     pub(in super::super) fn answer(
         &mut self,

@@ -95,9 +95,9 @@ impl HomaServer {
         Ok(())
     }
 
-    /// Opens a packet of a session that is not at hand. It is remembered if the packet is genuine and for
-    /// this server, and the session began after its start, or is about to, and has not been known before: true
-    /// if so.
+    /// Opens a packet of a session that is not at hand. It is remembered if the packet is genuine
+    /// and for this server, and the session began after its start, or is about to, and has not been
+    /// known before: true if so.
     fn open_first(
         &mut self,
         Accepted { keys, at, wall_ms }: Accepted<'_>,
@@ -117,7 +117,8 @@ impl HomaServer {
             return Err(Cause::Forged);
         }
         let Clients { sessions, replay, .. } = &self.clients;
-        // One that begins in a moment is remembered, so that what is dropped until then comes no more.
+        // One that begins in a moment is remembered, so that what is dropped until then comes no
+        // more.
         let soon_ms = wall_ms.saturating_add(replay.tolerance_ms);
         let is_new =
             !sessions.may_be_lost(key.client, began_ms) && replay.may_begin(soon_ms, arrival);

@@ -350,8 +350,8 @@ fn a_request_that_has_gone_by_one_name_goes_by_no_other() {
     }
 }
 
-/// A packet that the network has held back comes for the first time from another address, where nothing is known of
-/// its session; and then from its own, where it has been taken.
+/// A packet that the network has held back comes for the first time from another address, where
+/// nothing is known of its session; and then from its own, where it has been taken.
 #[test]
 fn a_request_that_was_held_back_is_refused_to_whoever_is_first_with_it() {
     let mut nodes = nodes();
@@ -403,8 +403,8 @@ fn a_request_that_was_held_back_is_refused_when_its_client_has_been_evicted() {
     assert_eq!(nodes.seal_at(SERVER).stale_sessions, stale + 1);
 }
 
-/// A stranger has another server answer who is asked, and passes that on: a request that may have run where it
-/// was sent does not go to that one.
+/// A stranger has another server answer who is asked, and passes that on: a request that may have
+/// run where it was sent does not go to that one.
 #[test]
 fn a_call_is_not_lured_to_another_server() {
     for is_idempotent in [false, true] {

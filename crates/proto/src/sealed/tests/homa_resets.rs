@@ -112,8 +112,8 @@ fn an_epoch_that_is_over_is_answered_as_uncertain() {
     assert_eq!(nodes.end(), Err(NO_KEY));
 }
 
-/// Who is there by now cannot tell what ran at who was there before; nor may what has gone by the name of who answers
-/// go again, since it runs once the key is there.
+/// Who is there by now cannot tell what ran at who was there before; nor may what has gone by the
+/// name of who answers go again, since it runs once the key is there.
 #[test]
 fn a_call_that_has_gone_by_a_name_may_have_run() {
     for is_idempotent in [false, true] {
@@ -163,8 +163,8 @@ fn no_changed_answer_ends_a_call() {
     assert_eq!((nodes.ended.len(), lost(&mut nodes)[0].received), (1, 1));
 }
 
-/// A packet by name arrives, runs, and its reply is lost; the answer to an earlier one, which was held back, says that
-/// this one has not run.
+/// A packet by name arrives, runs, and its reply is lost; the answer to an earlier one, which was
+/// held back, says that this one has not run.
 #[test]
 fn an_answer_that_was_held_back_has_nothing_run_twice() {
     let mut nodes = apart(&[8], &[3]);

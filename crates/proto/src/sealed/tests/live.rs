@@ -43,7 +43,8 @@ fn pass(net: &mut Net, ms: u64) {
     }
 }
 
-/// The wall clock of each node is set: off by so much, ns, from one that is ahead of nodes' time by a day.
+/// The wall clock of each node is set: off by so much, ns, from one that is ahead of nodes' time by
+/// a day.
 fn set_clocks(net: &mut Net, [client, router, server]: [i64; 3]) {
     let shown = |off: i64| net.now + DAY.strict_add_signed(off);
     net.client.handle_wall_clock(net.now, shown(client));
@@ -53,7 +54,8 @@ fn set_clocks(net: &mut Net, [client, router, server]: [i64; 3]) {
     }
 }
 
-/// Numbers of epochs come again, and files have three keys each: no call is lost, whoever gets its keys first.
+/// Numbers of epochs come again, and files have three keys each: no call is lost, whoever gets its
+/// keys first.
 #[test]
 fn no_call_is_lost_by_three_hundred_rotations() {
     const EVERY_MS: u64 = 1_000;
@@ -91,8 +93,8 @@ fn no_call_is_lost_by_three_hundred_rotations() {
     assert_eq!(dropped(net.router.as_ref().unwrap().metrics().seal), SealMetrics::default());
 }
 
-/// A request that has been taken is answered, though its epoch is in no file any more when it is, and is
-/// not accepted either.
+/// A request that has been taken is answered, though its epoch is in no file any more when it is,
+/// and is not accepted either.
 #[test]
 fn a_call_in_progress_is_answered_under_the_keys_that_it_began_with() {
     let old = group(vec![key(1, 0)]);
@@ -219,8 +221,8 @@ fn a_clock_that_is_read_again_mends_what_was_off() {
     }
 }
 
-/// A server whose clock was ahead when it started takes sessions for older than itself, until its clock is
-/// set, and nothing of before its start can be under way.
+/// A server whose clock was ahead when it started takes sessions for older than itself, until its
+/// clock is set, and nothing of before its start can be under way.
 #[test]
 fn a_server_that_started_by_a_clock_that_was_ahead_serves_once_that_is_set() {
     let mut net = Net::new(group(vec![key(1, 0)]), false);
@@ -238,8 +240,8 @@ fn a_server_that_started_by_a_clock_that_was_ahead_serves_once_that_is_set() {
     assert_eq!(net.call(b"after"), Ok(b"after".to_vec()));
 }
 
-/// What a router has placed, and remembers no more, is young again by a clock that is set back: it is for a
-/// name that the router has no longer.
+/// What a router has placed, and remembers no more, is young again by a clock that is set back: it
+/// is for a name that the router has no longer.
 #[test]
 fn nothing_recorded_is_placed_again_by_a_clock_that_is_set_back() {
     let mut net = net(true);

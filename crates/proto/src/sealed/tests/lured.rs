@@ -1,12 +1,13 @@
-//! Clients that strangers lead to servers which they have not called, and answers that teach no name.
+//! Clients that strangers lead to servers which they have not called, and answers that teach no
+//! name.
 
 use tailcut_wire::r2p2::sealed::VERSION_AT;
 use tailcut_wire::r2p2::{EXTENSION_VERSION, Flags, Packet};
 
 use super::*;
 
-/// A stranger sends another server what names nobody, and passes its answer on: the client, whose call runs
-/// elsewhere, does not ask that server for it by name.
+/// A stranger sends another server what names nobody, and passes its answer on: the client, whose
+/// call runs elsewhere, does not ask that server for it by name.
 #[test]
 fn a_client_asks_nobody_by_name_whom_it_has_not_asked() {
     for len in [10, 3_000] {
@@ -31,8 +32,8 @@ fn a_client_asks_nobody_by_name_whom_it_has_not_asked() {
     }
 }
 
-/// Twelve calls name nobody, of which eight may be taught a router's name. An answer to another one is not
-/// asked for at once, again and again.
+/// Twelve calls name nobody, of which eight may be taught a router's name. An answer to another one
+/// is not asked for at once, again and again.
 #[test]
 fn an_answer_that_teaches_no_name_is_not_asked_for_again_at_once() {
     let mut net = net(true);
@@ -71,8 +72,8 @@ fn a_server_without_room_promises_nothing() {
     }
 }
 
-/// A stranger passes another server's answer on as if it were of who was called, and to that server what
-/// the client then sends by its name. The call does not run where it was made as well.
+/// A stranger passes another server's answer on as if it were of who was called, and to that server
+/// what the client then sends by its name. The call does not run where it was made as well.
 #[test]
 fn a_call_that_was_for_another_one_at_its_address_says_so() {
     let mut net = net(false);
@@ -90,7 +91,8 @@ fn a_call_that_was_for_another_one_at_its_address_says_so() {
     assert_eq!((net.runs, &net.ended[..]), (0, &[UNCERTAIN][..]));
 }
 
-/// A stranger sends from its own address what a server has said before: the rest of the request does not go there.
+/// A stranger sends from its own address what a server has said before: the rest of the request
+/// does not go there.
 #[test]
 fn a_recorded_answer_takes_no_request_elsewhere() {
     let mut net = net(false);
@@ -120,7 +122,8 @@ fn a_recorded_answer_takes_no_request_elsewhere() {
     assert_eq!(net.ended[1..], [Ok(message(200_000))]);
 }
 
-/// A server that was started anew has another name: nobody can tell whether the former one has run the call.
+/// A server that was started anew has another name: nobody can tell whether the former one has run
+/// the call.
 #[test]
 fn a_call_over_a_restart_is_uncertain() {
     let mut net = net(false);
@@ -133,8 +136,8 @@ fn a_call_over_a_restart_is_uncertain() {
     assert_eq!((net.runs, &net.ended[1..]), (1, &[UNCERTAIN][..]));
 }
 
-/// Behind a router that was started anew too: the server's refusal ends the call at once, and the next one begins a
-/// session that the server can know.
+/// Behind a router that was started anew too: the server's refusal ends the call at once, and the
+/// next one begins a session that the server can know.
 #[test]
 fn a_call_over_a_restart_of_router_and_server_ends_at_once() {
     let mut net = net(true);
@@ -163,8 +166,8 @@ impl Net {
     }
 }
 
-/// Has the client's packet 0 reach `other`, and that one's answer the client as if from its target; what
-/// the client sends then.
+/// Has the client's packet 0 reach `other`, and that one's answer the client as if from its target;
+/// what the client sends then.
 fn lure(net: &mut Net, other: &mut Endpoint) -> Sent {
     let (mut sent, mut answers) = (VecDeque::new(), VecDeque::new());
     drain(&mut net.client, CLIENT, net.now, &mut sent);

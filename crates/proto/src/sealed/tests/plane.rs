@@ -106,7 +106,8 @@ fn net_of_plane() -> (Net, Plane) {
     (net, plane)
 }
 
-/// A data plane takes reports alone: what the server said before one of them, and comes after it, is news.
+/// A data plane takes reports alone: what the server said before one of them, and comes after it,
+/// is news.
 #[test]
 fn a_report_that_a_data_plane_has_taken_is_old_and_what_else_comes_late_is_not() {
     for kind in [MessageType::Ack, MessageType::Claimed] {
@@ -192,7 +193,8 @@ fn a_session_in_order_is_offered_once_in_a_while() {
     }
 }
 
-/// What it needs to place the next call of a client, and to take the next report, it has by the first call.
+/// What it needs to place the next call of a client, and to take the next report, it has by the
+/// first call.
 #[test]
 fn a_data_plane_is_told_of_a_client_and_a_server_that_are_in_order() {
     let (mut net, plane) = net_of_plane();
@@ -222,7 +224,8 @@ fn what_no_data_plane_has_placed_the_router_places() {
     });
 }
 
-/// The copy that the data plane has sent may be lost: another goes to its server, by a number of its own as each does.
+/// The copy that the data plane has sent may be lost: another goes to its server, by a number of
+/// its own as each does.
 #[test]
 fn what_a_data_plane_has_placed_goes_to_its_server_again() {
     let (mut net, plane) = net_of_plane();

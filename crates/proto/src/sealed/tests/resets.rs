@@ -141,7 +141,8 @@ fn a_call_that_has_gone_by_another_name_may_have_run() {
     }
 }
 
-/// What has gone by the name of who answers has not run, but may once the key is there: it does not go again.
+/// What has gone by the name of who answers has not run, but may once the key is there: it does not
+/// go again.
 #[test]
 fn a_call_by_the_name_of_who_answers_may_run_later() {
     let old = group(&[7]);
@@ -202,8 +203,8 @@ fn an_answer_is_for_one_client() {
     assert!(net.client.metrics().seal.forged > 0);
 }
 
-/// A packet by name arrives, runs, and its reply is lost; the answer to an earlier one, which was held back, says that
-/// this one has not run.
+/// A packet by name arrives, runs, and its reply is lost; the answer to an earlier one, which was
+/// held back, says that this one has not run.
 #[test]
 fn an_answer_that_was_held_back_has_nothing_run_twice() {
     let mut net = apart(&[8], &[3]);

@@ -25,8 +25,8 @@ fn a_server_takes_requests_of_the_last_two_routers_at_an_address() {
     assert_eq!(server.metrics(), SealMetrics { forged: 1, ..SealMetrics::default() });
 }
 
-/// Its hop tag is genuine, and says nothing of the payload: the session's key is at hand for what comes next, which is its
-/// client's own, and no longer once the session is known.
+/// Its hop tag is genuine, and says nothing of the payload: the session's key is at hand for what
+/// comes next, which is its client's own, and no longer once the session is known.
 #[test]
 fn what_was_recorded_and_changed_begins_no_session_and_ends_none() {
     let mut seals = Seals::new();

@@ -19,7 +19,8 @@ struct Hosts {
     by_address: BTreeMap<&'static str, Streams<Endpoint>>,
     /// All that was sent.
     log: Vec<Sent>,
-    /// Every so many datagrams one is lost, one goes twice, and one is overtaken by the next; 0 for none.
+    /// Every so many datagrams one is lost, one goes twice, and one is overtaken by the next; 0 for
+    /// none.
     loss: usize,
     /// True of what never arrives.
     is_blocked: fn(&Sent) -> bool,
@@ -270,7 +271,8 @@ fn streams_carry_where_datagrams_are_lost_doubled_and_overtaken() {
     }
 }
 
-/// Whoever answers a call back asks whether the answer has come, and is told so, by a packet for its keys.
+/// Whoever answers a call back asks whether the answer has come, and is told so, by a packet for
+/// its keys.
 #[test]
 fn an_answer_to_a_call_back_is_acknowledged_when_it_is_asked_for() {
     let mut hosts = hosts();
@@ -369,7 +371,8 @@ fn nothing_that_was_recorded_is_acted_on() {
     }
 }
 
-/// A stranger is first with what the listener sends, from elsewhere: it is not the listener's from there.
+/// A stranger is first with what the listener sends, from elsewhere: it is not the listener's from
+/// there.
 #[test]
 fn a_call_back_comes_from_whom_the_session_is_with() {
     let mut hosts = hosts();
@@ -400,8 +403,8 @@ fn a_call_back_comes_from_whom_the_session_is_with() {
     assert_eq!(hosts.at(SERVER).holdings().messages, 0, "it is answered");
 }
 
-/// Another client at the same address, which knows the numbers of a stream, is none of its ends; and what is
-/// said of the stream is not for it.
+/// Another client at the same address, which knows the numbers of a stream, is none of its ends;
+/// and what is said of the stream is not for it.
 #[test]
 fn a_stream_is_that_of_the_keys_that_have_opened_it() {
     let mut hosts = hosts();
@@ -477,7 +480,8 @@ fn a_listener_that_has_started_again_ends_streams_and_takes_others() {
     hosts.carry((SERVER, accepted), (CLIENT, id), b"after");
 }
 
-/// Nobody there knows the session any more, and so nobody answers: the listener gives up by its silence.
+/// Nobody there knows the session any more, and so nobody answers: the listener gives up by its
+/// silence.
 #[test]
 fn a_client_that_has_started_again_is_silent_to_streams_and_opens_others() {
     let mut hosts = hosts();
@@ -519,7 +523,8 @@ fn ends_without_the_same_keys_do_not_open_a_stream() {
     }
 }
 
-/// Who listens has not the key of now: a stream opens under the one before, or ends at once where that is not there either.
+/// Who listens has not the key of now: a stream opens under the one before, or ends at once where
+/// that is not there either.
 #[test]
 fn a_stream_opens_under_the_key_that_its_listener_has() {
     use super::resets::group;
@@ -534,7 +539,8 @@ fn a_stream_opens_under_the_key_that_its_listener_has() {
     }
 }
 
-/// A session that began with the listener may be older than it: the client asks again by another one.
+/// A session that began with the listener may be older than it: the client asks again by another
+/// one.
 #[test]
 fn a_stream_is_opened_where_the_listener_has_just_started() {
     let mut hosts = hosts();
@@ -671,8 +677,8 @@ fn a_policy_says_who_opens_streams() {
     }
 }
 
-/// A server's calls in a session have their own numbers, as many as an id has room for, and are of clients that may
-/// call; an eighth of them make the client begin another session.
+/// A server's calls in a session have their own numbers, as many as an id has room for, and are of
+/// clients that may call; an eighth of them make the client begin another session.
 #[test]
 fn a_session_has_room_for_so_many_calls_of_its_server() {
     let keys = keys(Cipher::Aes128Gcm, u64::MAX);

@@ -18,7 +18,8 @@ fn acquainted(is_routed: bool) -> Net {
     net
 }
 
-/// Makes so many calls of 32 B at once, each of another number from `first` on, and waits for their ends.
+/// Makes so many calls of 32 B at once, each of another number from `first` on, and waits for their
+/// ends.
 fn call_at_once(net: &mut Net, first: u64, count: u64) -> Vec<Result<Vec<u8>, Failure>> {
     let before = net.ended.len();
     for number in first..first + count {
@@ -112,8 +113,8 @@ fn nothing_forged_is_acted_on() {
     assert_eq!(refused(&net) - before, forged);
 }
 
-/// What went together comes again, as it was or with drawn bytes, lengths and ends of others, from where it
-/// came and from a stranger. Two million did as little.
+/// What went together comes again, as it was or with drawn bytes, lengths and ends of others, from
+/// where it came and from a stranger. Two million did as little.
 #[test]
 fn nothing_drawn_is_acted_on() {
     const FORGED: usize = 1 << 16;
@@ -150,7 +151,8 @@ fn nothing_drawn_is_acted_on() {
     assert!(call_at_once(&mut net, 100, 40).iter().all(Result::is_ok), "all goes on");
 }
 
-/// All that went together comes again: where it was, from elsewhere, at another server, and after a restart.
+/// All that went together comes again: where it was, from elsewhere, at another server, and after a
+/// restart.
 #[test]
 fn nothing_that_was_recorded_runs_again() {
     let mut net = acquainted(false);
@@ -193,8 +195,8 @@ fn no_nonce_is_used_twice() {
     assert!(net.log.iter().any(is_train) && !net.log.iter().all(is_train));
 }
 
-/// A client that has keys says what it likes in what it seals: of what is no part of several packets, and of
-/// other sessions than its seal is of, nothing is heard.
+/// A client that has keys says what it likes in what it seals: of what is no part of several
+/// packets, and of other sessions than its seal is of, nothing is heard.
 #[test]
 fn what_is_not_of_the_session_is_not_heard() {
     let other = RpcId::new(SessionId(seals::SESSION + 1), 2);

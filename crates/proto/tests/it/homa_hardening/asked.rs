@@ -144,8 +144,8 @@ fn what_is_sent_again_to_others_is_no_sign_of_a_crowd() {
     }
 }
 
-/// Whether a client that sends but one packet of 9,000 bytes is asked for the rest within so many tenths of a millisecond, in
-/// each of which another sends some of as much.
+/// Whether a client that sends but one packet of 9,000 bytes is asked for the rest within so many
+/// tenths of a millisecond, in each of which another sends some of as much.
 fn is_asked_in_crowd(server: &mut Lone, steps: u32) -> bool {
     server.give(CLIENT, &part(2, 9000, 0, 1396));
     (0..steps).any(|step| {
@@ -170,7 +170,8 @@ fn in_a_crowd_is_asked_as_soon_as_what_was_granted_of_late_came() {
     }
 }
 
-/// Bytes come every 4 ns. Without the twelve others less than 200 kB may come, which takes 0.8 ms; with them 660 kB.
+/// Bytes come every 4 ns. Without the twelve others less than 200 kB may come, which takes 0.8 ms;
+/// with them 660 kB.
 #[test]
 fn where_much_may_come_at_once_it_is_missed_later() {
     for (others, expected) in [(0, true), (12, false)] {

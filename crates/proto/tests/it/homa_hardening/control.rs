@@ -147,7 +147,8 @@ fn what_has_just_gone_is_not_sent_again() {
     assert_eq!(asked(0, 0, 1_396), 1_396);
 }
 
-/// As for the replies of an incast that a switch has dropped: its receiver says how fast they come again.
+/// As for the replies of an incast that a switch has dropped: its receiver says how fast they come
+/// again.
 #[test]
 fn a_message_of_which_nothing_has_come_goes_again_as_it_is_granted() {
     let mut server = replied(10_000);

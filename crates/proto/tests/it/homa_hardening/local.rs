@@ -20,8 +20,8 @@ impl Pair {
         Self::new("127.0.0.1:32769", "[::ffff:127.0.0.1]:99")
     }
 
-    /// A call of so many bytes there and back, of which the packets in `lost` are lost; the lengths of the others'
-    /// data each way.
+    /// A call of so many bytes there and back, of which the packets in `lost` are lost; the lengths
+    /// of the others' data each way.
     fn call(&mut self, len: usize, lost: &[usize]) -> (Vec<usize>, Vec<usize>) {
         let (target, deadline) = (self.server_at.parse().unwrap(), self.client.now + SECOND);
         let payload = pattern(len);
@@ -90,8 +90,8 @@ fn packets_within_a_host_are_long() {
     }
 }
 
-/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been long is so no longer
-/// when the server has come up with another configuration.
+/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been
+/// long is so no longer when the server has come up with another configuration.
 #[test]
 fn packets_between_hosts_are_a_networks() {
     for (client_at, server_at) in [

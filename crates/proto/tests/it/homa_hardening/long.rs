@@ -529,7 +529,8 @@ fn a_long_reply_to_a_long_request_is_fetched_whatever_was_answered_of_its_parts(
     }
 }
 
-/// Who sends the last parts of many requests, each in one packet, fills no memory beside the limits.
+/// Who sends the last parts of many requests, each in one packet, fills no memory beside the
+/// limits.
 #[test]
 fn a_part_in_one_packet_counts_as_held_while_it_waits_for_the_others() {
     let mut server = Lone::new();

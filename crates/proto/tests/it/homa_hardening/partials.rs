@@ -98,8 +98,8 @@ fn a_host_that_was_away_reads_before_it_asks() {
     assert!((2..10).contains(&questions), "{questions}");
 }
 
-/// It says that it may send nothing, and sends something: of what it begins nothing has come, so that
-/// nothing would be granted, and nobody asked whether he goes on.
+/// It says that it may send nothing, and sends something: of what it begins nothing has come, so
+/// that nothing would be granted, and nobody asked whether he goes on.
 #[test]
 fn a_packet_beyond_what_its_sender_may_send_begins_no_request() {
     let mut server = Lone::new();

@@ -59,8 +59,8 @@ fn replay(watch: &mut Watch, number: u32) {
     set(watch, None);
 }
 
-/// What `replayed` calls a stranger brings again once they were refused, and whether the bound holds when these
-/// and the last two calls run.
+/// What `replayed` calls a stranger brings again once they were refused, and whether the bound
+/// holds when these and the last two calls run.
 fn check(replayed: &[u32], placed: &[u32], holds: bool) {
     let mut watch = watch();
     for &number in replayed {

@@ -1,7 +1,7 @@
 //! The instrument in virtual time: its own load loop before a server with habits.
 //!
-//! The server is one queue before workers that serve in order. The loop is that of the load threads,
-//! with a clock and a transport that are simulated; a [`Controller`] drives it through
+//! The server is one queue before workers that serve in order. The loop is that of the load
+//! threads, with a clock and a transport that are simulated; a [`Controller`] drives it through
 //! [`Bench::load`], as it drives agents, so that its verdicts can be held against what is known of
 //! the server.
 //!

@@ -1,6 +1,6 @@
-//! Sliced services. With short slices one worker is shared by all its requests: M/G/1-PS, whose mean
-//! sojourn is that of the service over 1 - load, whatever the distribution, and so it is for requests of
-//! each length (Kleinrock, Queueing Systems II, section 4.4).
+//! Sliced services. With short slices one worker is shared by all its requests: M/G/1-PS, whose
+//! mean sojourn is that of the service over 1 - load, whatever the distribution, and so it is for
+//! requests of each length (Kleinrock, Queueing Systems II, section 4.4).
 
 use tailcut_measure::queueing::Sojourn;
 use tailcut_sim::queue::{System, SystemError, Typing};
@@ -33,7 +33,8 @@ fn a_long_slice_is_none() {
     assert_eq!(sojourns_ps(&sliced, 1), sojourns_ps(&system, 1));
 }
 
-/// Two workers have long requests nearly always, behind which a short one waits unless they are sliced.
+/// Two workers have long requests nearly always, behind which a short one waits unless they are
+/// sliced.
 #[test]
 fn short_requests_pass_long_ones() {
     let system = System {

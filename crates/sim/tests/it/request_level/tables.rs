@@ -1,8 +1,9 @@
 //! The simulation against the tables of `rpcvalet.md` section 4: exact values, and p99 that others
 //! simulated.
 //!
-//! A cell is 5 seeds of 2 M requests after 200 k of warm-up, as there; 2 seeds at a load of 0.5 and 3 at
-//! 0.7, where figures vary less. The tolerance is the spec's: 1 % up to a load of 0.8, and 3 % at 0.9. The exceptions:
+//! A cell is 5 seeds of 2 M requests after 200 k of warm-up, as there; 2 seeds at a load of 0.5 and
+//! 3 at 0.7, where figures vary less. The tolerance is the spec's: 1 % up to a load of 0.8, and 3 %
+//! at 0.9. The exceptions:
 //! - Round robin, exponential, 0.8: 20 seeds. Five know the p99.9 to 0.5 %, and were off by 1.4 %;
 //!   twenty are off by 0.1 %.
 //! - Round robin, bimodal, 0.7 and 0.8, and exponential, 0.9: two published standard errors on top.
