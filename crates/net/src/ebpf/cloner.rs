@@ -19,7 +19,7 @@
 mod layout;
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tailcut_proto::netclone::{Fallback, pair};
@@ -27,6 +27,7 @@ use tailcut_wire::netclone::{SEQ_MAX, SERVERS_MAX};
 
 pub use self::layout::COUNT_NAMES;
 use self::layout::{COUNTS_MAX, CPUS_MAX, FILTER_LEN, cloner, server};
+use super::address::{ip_words, port_word};
 use super::{Attached, Mode, Object, SharedMemory, Tested};
 
 /// What the program is told once.
@@ -102,7 +103,7 @@ impl XdpCloner {
         }
         let set = |offset, value| self.memory.word(offset).store(value, Ordering::Relaxed);
         self.memory.long(cloner::IDS).store(u64::from(first_seq) - 1, Ordering::Relaxed);
-        for (place, word) in (0..).zip(ip_words(config.listen.ip())) {
+        for (place, word) in (0..).zip(ip_words(config.listen)) {
             set(cloner::IP + 4 * place, word);
         }
         let is_shorter = config.fallback == Fallback::Shorter;
@@ -132,17 +133,16 @@ impl XdpCloner {
     /// Puts a server in the place of the one of this id; the way to it is not known until it
     /// answers. Panics for an id above 15.
     pub fn replace(&self, index: usize, addr: SocketAddr) {
-        let [one, two] = addr.port().to_be_bytes();
         // Nothing is placed there while this changes.
         self.set_out(index, true);
         let set = |field, value| self.word(index, field).store(value, Ordering::Relaxed);
         for field in [server::INTERFACE, server::LOAD, server::ASKED, server::ANSWERED] {
             set(field, 0);
         }
-        for (place, word) in (0..).zip(ip_words(addr.ip())) {
+        for (place, word) in (0..).zip(ip_words(addr)) {
             set(server::IP + 4 * place, word);
         }
-        set(server::PORT, u32::from_ne_bytes([one, two, 0, 0]));
+        set(server::PORT, port_word(addr));
         self.set_out(index, false);
     }
 
@@ -213,19 +213,6 @@ impl XdpCloner {
     pub fn test_egress(&self, packet: &[u8]) -> io::Result<Tested> {
         self.object.test(MARK_TESTED, packet, 1)
     }
-}
-
-/// An address as the program has it: that of IPv4 as `::ffff:a.b.c.d`.
-fn ip_words(ip: IpAddr) -> [u32; 4] {
-    let bytes = match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    };
-    let mut words = [0; 4];
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u32::from_ne_bytes(*bytes);
-    }
-    words
 }
 
 /// `ebpf/cloner.bpf.c`.

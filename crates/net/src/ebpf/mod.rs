@@ -7,6 +7,7 @@
 //! Invariant: what is attached is detached when its [`Attached`] is dropped or the process dies,
 //! unless it was pinned.
 
+mod address;
 pub mod cloner;
 mod elf;
 pub mod router;

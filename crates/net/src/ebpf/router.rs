@@ -17,7 +17,7 @@ mod seal;
 use std::fmt;
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -29,6 +29,7 @@ use tailcut_proto::policy::{
 use tailcut_proto::router::{AT_SERVER_MAX, IN_FLIGHT_MAX, SharedCounts, SharedPlaces};
 use tailcut_proto::sealed::{PlaneSeal, PlaneSession};
 
+use super::address::{ip_bytes, ip_words, port_word};
 use super::{Attached, Mode, Object, SharedMemory, Tested, VARIABLES};
 pub use layout::{COUNT_NAMES, SERVERS_MAX};
 use layout::{COUNTS_MAX, CPUS_MAX, FIXED, KNOWN, LAYOUT, TAGGED, router, server};
@@ -587,27 +588,6 @@ fn remove_if(folder: &Path, is_meant: impl Fn(&str) -> bool) -> io::Result<()> {
 
 fn is_v4(addr: SocketAddr) -> bool {
     ip_bytes(addr)[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
-}
-
-/// An address as the program has it.
-fn ip_bytes(addr: SocketAddr) -> [u8; 16] {
-    match addr.ip() {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
-}
-
-fn ip_words(addr: SocketAddr) -> [u32; 4] {
-    let bytes = ip_bytes(addr);
-    std::array::from_fn(|at| {
-        u32::from_ne_bytes([bytes[4 * at], bytes[4 * at + 1], bytes[4 * at + 2], bytes[4 * at + 3]])
-    })
-}
-
-/// A port in network order, and two zeros.
-fn port_word(addr: SocketAddr) -> u32 {
-    let [high, low] = addr.port().to_be_bytes();
-    u32::from_ne_bytes([high, low, 0, 0])
 }
 
 fn peer_key(addr: SocketAddr) -> [u8; 20] {
