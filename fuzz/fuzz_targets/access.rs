@@ -36,7 +36,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Whether a line says this of a request.
+/// True if a line says this of a request.
 fn names(rule: &[&str], verdict: &str, client: u32, method: Option<u64>) -> bool {
     let is_client = rule[1] == "any"
         || rule[1].split(',').any(|range| {

@@ -122,7 +122,7 @@ fn try_server(form: &'static dyn TaskForm, bytes: &[u8], fragment_len: usize) {
     }
 }
 
-/// What is found, up to what is malformed.
+/// Replies that are found, up to what is malformed.
 fn steps(
     app: &App,
     due: Option<Expected>,

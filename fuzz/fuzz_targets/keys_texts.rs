@@ -1,4 +1,4 @@
-//! What a key agent and those who ask it read: each text is refused, without a secret in the
+//! Texts that a key agent and those who ask it read: each is refused, without a secret in the
 //! reason, or means something.
 #![no_main]
 

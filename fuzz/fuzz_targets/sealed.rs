@@ -48,7 +48,7 @@ struct Net {
     client: Endpoint,
     router: Router,
     server: Endpoint,
-    /// Whom calls go to.
+    /// Host that calls go to.
     target: u8,
     buffer: Vec<u8>,
     /// Everything that was sent: from, to, bytes.
@@ -260,5 +260,5 @@ const SERVER: u8 = 3;
 
 const MS: Time = 1_000_000;
 
-/// When nodes start, by their clocks and by the wall's.
+/// Time at which nodes start, by their clocks and by the wall's.
 const START: Time = 10_000 * MS;

@@ -1,4 +1,4 @@
-//! What a packet costs: requests of any sessions, sequences and floors, of one or two packets, with
+//! Cost of a packet: requests of any sessions, sequences and floors, of one or two packets, with
 //! and without the token, direct and as if routed, of which none makes an R2P2 server or a router
 //! do more than 256 steps of work, of some 8 ns each. Fault runs count them for all packets, and
 //! `cargo bench -p tailcut-sim --bench packets` times them.

@@ -54,7 +54,7 @@ fn written(tree: &Tree, path: &str, text: &str, sources: &str) -> Result<String>
     Ok(format!("{before}{BEGIN}\nlocal wire = {{\n{lines}\n}}\n{END}{after}"))
 }
 
-/// What the sources say so far.
+/// Declarations of the sources so far.
 #[derive(Default)]
 pub(crate) struct Wire {
     /// The headers and numbers, in the order of the sources.
@@ -340,7 +340,7 @@ const DISSECTORS: [(&str, &str); 3] = [
 ];
 /// The files of a folder that say how packets look, in the order of their tables.
 const FILES: [&str; 5] = ["mod", "header", "hijack", "packet", "display"];
-/// Where the reasons of refusals are, which all protocols share.
+/// Source file of the reasons of refusals, which all protocols share.
 const REFUSALS: &str = "crates/wire/src/r2p2/header.rs";
 const BEGIN: &str = "-- Written by `cargo xtask dissectors` from crates/wire, up to the next mark.";
 const END: &str = "-- Written by hand again.";

@@ -44,7 +44,7 @@ pub(crate) fn check(root: &Path, built: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// What calls cost, and the compiler that made them.
+/// Costs of calls, and the compiler that made them.
 #[derive(Debug, PartialEq)]
 struct Record {
     /// As it names itself.
@@ -111,7 +111,7 @@ impl Record {
         Ok(Self { compiler, rows: lines.map(row).collect::<Result<_>>()? })
     }
 
-    /// What of this record contradicts another one.
+    /// Contradictions between this record and another one.
     fn against(&self, recorded: &Self) -> Vec<String> {
         let is_same = self.compiler == recorded.compiler;
         let mut wrong = Vec::new();

@@ -105,7 +105,7 @@ pub(crate) fn stale(tree: &Tree) -> Result<Vec<Violation>> {
 
 /// The tools for P4.
 struct Tools {
-    /// What they say they are.
+    /// Versions, as they name themselves.
     version: String,
     /// The folder of the open TNA headers, where it is not p4c's own.
     tna: Option<OsString>,
@@ -131,7 +131,7 @@ impl Tools {
     }
 }
 
-/// What the programs give now: a line for each trace and check.
+/// Results of the programs now: a line for each trace and check.
 fn record(root: &Path, tools: &Tools) -> Result<String> {
     let tree = Tree::read(root)?;
     cargo(root, &["build", "-p", "tailcut-cli"])?;
@@ -176,7 +176,7 @@ fn record(root: &Path, tools: &Tools) -> Result<String> {
     Ok(lines)
 }
 
-/// What a program decides at each step, in the form of the trace.
+/// Decisions of a program at each step, in the form of the trace.
 fn replay(root: &Path, kind: &str, (compiled, trace): (&Path, &Path)) -> Result<String> {
     let mut script = Command::new("python3");
     let script = script.arg(root.join("scripts/p4_replay.py")).arg(kind);
@@ -194,7 +194,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Result<String> {
     succeed(Command::new(cargo).current_dir(root).args([*command, "-q", "--locked"]).args(rest))
 }
 
-/// What a command prints; an error with its complaint where it fails.
+/// Output of a command; an error with its complaint where it fails.
 fn succeed(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("{program} is needed"))?;
@@ -212,7 +212,7 @@ fn decided(program: &str, hash: &str, (name, text): (&str, &str), answers: &str)
     format!("{program} {hash} trace {name} {text} decisions {answers}")
 }
 
-/// What is committed of a trace.
+/// The committed part of a trace.
 fn beginning(name: &str, text: &str) -> Result<String> {
     let head: String = text.lines().take(HEAD_LINES).map(|line| format!("{line}\n")).collect();
     let hash = git_hash(text)?;
@@ -334,7 +334,7 @@ const REPLAYED: [(&str, &[&str]); 2] = [
     (ROUTER, &["jbsq:1", "jbsq:3"]),
     ("p4/netclone_v1model.p4", &["netclone", "netclone+racksched"]),
 ];
-/// What else was seen of programs.
+/// Other checks of programs.
 const CHECKED: [(&str, &str); 3] =
     [(ROUTER, ROUNDS), ("p4/router_tna.p4", TYPE_CHECKED), ("p4/netclone_tna.p4", TYPE_CHECKED)];
 const ROUNDS: &str =

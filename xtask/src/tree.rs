@@ -96,7 +96,7 @@ impl Tree {
         Ok(&parsed.as_ref().map_err(|error| error.clone()).with_context(|| path.to_owned())?.items)
     }
 
-    /// Whether a file or a directory of this path exists; the empty path is the root.
+    /// True if a file or a directory of this path exists; the empty path is the root.
     pub(crate) fn holds(&self, path: &str) -> bool {
         let directory = format!("{path}/");
         path.is_empty()

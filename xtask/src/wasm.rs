@@ -37,7 +37,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the standard library for another target comes from.
+/// Source of the standard library for another target.
 pub(crate) enum StandardLibrary {
     /// rustup or the distribution installed it.
     Installed,
@@ -92,7 +92,7 @@ fn build(cargo: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What a module imports, one `module.name` each.
+/// Imports of a module, one `module.name` each.
 fn imports(module: &[u8]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for payload in Parser::new(0).parse_all(module) {

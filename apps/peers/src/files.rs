@@ -43,7 +43,7 @@ impl Files {
         files
     }
 
-    /// What another process has written.
+    /// Files that another process has written.
     pub(crate) fn at(directory: PathBuf) -> Self {
         Self { directory, is_own: false }
     }

@@ -1,4 +1,4 @@
-//! What slices of every kind share: their cores, their message, what they come to.
+//! Common parts of slices of every kind: their cores, their message, their results.
 
 use std::cell::RefCell;
 use std::sync::Barrier;
@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::support::{SERVER_CORE, p50_us, shielded};
 
-/// What a slice came to.
+/// Results of a slice.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slice {
     /// Millions of calls a second.
@@ -90,7 +90,7 @@ pub(crate) fn beside<T>(server: impl FnOnce() + Send, client: impl FnOnce() -> T
     })
 }
 
-/// What is sent and comes back.
+/// Bytes that are sent and come back.
 pub(crate) const MESSAGE: [u8; 32] = [1; 32];
 
 pub(crate) const LOOPBACK: &str = "127.0.0.1:0";

@@ -1,4 +1,4 @@
-//! What Redis adds: the p50 of a GET of 32 B at the module, over that of tailcut's own echo of as
+//! Overhead of Redis: the p50 of a GET of 32 B at the module, over that of tailcut's own echo of as
 //! many bytes, both polling, in alternating slices on the same two cores.
 //!
 //! `scripts/redis-module bench` runs it. The server that is not measured is stopped meanwhile.

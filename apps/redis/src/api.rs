@@ -14,12 +14,12 @@ use std::os::fd::RawFd;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 
-/// What Redis lends one of our functions while that runs.
+/// Context that Redis lends one of our functions while that runs.
 #[derive(Debug)]
 #[repr(transparent)]
 pub struct Context<'a>(NonNull<c_void>, PhantomData<&'a mut c_void>);
 
-/// Where Redis writes the fields of INFO.
+/// Context of Redis for the fields of INFO.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Info<'a>(NonNull<c_void>, PhantomData<&'a mut c_void>);
@@ -33,7 +33,7 @@ pub struct Arguments<'a>(*const *mut c_void, PhantomData<&'a c_void>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct ServerEvent {
-    /// Which.
+    /// Number of the event.
     id: u64,
     /// The version of what it comes with.
     version: u64,
@@ -307,7 +307,7 @@ impl Api {
         }
     }
 
-    /// Whether clients are asked to pause, as before a failover or the end: no write may run then.
+    /// True if clients are asked to pause, as before a failover or the end: no write may run then.
     pub(crate) fn is_paused(self) -> bool {
         // SAFETY: it has no arguments.
         unsafe { (self.0.avoid_replica_traffic)() != 0 }
@@ -333,7 +333,7 @@ impl Context<'_> {
 }
 
 impl Detached {
-    /// Who runs the commands of this turn of the event loop.
+    /// Sets the user that runs the commands of this turn of the event loop.
     pub(crate) fn set_user(&mut self, user: User) {
         // SAFETY: both are Redis'. It keeps the pointer and reads it while a command runs; the user
         // lives until another takes its place.
@@ -375,12 +375,12 @@ impl Detached {
         }
     }
 
-    /// Whether commands are written to a log, before which no reply to a write may leave.
+    /// True if commands are written to a log, before which no reply to a write may leave.
     pub(crate) fn is_logging(&self) -> bool {
         self.flags() & FLAG_AOF != 0
     }
 
-    /// Whether the server is one of a cluster.
+    /// True if the server is one of a cluster.
     pub(crate) fn is_of_cluster(&self) -> bool {
         self.flags() & FLAG_CLUSTER != 0
     }
@@ -429,8 +429,8 @@ impl Drop for RedisString {
     }
 }
 
-/// What Redis is told of a call: `v` an array of arguments, `E` errors are replies, `!` replicas
-/// and the log get it, `C` as the context's user, `S` as in a script, `M` not beyond `maxmemory`.
+/// Format of a call for Redis: `v` an array of arguments, `E` errors are replies, `!` replicas and
+/// the log get it, `C` as the context's user, `S` as in a script, `M` not beyond `maxmemory`.
 fn format(rules: Rules, version: Version) -> &'static CStr {
     match (rules, version) {
         (Rules::Script, Version::Resp2) => c"!ECSMv",

@@ -8,10 +8,10 @@ use tailcut_net::keys::{AccessSource, Source};
 use tailcut_net::open::Opening;
 use tailcut_proto::r2p2::{AskCookies, Prefix};
 
-/// What the module is told.
+/// Configuration of the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
-    /// Where calls are taken. Default 127.0.0.1:6379, over UDP.
+    /// Address at which calls are taken. Default 127.0.0.1:6379, over UDP.
     pub(crate) listen: SocketAddr,
     /// The user of the access control lists that calls run as. Default none: `default`, while that
     /// needs no password, and for clients on this host alone.
@@ -24,10 +24,10 @@ pub(crate) struct Config {
     pub(crate) server_id: u32,
     /// A router that keeps clients' addresses, which gets the feedback. Default none.
     pub(crate) router: Option<SocketAddr>,
-    /// What servers behind one router share, so that clients prove their address once. Default
+    /// Key that servers behind one router share, so that clients prove their address once. Default
     /// none.
     pub(crate) pool_key: Option<[u8; 16]>,
-    /// When clients must show a cookie. Default never.
+    /// Condition under which clients must show a cookie. Default never.
     pub(crate) cookies: AskCookies,
     /// The file of the servers' keys, by which packets are sealed. Default none: the service is
     /// open.
@@ -100,8 +100,8 @@ impl Config {
         Ok(())
     }
 
-    /// How the endpoint is opened: reads the files of keys and policy, which threads of their own
-    /// read again when they change.
+    /// Options by which the endpoint is opened: reads the files of keys and policy, which threads
+    /// of their own read again when they change.
     ///
     /// # Errors
     ///

@@ -48,13 +48,13 @@ use self::store::Redis;
 struct Module {
     /// Redis' functions.
     api: Api,
-    /// Who runs commands.
+    /// Server that runs commands.
     redis: Redis,
     /// The endpoint.
     service: Service,
     /// Ends the loop's sleep at a deadline.
     timer: OwnedFd,
-    /// When it does, if it does.
+    /// Time at which it does, if it does.
     armed: Option<Time>,
     /// The loop never sleeps.
     is_polling: bool,
@@ -70,7 +70,7 @@ thread_local! {
     static MODULE: RefCell<Option<ManuallyDrop<Module>>> = const { RefCell::new(None) };
     /// A turn is to be taken.
     static IS_DUE: Cell<bool> = const { Cell::new(false) };
-    /// What INFO shows, as of the last turn: a call may ask for INFO itself.
+    /// Contents of INFO, as of the last turn: a call may ask for INFO itself.
     static SHOWN: RefCell<Option<(String, Counts, Metrics)>> = const { RefCell::new(None) };
 }
 
@@ -345,7 +345,7 @@ fn named(counts: &Counts, metrics: &Metrics) -> impl Iterator<Item = (&'static s
     own.into_iter().chain(endpoint).chain(seal.into_iter().flatten())
 }
 
-/// What a server's seal has dropped and refused.
+/// Counters of what a server's seal has dropped and refused.
 fn of_seal(metrics: &SealMetrics) -> [(&'static str, u64); 11] {
     [
         ("seal_unsealed", metrics.unsealed),

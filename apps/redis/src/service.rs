@@ -22,19 +22,19 @@ use tailcut_proto::rpc::{DropReason, Event, RequestId, Rpc};
 
 use crate::config::Config;
 
-/// What runs commands.
+/// Store that runs commands.
 pub(crate) trait Store {
-    /// Whether calls may run now.
+    /// Checks whether calls may run now.
     ///
     /// # Errors
     ///
     /// Why not, for the client.
     fn admit(&mut self, now: Time) -> Result<(), String>;
 
-    /// Whether clients are asked to pause, and none may write.
+    /// True if clients are asked to pause, and none may write.
     fn is_paused(&self) -> bool;
 
-    /// Whether commands go to a log, before which no reply to a write may leave.
+    /// True if commands go to a log, before which no reply to a write may leave.
     fn is_logging(&self) -> bool;
 
     /// Runs a command, its name first, and appends its reply.
@@ -63,7 +63,7 @@ struct Desk {
     counts: Counts,
 }
 
-/// What has become of requests.
+/// Counters of requests, by what has become of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// Requests that have come.
@@ -122,17 +122,17 @@ impl Service {
         driver.turn_with(|_, endpoint, now| desk.serve(endpoint, now, store))
     }
 
-    /// Whether there is something to do before anything comes.
+    /// True if there is something to do before anything comes.
     pub(crate) fn wants_turn(&self) -> bool {
         self.desk.has_more || self.is_holding() || self.driver.keeps_turning()
     }
 
-    /// Whether replies wait for the next turn, with the log of commands written in between.
+    /// True if replies wait for the next turn, with the log of commands written in between.
     pub(crate) fn is_holding(&self) -> bool {
         !self.desk.held.is_empty()
     }
 
-    /// When a turn is wanted at the latest.
+    /// Latest time at which a turn is wanted.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
         self.driver.node(0).poll_timeout()
     }
@@ -292,5 +292,5 @@ impl Desk {
 /// unless they are runs.
 const TURN_REQUESTS_MAX: usize = 64;
 
-/// How long the server's end may wait for clients to take their replies.
+/// Longest time that the server's end may wait for clients to take their replies.
 const ENDING_NS_MAX: u64 = 500_000_000;

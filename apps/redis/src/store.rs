@@ -10,15 +10,15 @@ use crate::service::Store;
 pub(crate) struct Redis {
     /// Redis' functions.
     api: Api,
-    /// What commands run in. Of one kind with those of threads, which is checked against
+    /// Context that commands run in, of one kind with those of threads, which is checked against
     /// `maxmemory` as of now, where that of an event would be as of the last command of a plain
     /// client.
     context: Detached,
     /// The user that was named, if one was.
     user: Option<String>,
-    /// Why calls may not run, as of the last look.
+    /// Reason why calls may not run, as of the last look.
     refusal: Option<String>,
-    /// When to look again.
+    /// Time of the next look.
     look_at: Time,
     /// The user has been looked up in this turn.
     is_user_set: bool,
@@ -57,7 +57,8 @@ impl Redis {
         self.user.as_deref().unwrap_or("default")
     }
 
-    /// Why calls may not run: the user is not there or off, or has a password and was not named.
+    /// Reason why calls may not run: the user is not there or off, or has a password and was not
+    /// named.
     fn look(&mut self) -> Option<String> {
         let name = self.user().to_owned();
         let mut reply = Vec::new();
@@ -111,10 +112,10 @@ impl Store for Redis {
     }
 }
 
-/// What runs scripts, or keeps them. Redis refuses these where it checks commands as those of a
-/// script; their own commands it checks one by one.
+/// Commands that run scripts, or keep them. Redis refuses these where it checks commands as those
+/// of a script; their own commands it checks one by one.
 const SCRIPTS: [&str; 7] =
     ["EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO", "SCRIPT"];
 
-/// How soon it is seen that the user has changed.
+/// Time within which it is seen that the user has changed.
 const LOOK_NS: u64 = 1_000_000_000;

@@ -15,7 +15,7 @@ use crate::corpus;
 /// The file of an index with passages that queries may quote.
 pub const SAMPLES: &str = "samples.txt";
 
-/// What went into an index.
+/// Totals of an index.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
     /// Files with text.
@@ -114,7 +114,7 @@ impl Searcher {
         Ok(Self { searcher: reader.searcher(), parser, title: fields.title })
     }
 
-    /// How many passages a query finds, and the titles of the ten best, a line each.
+    /// Number of passages that a query finds, and the titles of the ten best, a line each.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What clients say: requests of HTTP/1.1 without bodies, and commands of Redis' protocol.
+//! Messages of clients: requests of HTTP/1.1 without bodies, and commands of Redis' protocol.
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;

@@ -18,10 +18,10 @@ use tailcut_measure::generator::{Generator, generator};
 
 use crate::protocol::{App, Request};
 
-/// What servers serve, and how long that takes.
+/// Protocol and service times of servers.
 #[derive(Debug)]
 pub struct Services {
-    /// What clients speak.
+    /// Protocol that clients speak.
     pub app: App,
     /// Service times of commands that read, ns.
     pub read: Distribution,
@@ -34,11 +34,11 @@ pub struct Services {
 /// Servers, their clients and what they serve.
 #[derive(Debug)]
 pub struct Servers {
-    /// What says which sockets have something.
+    /// Poller of the sockets.
     epoll: OwnedFd,
     /// Goes off at the next end of a service.
     timer: OwnedFd,
-    /// When it goes off; `None` while it does not.
+    /// Time at which it goes off; `None` while it does not.
     timer_at: Option<Instant>,
     /// The servers' sockets, by server.
     listeners: Vec<TcpListener>,
@@ -48,11 +48,12 @@ pub struct Servers {
     clients: BTreeMap<u64, Client>,
     /// Token of the next client.
     token_next: u64,
-    /// What is being served or waits, by the end of its service; of equal ends by arrival.
+    /// Requests that are being served or wait, by the end of their service; of equal ends by
+    /// arrival.
     under_way: BinaryHeap<Reverse<(Instant, u64, u64, Reply)>>,
     /// Requests so far.
     count: u64,
-    /// What they take.
+    /// Protocol and service times.
     services: Services,
     /// Draws their times.
     rng: Generator,
@@ -67,9 +68,9 @@ struct Client {
     stream: TcpStream,
     /// Index of its server.
     server: usize,
-    /// What has come of the next request.
+    /// Bytes of the next request that have come.
     input: Vec<u8>,
-    /// What the socket has not taken yet.
+    /// Bytes that the socket has not taken yet.
     output: Vec<u8>,
 }
 

@@ -19,20 +19,20 @@ pub enum App {
     Http,
 }
 
-/// What a message asks of a server.
+/// Requirements of a message on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What the connection must speak.
+    /// Dialect that the connection must speak.
     pub dialect: Dialect,
-    /// Where what the server gets begins.
+    /// Offset at which the bytes for the server begin.
     pub start: usize,
-    /// What the server answers.
+    /// Answer that the server owes.
     pub due: Due,
     /// It may run more than once.
     pub is_idempotent: bool,
 }
 
-/// Why a message is not sent to a server.
+/// Reason why a message is not sent to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// [`Refusal::MALFORMED`] or [`Refusal::FORBIDDEN`].
@@ -44,7 +44,7 @@ pub struct Refusal {
 impl Refusal {
     /// The message is not of this protocol.
     pub const MALFORMED: u32 = 1;
-    /// What it asks for cannot be called.
+    /// It asks for what cannot be called.
     pub const FORBIDDEN: u32 = 2;
 }
 
@@ -61,7 +61,7 @@ impl App {
         }
     }
 
-    /// What is spoken where no message asks for anything else.
+    /// Dialect where no message asks for another.
     pub fn dialect(self) -> Dialect {
         match self {
             Self::Redis => Dialect::Resp2,
@@ -70,7 +70,7 @@ impl App {
         }
     }
 
-    /// Whether an answer is an error of the server's.
+    /// True if an answer is an error of the server's.
     pub fn is_error(self, answer: &[u8]) -> bool {
         match self {
             Self::Redis => answer.starts_with(b"-"),

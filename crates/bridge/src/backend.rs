@@ -15,9 +15,9 @@ use crate::resp::reply::ReplyEnd;
 pub struct Exchange<J> {
     /// The owner's.
     pub job: J,
-    /// What is due for it.
+    /// Answer that is due for it.
     pub due: Due,
-    /// What was sent.
+    /// Bytes that were sent.
     pub request: Vec<u8>,
     /// Its answer, as far as that has come.
     pub reply: Vec<u8>,
@@ -35,9 +35,9 @@ pub enum Answer {
 /// One connection to a server.
 #[derive(Debug)]
 pub struct Backend<J> {
-    /// What is at the server, in order.
+    /// Exchanges at the server, in order.
     exchanges: VecDeque<Exchange<J>>,
-    /// What understands the answers.
+    /// Parser of the answers.
     speaker: Speaker,
     /// Replies of the first exchange that have ended.
     ended: u32,
@@ -47,16 +47,16 @@ pub struct Backend<J> {
     reply_len_max: usize,
 }
 
-/// What understands the answers of a connection.
+/// Parser of the answers of a connection.
 #[derive(Debug)]
 enum Speaker {
-    /// Where the answer that is coming ends.
+    /// Finds the end of the answer that is coming.
     Framed(End),
     /// hyper.
     Http(Box<Client>),
 }
 
-/// Where the answer that is coming ends, by protocol.
+/// End of the answer that is coming, by protocol.
 #[derive(Debug)]
 enum End {
     Resp(ReplyEnd),
@@ -106,7 +106,7 @@ impl<J> Backend<J> {
         self.exchanges.push_back(exchange);
     }
 
-    /// What is at the server, in order.
+    /// Exchanges at the server, in order.
     pub fn exchanges_mut(&mut self) -> impl Iterator<Item = &mut Exchange<J>> {
         self.exchanges.iter_mut()
     }

@@ -9,7 +9,7 @@ pub struct Call {
     pub ticket: u64,
     /// The message.
     pub message: Vec<u8>,
-    /// Where it goes.
+    /// Destination of the call.
     pub route: Route,
     /// The group of servers that has its keys, of [`Groups`](crate::resp::keys::Groups); 0 for
     /// HTTP.
@@ -18,7 +18,7 @@ pub struct Call {
     pub is_idempotent: bool,
 }
 
-/// Where a call goes.
+/// Destination of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// To any server.
@@ -29,7 +29,7 @@ pub enum Route {
     Primary,
 }
 
-/// Why a call has no answer.
+/// Reason why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// It has not run.
@@ -38,7 +38,7 @@ pub enum Failed {
     Uncertain(String),
     /// No answer has come in time; it may have run.
     TimedOut,
-    /// What it asks for cannot be called, or it is malformed.
+    /// It asks for what cannot be called, or is malformed.
     Rejected(String),
 }
 
@@ -53,7 +53,7 @@ impl fmt::Display for Failed {
     }
 }
 
-/// What a client's connection may take.
+/// Limits of a client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a request, and of its answer. Default 8 MiB and what goes around a value of that

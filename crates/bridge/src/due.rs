@@ -1,7 +1,7 @@
-//! What is spoken on a connection to a server, and what is due there.
+//! Dialect of a connection to a server, and answers that are due there.
 
-/// What is spoken on one connection to a server. Connections of one are of no use to messages of
-/// another.
+/// Dialect that is spoken on one connection to a server. Connections of one are of no use to
+/// messages of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {
     /// Redis' protocol, version 2.
@@ -26,14 +26,14 @@ impl Dialect {
     }
 }
 
-/// What a server answers to a message.
+/// Answer that a server owes for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Due {
     /// Replies, one or more.
     pub replies: u32,
 }
 
-/// What a server says that is no answer.
+/// Bytes of a server that are no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Nonsense {
     /// Bytes that are not of its protocol.

@@ -5,7 +5,7 @@ use crate::http::server::Server;
 use crate::resp::keys::Groups;
 use crate::resp::session::Session;
 
-/// What clients of a gateway may speak.
+/// Protocol of a gateway's clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrontKind {
     /// Redis' protocol.
@@ -67,22 +67,22 @@ impl Front {
         each!(self.write(out));
     }
 
-    /// Whether more may be read from the client.
+    /// True if more may be read from the client.
     pub fn is_reading(&self) -> bool {
         each!(self.is_reading())
     }
 
-    /// Whether it has ended, once what [`Front::write`] gave has been sent.
+    /// True if it has ended, once what [`Front::write`] gave has been sent.
     pub fn is_over(&self) -> bool {
         each!(self.is_over())
     }
 
-    /// Whether a request has begun and not ended.
+    /// True if a request has begun and not ended.
     pub fn is_partial(&self) -> bool {
         each!(self.is_partial())
     }
 
-    /// Whether nothing is under way.
+    /// True if nothing is under way.
     pub fn is_idle(&self) -> bool {
         each!(self.is_idle())
     }

@@ -1,4 +1,4 @@
-//! What is said first on a connection to a server.
+//! Greeting of a connection to a server.
 
 use std::fmt;
 
@@ -62,7 +62,7 @@ pub(crate) fn write(dialect: Dialect, login: Option<&Login>, out: &mut Vec<u8>) 
     }
 }
 
-/// Whether what was answered lets us in: no reply is an error.
+/// True if the answer lets us in: no reply is an error.
 pub(crate) fn is_accepted(dialect: Dialect, words: &[u8]) -> bool {
     match dialect {
         Dialect::Text => return words.starts_with(b"VERSION"),

@@ -12,7 +12,7 @@ use std::str::FromStr;
 
 use crate::due::{Dialect, Nonsense};
 
-/// Why a message is not for a server.
+/// Reason why a message is not for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// It is not one whole command.
@@ -23,10 +23,10 @@ pub enum MessageError {
     Forbidden,
 }
 
-/// What a message asks for.
+/// Properties of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which protocol it is of.
+    /// Protocol of the message.
     pub dialect: Dialect,
     /// It changes nothing.
     pub is_idempotent: bool,
@@ -119,7 +119,7 @@ fn read_text(message: &[u8]) -> Result<Request, MessageError> {
     }
 }
 
-/// Whether a server takes the words of a line that stores: of one that it does not, it would run
+/// True if a server takes the words of a line that stores: of one that it does not, it would run
 /// the data as a line.
 fn is_store(name: &[u8], words: &[&[u8]]) -> bool {
     let (fixed, unique) = words.split_at(words.len().min(4));
@@ -247,7 +247,7 @@ pub(crate) fn noop() -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Whether an answer is an error of the server's.
+/// True if an answer is an error of the server's.
 pub(crate) fn is_error(answer: &[u8]) -> bool {
     let is_text = [&b"ERROR"[..], b"SERVER_ERROR", b"CLIENT_ERROR"]
         .iter()

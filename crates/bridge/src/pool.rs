@@ -24,23 +24,23 @@ use crate::backend::{Answer, Backend, Exchange};
 use crate::due::{Dialect, Due, Nonsense};
 use crate::greeting::{self, Login};
 
-/// What a pool is told.
+/// Configuration of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolConfig {
-    /// What the server speaks.
+    /// Application protocol of the server.
     pub app: App,
     /// Connections of one dialect. One of HTTP has one request at a time, others any number.
     pub connections: usize,
     /// Longest answer, bytes.
     pub reply_len_max: usize,
-    /// How long a connection that has requests may be silent, ns. It is longer than the longest
-    /// service.
+    /// Longest time that a connection that has requests may be silent, ns. It is longer than the
+    /// longest service.
     pub silence_ns_max: u64,
     /// The first pause before a connection is opened again, ns. Default 5 ms.
     pub retry_ns_min: u64,
     /// The longest, ns. Default 1 s.
     pub retry_ns_max: u64,
-    /// Who is said to be calling, where the server asks.
+    /// Credentials to give where the server asks.
     pub login: Option<Login>,
 }
 
@@ -68,11 +68,11 @@ pub struct Place(pub usize);
 pub struct Task<J> {
     /// The owner's.
     pub job: J,
-    /// What it asks for.
+    /// Requirements on the server.
     pub message: Message,
     /// Its bytes.
     pub request: Vec<u8>,
-    /// Where the answer goes.
+    /// Buffer for the answer.
     pub reply: Vec<u8>,
     /// It was lost once.
     is_again: bool,
@@ -85,7 +85,7 @@ impl<J> Task<J> {
     }
 }
 
-/// How a request ends.
+/// Result of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ending {
     /// It was answered.
@@ -103,7 +103,7 @@ pub enum Ending {
 pub struct Ended<J> {
     /// The owner's.
     pub job: J,
-    /// How.
+    /// Its result.
     pub ending: Ending,
     /// The request's bytes.
     pub request: Vec<u8>,
@@ -147,9 +147,9 @@ pub struct Pool<J> {
     parked: VecDeque<(Task<J>, u64)>,
     /// The pause before the next attempt, ns.
     pause_ns: u64,
-    /// When the next attempt may be made.
+    /// Time at which the next attempt may be made.
     retry_at: u64,
-    /// What the server said where it did not let a connection in.
+    /// Text of the server where it did not let a connection in.
     trouble: Option<String>,
     metrics: PoolMetrics,
 }
@@ -159,7 +159,7 @@ struct Link<J> {
     phase: Phase,
     dialect: Dialect,
     backend: Backend<At<J>>,
-    /// When the server was heard last, or first had something to say.
+    /// Time at which the server was heard last, or first had something to say.
     heard_at: u64,
     /// It is not opened again before, ns.
     not_before: u64,
@@ -177,7 +177,7 @@ enum Phase {
     Up,
 }
 
-/// What is at the server.
+/// Exchange at the server.
 #[derive(Debug)]
 enum At<J> {
     Greeting,
@@ -201,7 +201,7 @@ impl<J> Pool<J> {
         pool
     }
 
-    /// Whether the server can be asked now.
+    /// True if the server can be asked now.
     pub fn is_up(&self) -> bool {
         self.links.iter().any(|link| link.phase == Phase::Up || link.has_left)
     }
@@ -392,7 +392,7 @@ impl<J> Pool<J> {
         None
     }
 
-    /// When there is something to do though nothing happens.
+    /// Time at which there is something to do though nothing happens.
     pub fn next_deadline(&self) -> Option<u64> {
         let limit = self.config.silence_ns_max;
         let waiting = self.links.iter().filter(|link| link.is_waiting());
@@ -438,7 +438,7 @@ impl<J> Pool<J> {
         link.backend.send(exchange, message.start, out);
     }
 
-    /// What the server said last where it did not let a connection in.
+    /// Last text of the server where it did not let a connection in.
     pub fn take_trouble(&mut self) -> Option<String> {
         self.trouble.take()
     }
@@ -500,7 +500,7 @@ impl<J> Pool<J> {
 }
 
 impl<J> Link<J> {
-    /// Whether something is waited for.
+    /// True if something is waited for.
     fn is_waiting(&self) -> bool {
         match self.phase {
             Phase::Down => false,

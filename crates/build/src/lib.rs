@@ -42,14 +42,14 @@ pub fn configure() -> Builder {
     Builder { messages: prost_build::Config::new(), out_dir: None }
 }
 
-/// How .proto files become Rust.
+/// Compiler of .proto files to Rust.
 #[derive(Debug)]
 pub struct Builder {
     messages: prost_build::Config,
     out_dir: Option<PathBuf>,
 }
 
-/// Why .proto files did not become Rust.
+/// Reason why .proto files did not become Rust.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Builder {
-    /// Where the result goes. Default: the build script's output directory, `OUT_DIR`.
+    /// Directory of the result. Default: the build script's output directory, `OUT_DIR`.
     #[must_use]
     pub fn out_dir(mut self, directory: impl Into<PathBuf>) -> Self {
         self.out_dir = Some(directory.into());

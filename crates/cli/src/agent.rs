@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     life.end("there is a coordinator")
 }
 
-/// What the main thread hears of the others.
+/// Messages to the main thread from the others.
 enum Told {
     Listening(SocketAddr),
     Ended(Result<()>),

@@ -55,7 +55,7 @@ pub(crate) fn describe() -> String {
     text
 }
 
-/// What people ask for most.
+/// Examples of what people ask for most.
 const EXAMPLES: [&str; 10] = [
     "redis:keys=1M,pick=zipf:0.99,get=1",
     "redis:command=HGET {key} f,preload=HSET {key} f {value}",

@@ -28,8 +28,7 @@ fn nothing_is_cut_without_a_cue_and_every_reason_leads_to_its_explanation() {
     }
 }
 
-/// What a reader switches to is seen in the place of the chart, at either width, and nothing of it
-/// is cut.
+/// The other axis is seen in the place of the chart, at either width, and nothing of it is cut.
 #[test]
 fn a_switch_shows_the_other_axis() {
     let Some(mut browser) = Chromium::start() else { return };
@@ -117,7 +116,8 @@ fn with_every_reason(mut result: MeasureResult) -> MeasureResult {
 const SHOWN: &str = "[...document.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width)\
     .map(svg => [...svg.querySelectorAll('text.faint')].map(text => text.textContent).join(' '))";
 
-/// What is missing on paper, or is there although nobody can use it: a list of sentences.
+/// Faults of a page on paper: what is missing, or is there although nobody can use it; a list of
+/// sentences.
 const FAULTS_ON_PAPER: &str = r#"(() => {
   const faults = [], width = document.documentElement.clientWidth;
   const is_seen = element => element.checkVisibility({ contentVisibilityAuto: true })
@@ -134,7 +134,7 @@ const FAULTS_ON_PAPER: &str = r#"(() => {
   return faults;
 })()"#;
 
-/// What is wrong with the page that is shown: a list of sentences.
+/// Faults of the page that is shown: a list of sentences.
 const FAULTS: &str = r#"(() => {
   const faults = [], width = document.documentElement.clientWidth;
   const name = element => `${element.tagName} ${(element.textContent ?? "").trim().slice(0, 40)}`;

@@ -18,8 +18,8 @@ pub(crate) use self::axis::{Axis, Growth};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Series {
     pub(crate) label: String,
-    /// Which colour, dash and marker: below [`LOOKS`]; 0 is faint, for what the others are compared
-    /// with.
+    /// Index of its colour, dash and marker: below [`LOOKS`]; 0 is faint, for what the others are
+    /// compared with.
     pub(crate) look: usize,
     /// A line through these, by ascending x.
     pub(crate) curve: Vec<(f64, f64)>,
@@ -42,7 +42,7 @@ pub(crate) struct LineChart<'a> {
 }
 
 impl LineChart<'_> {
-    /// Whether values have the same places on another chart.
+    /// True if values have the same places on another chart.
     pub(crate) fn has_axes_of(&self, other: &Self) -> bool {
         self.x == other.x && self.y == other.y
     }
@@ -213,7 +213,7 @@ pub(crate) fn style(theme: Theme) -> String {
     css
 }
 
-/// How many series look different.
+/// Number of looks that series have.
 pub(crate) const LOOKS: usize = LIGHT.len();
 
 /// The look of the n-th series, counted from 0; more series than there are looks share them, and
@@ -222,7 +222,7 @@ pub(crate) fn look_of(index: usize) -> usize {
     index % (LOOKS - 1) + 1
 }
 
-/// Where the names of the series stand, above the frame.
+/// Positions of the names of the series, above the frame.
 struct Legend {
     /// Left and line of each.
     places: Vec<(u32, u32)>,

@@ -97,7 +97,7 @@ fn named_drops(drops: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
     reasons.zip(drops).map(|(reason, &count)| (snake("drop", &format!("{reason:?}")), count))
 }
 
-/// What was counted at a port, by it and by the kernel, at one moment.
+/// Counters of a port, its own and the kernel's, at one moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PortSnapshot {
     metrics: UdpMetrics,

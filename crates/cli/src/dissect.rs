@@ -72,7 +72,7 @@ pub(crate) fn run(
     result
 }
 
-/// What has been read of the capture so far.
+/// State of the capture as far as it has been read.
 #[derive(Default)]
 struct Session {
     /// Of the current section, in the order of their descriptions; a classic capture has one.
@@ -86,7 +86,7 @@ struct Session {
     opened: Option<Opened>,
 }
 
-/// Where records come from.
+/// Interface that records come from.
 #[derive(Clone, Copy)]
 struct Interface {
     link: Linktype,
@@ -476,7 +476,7 @@ fn is_homa(datagram: &Datagram) -> bool {
 const RECORD_LEN_MAX: usize = 16 << 20;
 const BUFFER_LEN: usize = 64 << 10;
 const NS_PER_S: i128 = 1_000_000_000;
-/// Where the type of a Homa packet is.
+/// Offset of the type in a Homa packet.
 const HOMA_TYPE_AT: usize = 11;
 #[cfg(test)]
 mod tests {
@@ -949,7 +949,7 @@ mod tests {
         prop::sample::select(vec![0, 1, 12, 14, 101, 108, 113, 228, 229, 276, 9999])
     }
 
-    /// What a file must begin with to be read at all.
+    /// Beginnings of files that are read at all.
     fn magics() -> Vec<Vec<u8>> {
         let classic = pcap(LINK_RAW, &[]);
         vec![Vec::new(), classic[..4].to_vec(), classic, section(false), section(true)]

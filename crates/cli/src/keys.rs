@@ -89,7 +89,7 @@ enum Action {
 }
 
 impl Args {
-    /// Whether it serves until it is told to end.
+    /// True if it serves until it is told to end.
     pub(crate) fn is_serving(&self) -> bool {
         matches!(self.action, Action::Serve(_))
     }
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Whose keys a command is to have.
+/// Owner of the keys that a command is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Servers,
@@ -136,7 +136,7 @@ enum Whose {
 }
 
 impl Whose {
-    /// What is wrong with keys of this role, and what would help.
+    /// Checks that keys of this role fit; the error says what is wrong, and what would help.
     fn check(self, path: &Path, role: Role) -> Result<()> {
         let (needed, flag) = match (self, role) {
             (Self::Servers, Role::Server)
@@ -170,7 +170,7 @@ fn source_of(path: &Path, whose: Whose) -> Result<Source> {
     Ok(source)
 }
 
-/// Why sessions cannot begin, or not yet, under the current key.
+/// Reason why sessions cannot begin, or not yet, under the current key.
 fn problem_of_age(keys: &Keys, now_ms: u64) -> Option<String> {
     let key = &keys.epochs[keys.current(now_ms)];
     let epoch = key.epoch;
@@ -188,8 +188,8 @@ fn problem_of_age(keys: &Keys, now_ms: u64) -> Option<String> {
     })
 }
 
-/// What `--seal` and `--access` name: keys, and who may call what, both read again when their files
-/// change.
+/// Keys that `--seal` names, and the list of who may call what that `--access` names, both read
+/// again when their files change.
 #[derive(Debug)]
 pub(crate) struct Secured {
     keys: Option<Source>,
@@ -241,7 +241,7 @@ pub(crate) fn reload(keys: Option<&Source>) {
     keys.map(Source::reload_soon);
 }
 
-/// What a router tells of its keys.
+/// Status of a router's keys.
 pub(crate) fn status(keys: &Keys) -> Seal {
     Seal {
         group: keys.group.clone(),

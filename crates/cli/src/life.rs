@@ -40,13 +40,13 @@ pub(crate) struct LifeFlags {
 /// The life of one process, as one of its loops sees it.
 #[derive(Debug)]
 pub(crate) struct Life {
-    /// What its loops share.
+    /// State that its loops share.
     shared: Arc<Shared>,
     /// The loop's bit in masks.
     own: u64,
     /// The loop's drain, once it has begun.
     drain: Option<Drain>,
-    /// When systemd's watchdog wants to hear of the loop next.
+    /// Time of the loop's next beat for systemd's watchdog.
     beat_at: Time,
 }
 
@@ -59,7 +59,7 @@ struct Shared {
     has_failed: AtomicBool,
     /// Limit of a drain.
     drain_ns: u64,
-    /// How often systemd's watchdog wants to hear of the loops, if it does.
+    /// Interval of beats for systemd's watchdog, ns: a third of its limit; `None` without one.
     beat_ns: Option<u64>,
     /// A bit for each loop.
     all: u64,
@@ -67,14 +67,14 @@ struct Shared {
     busy: AtomicU64,
     /// Loops that have turned since the watchdog was told last.
     beaten: AtomicU64,
-    /// What ends the sleep of each loop.
+    /// Wakers that end the sleep of each loop.
     wakers: Vec<Waker>,
 }
 
 /// A drain under way.
 #[derive(Clone, Copy, Debug)]
 struct Drain {
-    /// When it is given up.
+    /// Time at which it is given up.
     ends_at: Time,
     /// Since when nothing has been under way in any loop.
     quiet_since: Time,
@@ -113,12 +113,12 @@ impl Life {
         (0..count).map(of).collect()
     }
 
-    /// What a signal sets.
+    /// Flag that a signal sets.
     pub(crate) fn stop_flag(&self) -> Arc<AtomicBool> {
         self.shared.stop.clone()
     }
 
-    /// What ends the sleep of all loops.
+    /// Function that ends the sleep of all loops.
     pub(crate) fn wake(&self) -> impl Fn() + Send + use<> {
         let shared = self.shared.clone();
         move || shared.wake_all()
@@ -178,13 +178,13 @@ impl Life {
         }
     }
 
-    /// Whether nothing new is to be taken.
+    /// True if nothing new is to be taken.
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
         self.shared.stop.load(Ordering::Relaxed)
     }
 
-    /// Whether it is over: to call after each turn. `is_busy` tells whether anything is under way;
+    /// True if it is over: to call after each turn. `is_busy` tells whether anything is under way;
     /// it is asked only while it drains. The first call that finds a drain asked for begins it.
     #[inline]
     pub(crate) fn is_over(&mut self, now: Time, is_busy: impl FnOnce() -> bool) -> bool {
@@ -212,7 +212,7 @@ impl Life {
             || self.shared.has_failed.load(Ordering::Relaxed)
     }
 
-    /// When it wants to be asked again though nothing happens.
+    /// Time at which it wants to be asked again though nothing happens.
     pub(crate) fn look_at(&self) -> Option<Time> {
         let beat_at = self.shared.beat_ns.map(|_| self.beat_at);
         let ends_at = self.drain.map(|drain| {
@@ -227,7 +227,7 @@ impl Life {
         Loops(self.shared.clone())
     }
 
-    /// How it has ended.
+    /// Result of its drain.
     ///
     /// # Errors
     ///
@@ -346,5 +346,5 @@ pub(crate) fn leave_real_time() {
 /// The loop that speaks for all.
 const FIRST: u64 = 1;
 
-/// How long it stays when nothing is under way: who has lost the last reply asks again.
+/// Time that it stays when nothing is under way: who has lost the last reply asks again.
 const LINGER_NS: u64 = 50_000_000;

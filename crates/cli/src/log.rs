@@ -64,7 +64,7 @@ pub(crate) struct RouterLog {
     servers: Vec<(SocketAddr, ServerState)>,
     /// One of them was in service, or about to be, when they were last seen.
     has_service: bool,
-    /// When they are next looked at.
+    /// Time of the next look at the servers.
     look_at: Time,
 }
 
@@ -144,8 +144,8 @@ impl RouterLog {
     }
 }
 
-/// What an agent's owner may want to know: who came and left, and why. It is on standard error also
-/// where nothing is logged.
+/// Notes an event that an agent's owner may want to know: who came and left, and why. It is on
+/// standard error also where nothing is logged.
 pub(crate) fn note(text: &str) {
     if tracing::enabled!(tracing::Level::INFO) {
         tracing::info!("{text}");
@@ -154,7 +154,7 @@ pub(crate) fn note(text: &str) {
     }
 }
 
-/// What a router has decided, for a trace.
+/// Decisions of a router, for a trace.
 pub(crate) fn decisions(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
     [
         ("held", metrics.held),
@@ -173,7 +173,7 @@ pub(crate) fn decisions(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble
     .chain(troubles(metrics))
 }
 
-/// What a router counts as trouble.
+/// Counters of a router that tell of trouble.
 fn troubles(metrics: &RouterMetrics) -> impl Iterator<Item = Trouble> + use<> {
     let refused = &metrics.refused;
     [

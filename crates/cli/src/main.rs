@@ -82,7 +82,7 @@ enum Command {
 }
 
 impl Command {
-    /// What is logged without being asked for: nobody watches those that serve.
+    /// Level that is logged without being asked for: nobody watches those that serve.
     fn log_level(&self) -> Option<&'static str> {
         match self {
             Self::Serve(_)

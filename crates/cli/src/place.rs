@@ -1,5 +1,5 @@
-//! Where a serving command takes datagrams: addresses that it binds, or, with `--listen systemd`,
-//! sockets that systemd has bound and keeps open while the command is restarted.
+//! Places where a serving command takes datagrams: addresses that it binds, or, with `--listen
+//! systemd`, sockets that systemd has bound and keeps open while the command is restarted.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -12,7 +12,7 @@ use tailcut_proto::endpoint::Endpoint;
 
 use crate::network;
 
-/// Where one port is.
+/// Place of one port.
 #[derive(Debug)]
 pub(crate) enum Place {
     /// An address to bind.
@@ -68,7 +68,7 @@ impl Place {
     }
 }
 
-/// Whether systemd binds what a command listens at.
+/// True if systemd binds what a command listens at.
 pub(crate) fn is_passed(listen: &str) -> bool {
     listen == SYSTEMD
 }

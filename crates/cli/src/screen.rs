@@ -30,7 +30,7 @@ pub(crate) struct Screen {
 type Drawn = Terminal<TermionBackend<BufWriter<Stderr>>>;
 
 impl Screen {
-    /// Whether standard error is a terminal that can be drawn on.
+    /// True if standard error is a terminal that can be drawn on.
     pub(crate) fn is_possible() -> bool {
         stderr().is_terminal() && env::var_os("TERM").is_none_or(|term| term != "dumb")
     }
@@ -113,7 +113,7 @@ pub(crate) fn restore() {
     let _ = stderr().write_all(LEAVE);
 }
 
-/// What a panic says goes to the terminal as it was.
+/// Restores the terminal before a panic speaks.
 fn restore_on_panic() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -137,8 +137,8 @@ fn size() -> Rect {
     known.map_or(Rect::new(0, 0, 80, 24), |size| Rect::new(0, 0, size.ws_col, size.ws_row))
 }
 
-/// What a screen has taken: `None` without one; inside, the modes from before, where it has changed
-/// them.
+/// Terminal that a screen has taken: `None` without one; inside, the modes from before, where it
+/// has changed them.
 static OPEN: Mutex<Option<Option<Termios>>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Option<Termios>>> {

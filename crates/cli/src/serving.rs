@@ -1,4 +1,4 @@
-//! What `serve` and `route` have in common on their command lines.
+//! Flags that `serve` and `route` have in common.
 
 use anyhow::{Result, bail};
 use tailcut_net::xdp::XdpConfig;

@@ -1,5 +1,5 @@
-//! What a bridge and a gateway have in common besides their work: flags, the counters that others
-//! ask for, and how they are shown.
+//! Common parts of a bridge and a gateway besides their work: flags, the counters that others ask
+//! for, and how they are shown.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,14 +35,14 @@ pub(crate) struct SidecarFlags {
     pub(crate) polling: Polling,
 }
 
-/// What a sidecar is, for who looks at it.
+/// Description of a sidecar, for who looks at it.
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     /// `bridge` or `gateway`.
     pub(crate) command: &'static str,
-    /// What names of metrics begin with.
+    /// Prefix of the names of metrics.
     pub(crate) prefix: &'static str,
-    /// How it was started.
+    /// Configuration at its start.
     pub(crate) config: Vec<(&'static str, String)>,
 }
 
@@ -52,11 +52,11 @@ pub(crate) type Labelled = (&'static str, &'static str, Vec<(String, u64)>);
 /// A sidecar at one moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
-    /// Why it takes no work, if it does not.
+    /// Reason why it takes no work; `None` if it does.
     pub(crate) unready: Option<&'static str>,
-    /// What it has now: names, what they are, values.
+    /// Current values: names, what they are, values.
     pub(crate) gauges: Vec<(&'static str, &'static str, u64)>,
-    /// What each group of servers has now.
+    /// Current values of each group of servers.
     pub(crate) groups: Vec<Labelled>,
     pub(crate) counters: Counters,
     /// Times: names, what they are, and the times.
@@ -65,7 +65,7 @@ pub(crate) struct Snapshot {
     pub(crate) uptime_ns: u64,
 }
 
-/// What the loop heeds besides its work.
+/// State that the loop heeds besides its work.
 #[derive(Debug)]
 pub(crate) struct Sidecar {
     pub(crate) life: Life,

@@ -58,7 +58,7 @@ fn examples_of_docs_parse() {
     check_parse(&lines);
 }
 
-/// What follows `tailcut` in each line that begins so, up to what the shell takes for itself or a
+/// Arguments of `tailcut` in each line that begins so, up to what the shell takes for itself or a
 /// remark. Lines that end in a backslash go on.
 pub(crate) fn commands(text: &str) -> Vec<String> {
     let text = text.replace("\\\n", " ");

@@ -24,7 +24,7 @@ pub(crate) struct TraceFlags {
 }
 
 impl TraceFlags {
-    /// What is asked for, if anything.
+    /// Configuration of the trace, if one is asked for.
     pub(crate) fn config(&self) -> Result<Option<TraceConfig>> {
         let Some(path) = self.trace.clone() else { return Ok(None) };
         let peer = self.trace_peer.as_deref().map(network::resolve).transpose()?;

@@ -179,7 +179,7 @@ struct Service {
     name: &'static str,
     form: &'static str,
     mean_ns: u64,
-    /// How far the p99 may be above that of the best bound.
+    /// Share by which the p99 may be above that of the best bound.
     above: f64,
 }
 
@@ -192,7 +192,7 @@ struct Place {
     delay_ns: u64,
     /// Time between two pauses of a server, and how long each is.
     pauses: Option<(u64, u64)>,
-    /// How long a server that has nothing waits for a core, from a quarter of the run on.
+    /// Time that a server that has nothing waits for a core, from a quarter of the run on.
     wakes: Option<&'static str>,
 }
 

@@ -64,8 +64,8 @@ struct Cell {
 }
 
 impl Cell {
-    /// Whether the p99 stays below the limit at a load. What is beyond the ceiling of the bound
-    /// does not.
+    /// True if the p99 stays within the limit at a load. No load beyond the ceiling of the bound
+    /// does.
     fn keeps(&self, seed: u64, load: f64) -> Result<bool> {
         let system =
             System::new(16, self.policy, Distribution::parse(self.service.form, Unit::Time)?);

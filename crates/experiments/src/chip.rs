@@ -44,7 +44,7 @@ struct Cell {
     judgement: Judgement,
 }
 
-/// How a value is judged.
+/// Tolerance by which a value is judged.
 #[derive(Clone, Copy, PartialEq)]
 enum Judgement {
     /// By 3 %, or by half of the last printed digit.

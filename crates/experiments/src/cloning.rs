@@ -1,4 +1,4 @@
-//! What the reproductions of cloning have in common: a point over seeds, and its figures in
+//! Common parts of the reproductions of cloning: a point over seeds, and its figures in
 //! microseconds.
 
 use anyhow::Result;

@@ -62,7 +62,7 @@ struct Cell {
     loser: Loser,
 }
 
-/// What it came to.
+/// Result of a cell.
 struct Found {
     title: String,
     scheme: &'static str,

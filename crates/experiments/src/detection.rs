@@ -33,7 +33,7 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     Ok(Figure { panels: panels(effort, &found), verdicts: verdicts(effort, &found) })
 }
 
-/// Where a run has its point on a curve: `silent_ns`, and what is drawn over it.
+/// Function that gives a run's point on a curve: `silent_ns`, and what is drawn over it.
 type Value<'a> = dyn Fn(Cell, &Run) -> Option<(u64, f64)> + 'a;
 
 /// A run.

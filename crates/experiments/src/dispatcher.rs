@@ -40,7 +40,7 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     Ok(Figure { panels: panels.collect::<Result<_>>()?, verdicts })
 }
 
-/// What one run of the bench printed, nanoseconds.
+/// Output of one run of the bench, nanoseconds.
 struct Measured {
     /// To a worker that is awake and back: row `hand-off, 1 worker`.
     hand_off: u64,
@@ -66,7 +66,7 @@ const MEASURED: Measured = Measured {
     fan_out_64: 50.82,
 };
 
-/// What is simulated of the two cores that were measured, beside what they did.
+/// Verdicts on the simulation of the two cores that were measured, beside what they did.
 fn two_cores() -> Result<Vec<Verdict>> {
     let measured = |what: &str, expected, obtained| {
         let what = format!("two cores: {what}, ns a request");
@@ -338,7 +338,7 @@ fn jbsq(bound: u32) -> PolicySpec {
 
 /// On the p99, in mean services.
 const LIMIT: f64 = 10.0;
-/// Where the paper's tails are compared: before a partitioned server saturates.
+/// Load at which the paper's tails are compared: before a partitioned server saturates.
 const TAIL_LOAD: f64 = 0.7;
 /// More than any server with a dispatcher serves.
 const LOAD_FULL: f64 = 0.9999;

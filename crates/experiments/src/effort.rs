@@ -1,4 +1,4 @@
-//! How much is simulated, and how far a figure may be off because of it.
+//! Effort of a reproduction: how much is simulated, and how far a figure may be off because of it.
 
 /// The share of a full reproduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,7 @@ pub struct Panel {
     pub x: &'static str,
     /// Of the ordinate, with its unit.
     pub y: &'static str,
-    /// Where the picture ends; `None` for the highest value.
+    /// Upper end of the picture; `None` for the highest value.
     pub y_max: Option<f64>,
     /// In the order of their looks.
     pub curves: Vec<Curve>,

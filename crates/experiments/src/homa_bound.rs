@@ -1,4 +1,4 @@
-//! How far Homa's tail is from what no transport can do better than, for all five workloads.
+//! Homa's tail against what no transport can do better than, for all five workloads.
 //!
 //! | curve | is |
 //! |---|---|
@@ -213,7 +213,7 @@ fn of_all_workloads(found: &[Compared], effort: Effort) -> Verdict {
     Verdict::fixed(what, (Basis::Claimed, 1.0 / 0.95), mean, of_all_sizes(effort))
 }
 
-/// How a figure of all sizes is judged: few messages of a size have no p99.
+/// Tolerance of a figure of all sizes: few messages of a size have no p99.
 fn of_all_sizes(effort: Effort) -> Tolerance {
     if effort == Effort::full(effort.seed) { Tolerance::AtLeast } else { Tolerance::Shown }
 }

@@ -56,7 +56,7 @@ pub(super) fn bimodal(effort: Effort) -> Result<Figure> {
     Ok(Figure { panels, verdicts })
 }
 
-/// What one copy, and the first of two, come to without waiting; without the round trip; us.
+/// Latencies of one copy, and of the first of two, without waiting; without the round trip; us.
 struct ZeroLoad {
     service: &'static str,
     jitter: f64,
@@ -269,7 +269,7 @@ fn column(scheme: Scheme) -> usize {
 
 const REQUESTS: u32 = 1_000_000;
 const RTT_US: f64 = 5.0;
-/// Where nobody waits: of 90 workers fewer than ten are busy.
+/// Load at which nobody waits: of 90 workers fewer than ten are busy.
 const LOAD_LOW: f64 = 0.05;
 const BIMODAL: &str = "bimodal:25us:250us:0.9";
 const LOADS: [f64; 10] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95];

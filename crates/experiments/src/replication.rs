@@ -56,7 +56,7 @@ pub(super) fn figure(effort: Effort) -> Result<Figure> {
     })
 }
 
-/// Where the mean responses cross, by bisection to 0.001.
+/// Load at which the mean responses cross, by bisection to 0.001.
 fn found_threshold(effort: Effort, servers: usize, service: &str) -> Result<f64> {
     let (mut low, mut high) = (0.05, 0.45);
     while high - low > 0.001 {

@@ -9,17 +9,17 @@ use super::effort::Effort;
 pub struct Verdict {
     /// The figure, such as `M/M/16 at 0.8: p99`.
     pub what: String,
-    /// Where the expected value is from.
+    /// Source of the expected value.
     pub basis: Basis,
     /// The expected value.
     pub expected: f64,
     /// The obtained value.
     pub obtained: f64,
-    /// How far they may be apart.
+    /// Tolerance of the difference between expected and obtained value.
     pub tolerance: Tolerance,
 }
 
-/// Where an expected value is from.
+/// Source of an expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
     /// Computed: a closed form, or a numeric solution.
@@ -34,7 +34,7 @@ pub enum Basis {
     Claimed,
 }
 
-/// How far an obtained value may be from the expected one.
+/// Tolerance of an obtained value's difference from the expected one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// A share of the expected value.
@@ -99,7 +99,7 @@ impl Verdict {
         self.tolerance != Tolerance::Shown
     }
 
-    /// Whether the obtained value is within the tolerance, if there is one. Nothing that is no
+    /// True if the obtained value is within the tolerance, if there is one. Nothing that is no
     /// number passes it.
     pub fn passes(&self) -> bool {
         let difference = (self.obtained - self.expected).abs();

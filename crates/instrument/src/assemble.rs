@@ -99,7 +99,7 @@ fn verdict_of(Measured { report, record, .. }: &Measured) -> Verdict {
     }
 }
 
-/// What was found, in a sentence.
+/// Summary of the finding, in a sentence.
 fn in_short(report: &Report, record: &Record) -> String {
     let rate = record.rates().replied_per_s;
     let known = report.intended.map(|known| {

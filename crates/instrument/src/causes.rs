@@ -1,5 +1,5 @@
-//! What a verdict's reasons may come of: a busy host, a server that was silent, packets that a host
-//! dropped.
+//! Causes that a verdict's reasons may come of: a busy host, a server that was silent, packets that
+//! a host dropped.
 //!
 //! Invariant: a cause is named only beside a reason that it may explain, so that it never spoils
 //! figures that hold in spite of it.
@@ -25,7 +25,7 @@ pub(super) fn name_causes(measured: &mut Measured) {
     report.verdict = Verdict::from_reasons(all);
 }
 
-/// How busy the hosts were, where their kernels say.
+/// CPU contention on the hosts, where their kernels report it.
 pub(super) fn cpu(sessions: &[AgentSession]) -> Option<Cpu> {
     let mut counts = CpuCounts::default();
     sessions.iter().for_each(|session| counts.add(&session.cpu));
@@ -44,7 +44,7 @@ fn busy(report: &Report, cpu: Option<Cpu>) -> Option<Reason> {
         .then_some(Reason::HostBusy { waited_share, stolen_share })
 }
 
-/// Whether a reason may be due to pauses, this host's or the server's.
+/// True if a reason may be due to pauses, this host's or the server's.
 fn may_come_of_pauses(reason: &Reason) -> bool {
     matches!(
         reason,

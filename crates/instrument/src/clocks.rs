@@ -13,7 +13,7 @@ use tailcut_measure::stamps::{Bias, BiasSummary, Latencies, MatchCounts};
 use super::job::StampKind;
 use super::record::Kept;
 
-/// What the clocks of all agents say.
+/// Latencies by each clock, and counts of stamps, over all agents.
 #[derive(Debug)]
 pub(super) struct Clocks {
     user: Kept,

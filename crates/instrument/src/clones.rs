@@ -1,10 +1,10 @@
-//! What clients counted of requests with two copies, in results and between agents.
+//! Counts of requests with two copies, by clients, in results and between agents.
 
 use serde::{Deserialize, Serialize};
 use tailcut_proto::r2p2::Metrics;
 
-/// What became of second copies, as clients saw it. Copies that a router sends, and nobody answers,
-/// they do not see.
+/// Counts of second copies by what became of them, as clients saw it. Copies that a router sends,
+/// and nobody answers, they do not see.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloneCounts {
     /// Copies that clients sent themselves.
@@ -44,7 +44,7 @@ impl CloneCounts {
         self.cancelled += other.cancelled;
     }
 
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             sent: self.sent - earlier.sent,

@@ -59,7 +59,7 @@ enum State {
     Lost(String),
 }
 
-/// What a load thread has told.
+/// State of a load thread, as far as it has told.
 struct Thread {
     slices: VecDeque<Slice>,
     /// Slices told in all.
@@ -69,7 +69,7 @@ struct Thread {
     asked: Option<Asked>,
 }
 
-/// What a load turned out to be.
+/// Result of a measured load.
 pub(super) struct Measured {
     pub(super) report: Report,
     pub(super) record: Record,
@@ -112,12 +112,12 @@ impl AgentSession {
         }
     }
 
-    /// Why it is lost.
+    /// Reason why the agent is lost.
     pub(super) fn lost(&self) -> Option<&str> {
         if let State::Lost(reason) = &self.state { Some(reason) } else { None }
     }
 
-    /// What is shown of it.
+    /// Status of the agent, as it is shown.
     fn status(&self) -> AgentStatus<'_> {
         AgentStatus {
             name: self.name(),
@@ -219,13 +219,13 @@ impl AgentSession {
     }
 }
 
-/// Where the slices of a leg go beside the controller.
+/// Destinations of a leg's slices beside the controller.
 struct Sink<'a> {
     record: &'a mut Record,
     view: &'a mut dyn View,
     /// Of a measured leg, where samples are wanted.
     samples: Option<&'a mut Samples>,
-    /// Whose slices they are, by its place.
+    /// Index of the agent whose slices they are.
     agent: usize,
 }
 
@@ -248,18 +248,18 @@ pub(super) struct Coordinator<'a> {
     watch: Watch<'a>,
 }
 
-/// What looks on at a run.
+/// Observers of a run.
 pub(super) struct Watch<'a> {
     pub(super) view: &'a mut dyn View,
     /// Takes every sample, where that is wanted.
     pub(super) samples: Option<&'a mut Samples>,
-    /// What is kept of the run over time.
+    /// Latencies kept of the run over time.
     pub(super) keep: Keep,
     /// Set from outside to end it.
     pub(super) is_interrupted: &'a AtomicBool,
 }
 
-/// Where a run stands.
+/// State of a run.
 struct Place {
     is_measuring: bool,
     sampling: f64,
@@ -436,7 +436,7 @@ impl<'a> Coordinator<'a> {
         self.watch.view.show(passed_ns, &agents);
     }
 
-    /// Whether somebody has ended the run: by a signal, or by a key of a live view, which gives the
+    /// True if somebody has ended the run: by a signal, or by a key of a live view, which gives the
     /// terminal back then.
     fn is_interrupted(&mut self) -> bool {
         if self.watch.view.is_stopped() {
@@ -495,7 +495,7 @@ impl<'a> Coordinator<'a> {
     }
 }
 
-/// Which agent is lost, and why.
+/// Text that names a lost agent, and the reason.
 pub(super) fn lost_text(session: &AgentSession) -> Option<String> {
     // An agent elsewhere says itself which it is.
     session.lost().map(|reason| {
@@ -507,7 +507,7 @@ pub(super) fn lost_text(session: &AgentSession) -> Option<String> {
     })
 }
 
-/// What the gaps of each thread of a job should be; `None` in a closed loop.
+/// Gaps asked of each thread of a job; `None` in a closed loop.
 fn asked(job: &Job) -> Result<Option<Asked>> {
     let LoadShare::Open { rate_per_s, arrivals } = &job.load else { return Ok(None) };
     let process = Process::parse(arrivals)?;
@@ -520,7 +520,7 @@ const LOCAL: &str = "local";
 /// From the order to start to the start: longer than it takes to reach any agent.
 const HEAD_START_NS: u64 = 300_000_000;
 
-/// How long agents may take to connect and to fill stores.
+/// Longest time that agents may take to connect and to fill stores.
 const PREPARE_NS_MAX: u64 = 120_000_000_000;
 
 /// Agents are looked at so often.

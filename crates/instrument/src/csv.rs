@@ -26,7 +26,7 @@ pub fn write(result: &MeasureResult, path: &Path) -> Result<PathBuf> {
     Ok(beside)
 }
 
-/// Where the series goes if the curve goes to `path`: `result.csv` and `result-series.csv`.
+/// Path of the series if the curve goes to `path`: `result.csv` and `result-series.csv`.
 pub fn series_path(path: &Path) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path

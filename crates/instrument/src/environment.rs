@@ -1,4 +1,4 @@
-//! What is known of the host that loads: whatever a result depends on besides the load.
+//! Environment of the host that loads: whatever a result depends on besides the load.
 //!
 //! Invariant: what the host does not say is left out or empty, and never keeps a measurement from
 //! being made.

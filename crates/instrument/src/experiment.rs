@@ -1,4 +1,4 @@
-//! What is measured, and the jobs of its agents.
+//! Description of a measurement, and the jobs of its agents.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -23,28 +23,28 @@ pub struct Experiment {
     /// The job of all agents together. What is one agent's of it, its load and its share of the
     /// connections, is filled in for each.
     pub job: Job,
-    /// How much to load.
+    /// Load to offer.
     pub load: Load,
     /// Gaps between the requests of an open loop, in the text form. Default `poisson`.
     pub arrivals: String,
     /// One request in so many is stamped as the kernel sends it. `None`, the default, is for as
     /// many as tell the client's bias and cost little at the load's rate.
     pub stamp_every: Option<u32>,
-    /// Who loads. By default threads of this process.
+    /// Agents that load. By default threads of this process.
     pub agents: Vec<AgentSpec>,
     /// The key that is shared with agents reached over TCP.
     pub key: Option<Key>,
-    /// What to know, and how well. By default the p99 to 5 %.
+    /// Settings of the run: the percentile to know, and how well. By default the p99 to 5 %.
     pub settings: Settings,
-    /// What [`Pattern::Find`] finds the highest rate for.
+    /// Objective that [`Pattern::Find`] finds the highest rate for.
     pub objective: Option<Objective>,
-    /// What the result is to say about itself: whether these hold.
+    /// Objectives of which the result is to say whether they hold.
     pub assertions: Vec<Objective>,
-    /// What is kept of the run over time.
+    /// Latencies kept of the run over time.
     pub keep: Keep,
-    /// Where every measured request is written, if anywhere.
+    /// File that every measured request is written to, if any.
     pub samples: Option<Samples>,
-    /// What repeats the run, for the result; whatever the caller wants there.
+    /// Configuration that repeats the run, for the result; whatever the caller wants there.
     pub config: Value,
     /// The command that began the run, for the result.
     pub command: String,
@@ -52,7 +52,7 @@ pub struct Experiment {
     pub is_interrupted: Arc<AtomicBool>,
 }
 
-/// How much to load.
+/// Load of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Load {
     /// An open loop of so many requests a second.
@@ -160,15 +160,15 @@ impl Experiment {
     }
 }
 
-/// How sparingly to stamp: at most so many a second as tell the client's bias at the p99 within
-/// some seconds, for each costs a thread about 2 us.
+/// Number of requests of which one is stamped: so large that at most as many a second are as tell
+/// the client's bias at the p99 within some seconds, for each costs a thread about 2 us.
 fn sparing(rate_per_s: f64) -> u32 {
     ((rate_per_s / STAMPED_PER_S).ceil() as u32).max(STAMP_EVERY_MIN)
 }
 
-/// How many requests a connection has outstanding at most, by default: so many that a server that
-/// stalls does not hold the load back. Where each request is a call of its own, the order that an
-/// application keeps on a connection does not matter.
+/// Requests outstanding on a connection at most, by default: so many that a server that stalls does
+/// not hold the load back. Where each request is a call of its own, the order that an application
+/// keeps on a connection does not matter.
 fn pipeline(app: &App, transport: Transport) -> u32 {
     match transport {
         Transport::Udp
@@ -181,7 +181,7 @@ fn pipeline(app: &App, transport: Transport) -> u32 {
     }
 }
 
-/// What a thread of an agent asks that only measures.
+/// Requests a second of each thread of an agent that only measures.
 const LATENCY_RATE_PER_S: f64 = 1_000.0;
 
 const P_DEFAULT: f64 = 0.99;

@@ -150,8 +150,8 @@ fn lines<'a>(
     [(tags[0], intended), (tags[1], actual)].map(|(tag, text)| Line { tag, at_s, length_s, text })
 }
 
-/// When the run began; the beginning of time where the result does not say it in a way that can be
-/// read.
+/// Time at which the run began; the Unix epoch where the result does not say it in a way that can
+/// be read.
 fn started(result: &MeasureResult) -> SystemTime {
     humantime::parse_rfc3339(&result.environment.started).unwrap_or(UNIX_EPOCH)
 }

@@ -1,4 +1,4 @@
-//! How busy this host's CPUs were while it loaded, as the kernel tells it.
+//! CPU contention on this host while it loaded, as the kernel tells it.
 //!
 //! | figure | from |
 //! |---|---|
@@ -15,7 +15,7 @@ use std::os::unix::fs::FileExt;
 use serde::{Deserialize, Serialize};
 use tailcut_net::clock::Clock;
 
-/// What the kernel has counted, us.
+/// CPU times that the kernel has counted, us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuCounts {
     /// Time that load threads ran, all together.
@@ -33,7 +33,7 @@ pub struct CpuCounts {
 }
 
 impl CpuCounts {
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let less = |now: u64, before: u64| now.saturating_sub(before);
         Self {
@@ -83,7 +83,7 @@ pub(crate) struct CpuWatch {
     /// Of each load thread.
     threads: Vec<File>,
     start_ns: u64,
-    /// When it was read last, ns.
+    /// Time of the last reading, ns.
     read_ns: u64,
     last: CpuCounts,
 }
@@ -98,7 +98,7 @@ impl CpuWatch {
         watch
     }
 
-    /// What was counted since the last time; nothing where that was a moment ago.
+    /// Counts since the last reading; nothing where that was a moment ago.
     pub(crate) fn take(&mut self) -> CpuCounts {
         let now = Clock.now();
         if now < self.read_ns + READ_EVERY_NS {
@@ -129,7 +129,7 @@ impl CpuWatch {
     }
 }
 
-/// What the scheduler tells of each load thread of this process.
+/// Files in which the scheduler tells of each load thread of this process.
 fn load_threads() -> Vec<File> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let load = tasks.filter(|task| {
@@ -162,10 +162,10 @@ fn pressed(pressure: &str) -> u64 {
     total.and_then(|(_, number)| number.trim().parse().ok()).unwrap_or(0)
 }
 
-/// What load threads are called, up to their number.
+/// Name of load threads, up to their number.
 pub(crate) const THREAD_NAME: &str = "load-";
 
-/// How often it is read.
+/// Least time between two readings.
 const READ_EVERY_NS: u64 = 200_000_000;
 
 /// USER_HZ is 100 on every architecture that Linux has had for years.

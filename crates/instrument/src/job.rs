@@ -1,4 +1,4 @@
-//! What an agent is asked to do, and what it tells while it does so.
+//! Jobs that agents are asked to do, and the events that they tell while they do so.
 //!
 //! A job is declarative: it names a load and targets, and nothing that runs. The same job drives
 //! the threads of this process and those of an agent elsewhere; a coordinator sees both as
@@ -29,7 +29,7 @@ use super::result::Host;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// What carries requests.
+    /// Transport that carries requests.
     pub transport: Transport,
     /// As people write it: `redis:keys=1M`.
     pub app: String,
@@ -37,7 +37,7 @@ pub struct Job {
     pub targets: Vec<String>,
     /// Its part of the load.
     pub load: LoadShare,
-    /// What it is for.
+    /// Role of the agent.
     pub role: Role,
     /// Load threads.
     pub threads: u32,
@@ -45,7 +45,7 @@ pub struct Job {
     pub connections: u32,
     /// Requests outstanding on a connection at most; beyond, what is due waits for a free one.
     pub pipeline: u32,
-    /// When a request is given up, counted from when it leaves, ns.
+    /// Time after which a request is given up, counted from when it leaves, ns.
     pub timeout_ns: u64,
     /// The seed of the run.
     pub seed: u64,
@@ -56,9 +56,9 @@ pub struct Job {
     pub slice_ns: u64,
     /// One request in so many is stamped on transmission, where stamps are to be had; 0 for none.
     pub stamp_every: u32,
-    /// How TLS is set up; for [`Transport::Tls`].
+    /// Configuration of TLS; for [`Transport::Tls`].
     pub tls: Option<Tls>,
-    /// What connections log in with, where the application has a login.
+    /// Credentials that connections log in with, where the application has a login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<Credentials>,
     /// Options of calls over R2P2 and Homa.
@@ -75,10 +75,9 @@ pub struct Job {
     pub no_probe: bool,
     /// Spin instead of sleeping between requests.
     pub busy_poll: bool,
-    /// How long to spin after the last traffic before sleeping, ns; where it does not spin for
-    /// ever.
+    /// Time to spin after the last traffic before sleeping, ns; where it does not spin for ever.
     pub spin_ns: u64,
-    /// What the first thread traces of its endpoints. Only an agent of this process does.
+    /// Trace of the first thread's endpoints. Only an agent of this process makes one.
     #[serde(skip)]
     pub trace: Option<TraceConfig>,
     /// Packets are sealed, by the keys that each agent has; of R2P2 and Homa.
@@ -87,7 +86,7 @@ pub struct Job {
     /// A client's keys: those of this process. No coordinator sends any.
     #[serde(skip)]
     pub seal: Option<LiveKeys>,
-    /// What an agent on behalf of another host has granted.
+    /// Grant of an agent on behalf of another host.
     #[serde(skip)]
     pub granted: Granted,
 }
@@ -116,7 +115,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What an agent has found to be within its limits; nothing where there are none.
+/// Grant for a job: what an agent has found to be within its limits; nothing where there are none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Granted {
     /// Requests a second at most, over all threads and in every loop.
@@ -126,7 +125,7 @@ pub struct Granted {
     pub addresses: Vec<SocketAddr>,
 }
 
-/// What carries requests, and their replies.
+/// Carrier of requests and their replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, AsRefStr)]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[serde(rename_all = "kebab-case")]
@@ -154,7 +153,7 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// How endpoints of R2P2 and Homa are opened over it: the protocol and what carries it.
+    /// Opening of endpoints of R2P2 and Homa over it: the protocol and what carries it.
     pub fn opening(self) -> Opening {
         let (protocol, datapath) = match self {
             Self::Homa => (Protocol::Homa, DatapathKind::Udp),
@@ -184,7 +183,7 @@ impl Transport {
         Ok(opening)
     }
 
-    /// What it is to applications.
+    /// Carrier that the transport is to applications.
     pub fn carrier(self) -> Carrier {
         match self {
             Self::Tcp | Self::Tls => Carrier::Stream,
@@ -195,7 +194,7 @@ impl Transport {
         }
     }
 
-    /// What is taken for an application that nobody names a transport for.
+    /// Transport of an application that nobody names one for.
     pub fn of(carrier: Carrier) -> Self {
         match carrier {
             Carrier::Stream => Self::Tcp,
@@ -204,18 +203,18 @@ impl Transport {
         }
     }
 
-    /// Whether it is a stream of bytes.
+    /// True if the transport is a stream of bytes.
     pub fn is_stream(self) -> bool {
         self.carrier() == Carrier::Stream
     }
 
-    /// Whether endpoints of R2P2 or Homa run at its ends.
+    /// True if endpoints of R2P2 or Homa run at its ends.
     pub fn has_endpoints(self) -> bool {
         matches!(self, Self::R2p2 | Self::Homa | Self::HomaIp | Self::HomaTcp)
     }
 }
 
-/// What an agent does.
+/// Task of an agent.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, AsRefStr, EnumString,
 )]
@@ -233,7 +232,7 @@ pub enum Role {
     Latency,
 }
 
-/// How much of the load.
+/// Share of the load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadShare {
@@ -251,7 +250,7 @@ pub enum LoadShare {
     },
 }
 
-/// How a TLS server is verified.
+/// Verification of a TLS server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
@@ -351,18 +350,18 @@ impl FromStr for Clones {
     }
 }
 
-/// What an agent tells.
+/// Event that an agent tells.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub enum AgentEvent {
     /// Its connections are open and its store is filled: it can start.
     Ready {
-        /// Where it loads.
+        /// Host on which the agent loads.
         host: Host,
         /// The best stamps that arrive there.
         stamps: StampKind,
     },
-    /// What became of a thread's requests in one slice.
+    /// Outcomes of a thread's requests in one slice.
     #[serde(skip)]
     Slice {
         /// Number of the thread.
@@ -370,7 +369,7 @@ pub enum AgentEvent {
         /// Its next slice.
         slice: Slice,
     },
-    /// What threads counted since they last told, and the latencies of requests that several clocks
+    /// Counts of threads since they last told, and the latencies of requests that several clocks
     /// have stamped.
     #[serde(skip)]
     Client {
@@ -387,8 +386,8 @@ pub enum AgentEvent {
     Failed(String),
 }
 
-/// Which stamps a latency is made of, from the best to the least. As text it is its name in
-/// results.
+/// Kind of the stamps that a latency is made of, from the best to the least. As text it is its name
+/// in results.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, AsRefStr,
 )]
@@ -404,7 +403,7 @@ pub enum StampKind {
     User,
 }
 
-/// What a client counted that bears on the result.
+/// Counters of a client that bear on the result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCounts {
     /// Connections that ended and were opened again.
@@ -430,7 +429,7 @@ pub struct ClientCounts {
 }
 
 impl ClientCounts {
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             reconnects: self.reconnects - earlier.reconnects,
@@ -484,7 +483,7 @@ pub trait Agent: Send {
     /// Ends the load; slices that are open and [`AgentEvent::Done`] follow.
     fn stop(&mut self) -> Result<()>;
 
-    /// What it tells next, waiting for so many ns at most. An agent that is gone tells
+    /// Next event of the agent, waiting for so many ns at most. An agent that is gone tells
     /// [`AgentEvent::Failed`].
     fn poll(&mut self, wait_ns: u64) -> Option<AgentEvent>;
 }

@@ -78,7 +78,7 @@ impl Runner<'_> {
     }
 }
 
-/// What one load or several have answered.
+/// Result of one load or several.
 struct Answer {
     hosts: Vec<Host>,
     point: Point,
@@ -193,7 +193,7 @@ fn found(schedule: &RateSchedule, objective: Option<String>) -> Option<SearchRes
     })
 }
 
-/// What was asserted, against the intervals of what was measured: one holds only where the whole
+/// Assertions checked against the intervals of what was measured: one holds only where the whole
 /// interval says so.
 fn assertions(asked: &[Objective], measured: &Measured) -> Vec<Assertion> {
     let check = |objective: &Objective| {

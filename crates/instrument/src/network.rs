@@ -25,7 +25,7 @@ pub fn unix_path(target: &str) -> Option<&Path> {
     target.strip_prefix("unix:").map(Path::new)
 }
 
-/// Whether an address belongs to this machine or to a private network.
+/// True if an address belongs to this machine or to a private network.
 pub fn is_private(ip: IpAddr) -> bool {
     PRIVATE.iter().any(|prefix| prefix.contains(ip.to_canonical()))
 }

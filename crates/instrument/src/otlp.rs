@@ -25,7 +25,7 @@ use super::hdr;
 use super::percentile::PERCENTILES;
 use super::result::{Latency, MeasureResult, Point};
 
-/// What is sent to an endpoint, or written to a file.
+/// Message that is sent to an endpoint, or written to a file.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExportMetricsServiceRequest {
@@ -88,7 +88,7 @@ enum Data {
     Histogram { data_points: Vec<HistogramDataPoint>, aggregation_temporality: u8 },
 }
 
-/// When a measurement was made, and what tells its points apart.
+/// Time of a measurement, and what tells its points apart.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Span {

@@ -26,7 +26,7 @@ pub struct DropCounts {
 }
 
 impl DropCounts {
-    /// What was counted since `earlier`.
+    /// Counts since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             interfaces: self.interfaces.saturating_sub(earlier.interfaces),
@@ -65,7 +65,7 @@ impl DropCounts {
 /// Reads what the kernel counts.
 #[derive(Debug)]
 pub(crate) struct DropWatch {
-    /// When it was read last, ns.
+    /// Time of the last reading, ns.
     read_ns: u64,
     last: DropCounts,
 }
@@ -76,7 +76,7 @@ impl DropWatch {
         Self { read_ns: Clock.now(), last: DropCounts::read() }
     }
 
-    /// What was counted since the last time; nothing where that was a moment ago, unless it
+    /// Counts since the last reading; nothing where that was a moment ago, unless this one
     /// `is_last`.
     pub(crate) fn take(&mut self, is_last: bool) -> DropCounts {
         let now = Clock.now();
@@ -130,7 +130,7 @@ fn of_sockets_6(snmp6: &str) -> u64 {
     snmp6.lines().filter_map(count).sum::<u64>()
 }
 
-/// How often it is read.
+/// Least time between two readings.
 const READ_EVERY_NS: u64 = 200_000_000;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Which loads are measured, one after the other.
+//! Patterns of loads that are measured, one after the other.
 
 use std::fmt;
 use std::str::FromStr;
@@ -32,7 +32,7 @@ pub enum Pattern {
         from_per_s: f64,
         /// Requests a second.
         to_per_s: f64,
-        /// How many.
+        /// Number of rates.
         points: u64,
     },
 }

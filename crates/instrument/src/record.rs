@@ -1,4 +1,4 @@
-//! What a measurement keeps: whole histograms, the order of latencies within a bound, and the run
+//! Record of a measurement: whole histograms, the order of latencies within a bound, and the run
 //! over time.
 //!
 //! Invariant: however long the run is, a record takes some 16 MiB for the order of latencies, and
@@ -25,7 +25,7 @@ pub struct Kept {
     pub max_ns: u64,
 }
 
-/// What is kept of each slice beside its latencies from the intended send.
+/// Latencies kept of each slice beside those from the intended send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Nothing.
@@ -63,7 +63,7 @@ pub(super) struct Record {
     pub(super) arrivals: Option<(ArrivalFit, Vec<f64>)>,
 }
 
-/// What was due and heard while a slice lasted, over all agents.
+/// Requests due and replies heard while a slice lasted, over all agents.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     /// Requests that should have left.
@@ -177,7 +177,7 @@ impl Record {
         }
     }
 
-    /// Where the moment of a slice is. Where they become too many, each takes in its neighbour.
+    /// Index of a slice's moment. Where moments become too many, each takes in its neighbour.
     fn place(&mut self, slice: u32) -> usize {
         let span = self.span.get_or_insert(slice..slice);
         span.end = span.end.max(slice + 1);
@@ -370,8 +370,8 @@ mod tests {
         }
     }
 
-    /// What was due and replied to in slices from the third on; -1 for a slice that nobody has told
-    /// of.
+    /// Longest silence in slices from the third on, each given by what was due and replied to; -1
+    /// for a slice that nobody has told of.
     fn silence(slices: &[(i64, u64)]) -> Option<Silence> {
         let mut record = Record::new(100_000_000, Keep::Intended);
         for (index, &(due, replied)) in (2..).zip(slices) {

@@ -22,7 +22,7 @@ pub struct MeasureResult {
     pub schema: String,
     /// Everything that repeats the run, with the keys of an experiment file.
     pub config: Value,
-    /// Where and how.
+    /// Environment of the run.
     pub environment: Environment,
     /// The measurement that the question is answered by: the only one, or of a search the highest
     /// load that met the objective.
@@ -31,25 +31,25 @@ pub struct MeasureResult {
     /// All measurements of a pattern with several loads, in the order they were made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub points: Vec<Point>,
-    /// What a search for a load found.
+    /// Result of a search for a load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchResult>,
-    /// What `--assert` asked, and whether it holds.
+    /// Objectives that `--assert` asked for, and whether they hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub assertions: Vec<Assertion>,
-    /// What `--samples` wrote.
+    /// File that `--samples` wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples_file: Option<SamplesFile>,
 }
 
-/// Where and how the run was made.
+/// Environment in which the run was made.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Environment {
     /// Tailcut's.
     pub version: String,
     /// The command line, as a shell takes it.
     pub command: String,
-    /// When the run began, RFC 3339, UTC.
+    /// Time at which the run began, RFC 3339, UTC.
     pub started: String,
     /// One for each host that loaded.
     pub hosts: Vec<Host>,
@@ -75,11 +75,11 @@ pub struct Host {
 /// One load, measured.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Point {
-    /// Whether the figures can be relied on.
+    /// Verdict on whether the figures can be relied on.
     pub verdict: Verdict,
     /// Rates that were asked for and that were reached.
     pub rate_per_s: Rates,
-    /// What became of the requests.
+    /// Counts of the requests by outcome.
     pub counts: Counts,
     /// Latencies of all measured requests.
     pub latency_us: Latencies,
@@ -109,28 +109,28 @@ pub struct Point {
     pub measured_s: f64,
 }
 
-/// Whether the figures can be relied on.
+/// Verdict on whether the figures can be relied on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verdict {
-    /// Whether there is no reason against it.
+    /// True if there is no reason against the figures.
     pub trustworthy: bool,
-    /// What was found, in a sentence for people.
+    /// Summary of the finding, in a sentence for people.
     #[serde(default)]
     pub in_short: String,
     /// Reasons against it, the gravest first.
     pub reasons: Vec<Reason>,
-    /// What the run corrected by itself, in order.
+    /// Corrections that the run made by itself, in order.
     pub tried: Vec<String>,
 }
 
-/// Why they cannot, and what would help.
+/// Reason why the figures cannot be relied on, and what would help.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reason {
     /// A stable name.
     pub name: String,
-    /// What is wrong, in a sentence.
+    /// Fault, in a sentence.
     pub what: String,
-    /// What would help.
+    /// Advice on what would help.
     pub advice: String,
 }
 
@@ -145,7 +145,7 @@ pub struct Rates {
     pub achieved: f64,
 }
 
-/// What became of the requests. Misses and errors are among the replied.
+/// Counts of the requests by outcome. Misses and errors are among the replied.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests that left, or should have.
@@ -209,11 +209,11 @@ pub struct Interval {
     pub low: f64,
     /// The interval's upper end, us.
     pub high: f64,
-    /// How often such an interval contains the truth.
+    /// Probability with which such an interval contains the truth.
     pub confidence: f64,
     /// Independent samples that would tell as much.
     pub effective_samples: f64,
-    /// Whether the percentile can be relied on, by the measure of the one that the verdict is on.
+    /// True if the percentile can be relied on, by the measure of the one that the verdict is on.
     #[serde(default)]
     pub trustworthy: bool,
 }
@@ -251,19 +251,19 @@ pub struct Moment {
     pub histograms: Option<Histograms>,
 }
 
-/// What the statistical tests found.
+/// Results of the statistical tests.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Tests {
-    /// Whether requests left as they should have; of open loops.
+    /// Test of whether requests left as they should have; of open loops.
     pub arrivals: Option<ArrivalTest>,
-    /// Whether the latency stayed what it was.
+    /// Test of whether the latency stayed what it was.
     pub stationarity: Option<StationarityTest>,
     /// Correlation of a latency with the one `lag` requests later, as pairs of lag and correlation.
     #[serde(default)]
     pub autocorrelation: Vec<(u32, f64)>,
 }
 
-/// Whether requests left as they should have.
+/// Test of whether requests left as they should have.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ArrivalTest {
     /// The gaps that were asked for, in the text form.
@@ -274,27 +274,27 @@ pub struct ArrivalTest {
     pub anderson_darling: f64,
     /// Probability of such a statistic if gaps were as asked for.
     pub p_value: f64,
-    /// How far the gaps are from those asked for; what the verdict looks at.
+    /// Distance of the gaps from those asked for; what the verdict looks at.
     pub fault: f64,
     /// Quantiles of the gaps, as pairs of asked for and found, in units of the mean gap.
     #[serde(default)]
     pub quantiles: Vec<(f64, f64)>,
 }
 
-/// Whether the latency stayed what it was.
+/// Test of whether the latency stayed what it was.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct StationarityTest {
     /// Dickey and Fuller's statistic.
     pub dickey_fuller: Option<f64>,
     /// Its probability if the latency wandered.
     pub dickey_fuller_p_value: Option<f64>,
-    /// LoadShare by which the second half differs from the first.
+    /// Share by which the second half differs from the first.
     pub drift: Option<f64>,
     /// Probability of such a difference without drift.
     pub drift_p_value: Option<f64>,
 }
 
-/// Which timestamps there were, side by side.
+/// Timestamps by kind, side by side.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Timestamps {
     /// The best kind that arrived at the probe: `hardware`, `kernel` or `user`.
@@ -305,7 +305,7 @@ pub struct Timestamps {
     /// Latency from the actual send by each kind, of the requests that several have stamped.
     #[serde(default)]
     pub latency_us: BTreeMap<String, Latency>,
-    /// How many of these each kind has stamped.
+    /// Number of these that each kind has stamped.
     #[serde(default)]
     pub stamped: BTreeMap<String, u64>,
     /// User space less kernel: what the client itself adds, us.
@@ -318,7 +318,7 @@ pub struct Timestamps {
     pub late: u64,
 }
 
-/// What the client did that bears on the result.
+/// Counters of the client that bear on the result.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Client {
     /// Replies that the application would not have given.
@@ -333,7 +333,7 @@ pub struct Client {
     pub icmp_errors: u64,
     /// Datagrams that the kernel dropped before the client read them.
     pub kernel_drops: u64,
-    /// How busy the CPUs of the hosts were that loaded, as far as their kernels say.
+    /// CPU contention on the hosts that loaded, as far as their kernels report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Cpu>,
     /// Packets that the hosts dropped that loaded, whosever they were; absent where there were
@@ -345,7 +345,7 @@ pub struct Client {
     pub clones: Option<CloneCounts>,
 }
 
-/// How busy the CPUs of the hosts were while measuring; shares.
+/// CPU contention on the hosts while measuring; shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Of the time that load threads wanted to run, what they waited for a CPU.
@@ -377,14 +377,14 @@ pub struct Agent {
     /// By how much its start may differ from the others', us; absent for an agent of this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_uncertainty_us: Option<f64>,
-    /// Why it was lost.
+    /// Reason why the agent was lost.
     pub lost: Option<String>,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SearchResult {
-    /// What was to be met.
+    /// Objective to be met.
     pub objective: String,
     /// The highest load that met the objective; absent where none did, as the next.
     pub met_per_s: Option<f64>,
@@ -396,18 +396,18 @@ pub struct SearchResult {
     pub not_judged_per_s: Option<f64>,
 }
 
-/// What `--assert` asked.
+/// Objective that `--assert` asked for, and whether it holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Assertion {
     /// The objective.
     pub asked: String,
-    /// What was measured.
+    /// Measured percentile and its interval as text, or why there is none.
     pub found: String,
-    /// Whether the whole interval meets it.
+    /// True if the whole interval meets the objective.
     pub holds: bool,
 }
 
-/// What `--samples` wrote.
+/// File that `--samples` wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SamplesFile {
     /// The file.
@@ -417,7 +417,7 @@ pub struct SamplesFile {
     /// Measured requests that are not, because there were too many or the file could not be
     /// written.
     pub left_out: u64,
-    /// Why the file could not be written to its end.
+    /// Reason why the file could not be written to its end.
     #[serde(skip)]
     pub failed: Option<String>,
 }

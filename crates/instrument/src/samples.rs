@@ -28,20 +28,20 @@ pub struct Samples {
     file: File,
     /// Lines at most.
     limit: u64,
-    /// What is in the file.
+    /// Extent of the file so far.
     so_far: Mark,
-    /// Where the load began.
+    /// Extent of the file when the load began.
     load_began: Mark,
     /// Loads so far.
     loads: u32,
     /// Lines that are still to be written, and how many.
     buffer: Vec<u8>,
     pending: u64,
-    /// Why no more can be written.
+    /// Error after which no more can be written.
     failed: io::Result<()>,
 }
 
-/// How far the file is.
+/// Extent of the file.
 #[derive(Clone, Copy, Debug, Default)]
 struct Mark {
     bytes: u64,

@@ -15,7 +15,7 @@ pub fn read(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<String> {
     })
 }
 
-/// What a file of `bytes_max` bytes at most holds.
+/// Contents of a file of `bytes_max` bytes at most.
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub fn read_bytes(path: impl AsRef<Path>, bytes_max: u64) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// What configurations, keys and certificates have at most.
+/// Largest size of configurations, keys and certificates, bytes.
 pub const CONFIG_BYTES_MAX: u64 = 4_000_000;
 
 #[cfg(test)]

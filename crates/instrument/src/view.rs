@@ -1,4 +1,4 @@
-//! What shows how far a measurement is, while it is made.
+//! View of a measurement's progress, while it is made.
 //!
 //! The coordinator tells it what it learns; whether that becomes a bar, a screen or lines is the
 //! view's own.
@@ -14,7 +14,7 @@ use tailcut_measure::statistics::quantile::Estimate;
 use super::job::Role;
 use super::result::{Point, Verdict};
 
-/// What goes on, which as text is said as people say it.
+/// Phase of a load; as text it is said as people say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum Phase {
@@ -35,22 +35,23 @@ pub trait View {
     /// A load begins to be prepared or to end, without a leg, or a leg of it begins.
     fn begin(&mut self, phase: Phase, leg: Option<&Leg>);
 
-    /// Whether slices are to be taken while the load goes on, which takes the coordinator's core
+    /// True if slices are to be taken while the load goes on, which takes the coordinator's core
     /// for a while each time. Otherwise they are when their leg is over.
     fn follows(&self) -> bool {
         false
     }
 
-    /// What an agent of a role told about a slice of the leg. A slice is told once by each thread.
+    /// Takes what an agent of a role told about a slice of the leg. A slice is told once by each
+    /// thread.
     fn take(&mut self, _slice: &Slice, _role: Role) {}
 
     /// All slices of so much of the leg were taken, ns. Called many times a second, changed or not.
     fn show(&mut self, passed_ns: u64, agents: &[AgentStatus<'_>]);
 
-    /// What the latest look found the percentile to be.
+    /// Takes the percentile as the latest look found it.
     fn note_look(&mut self, _known: Option<&Estimate>) {}
 
-    /// Whether somebody has asked for the end.
+    /// True if somebody has asked for the end.
     fn is_stopped(&mut self) -> bool {
         false
     }
@@ -66,12 +67,12 @@ pub trait View {
     fn handle_point(&mut self, point: &Point);
 }
 
-/// How an agent stands.
+/// Status of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgentStatus<'a> {
     /// Its name in reports.
     pub name: &'a str,
-    /// What it is for.
+    /// Role of the agent.
     pub role: Role,
     /// Its load threads.
     pub threads: u32,
@@ -81,9 +82,9 @@ pub struct AgentStatus<'a> {
     pub sent: u64,
     /// Those of them that were answered.
     pub replied: u64,
-    /// What it does, or why it is lost; as it says itself.
+    /// Activity of the agent, or the reason why it is lost; as it says itself.
     pub standing: &'a str,
-    /// Whether it is lost.
+    /// True if the agent is lost.
     pub is_lost: bool,
 }
 

@@ -49,7 +49,7 @@ struct Load {
     next: usize,
     request: Vec<u8>,
     reply: Vec<u8>,
-    /// Whether the reply repeats the request's opaque word.
+    /// True if the reply repeats the request's opaque word.
     is_binary: bool,
 }
 

@@ -52,7 +52,7 @@ pub struct Arrivals {
     scale_ns: f64,
     /// The time of the last arrival, whole ns.
     whole_ns: u64,
-    /// What the last arrival's time leaves out, in `[0, 1)` ns.
+    /// Fraction that the last arrival's time leaves out, in `[0, 1)` ns.
     fraction_ns: f64,
     rng: Generator,
 }
@@ -106,7 +106,7 @@ impl Iterator for Arrivals {
     }
 }
 
-/// Why a schedule cannot be drawn.
+/// Reason why a schedule cannot be drawn.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ArrivalsError {

@@ -120,8 +120,8 @@ impl<'a> Reader<'a> {
         Ok(list)
     }
 
-    /// How many items follow; a claim of more than the bytes can hold is refused before anything is
-    /// allocated for it.
+    /// Number of items that follow; a claim of more than the bytes can hold is refused before
+    /// anything is allocated for it.
     fn items(&mut self) -> Result<usize, Malformed> {
         let claimed = self.number()?;
         let most = (self.bytes.len() / ITEM_LEN_MIN) as u64;

@@ -79,18 +79,18 @@ use crate::statistics::series::Timed;
 use crate::statistics::stationarity::Stationarity;
 use crate::verdict::{Reason, Verdict};
 
-/// What to reach, and within which limits.
+/// Settings of a run: what to reach, and within which limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// The percentile to know, as a share in (0, 1).
     pub p: f64,
-    /// How well to know it. Default: to 5 %.
+    /// Precision to which the percentile is to be known. Default: to 5 %.
     pub target: Target,
-    /// How often its interval is to contain the truth. Default 0.95.
+    /// Probability with which the percentile's interval is to contain the truth. Default 0.95.
     pub confidence: f64,
-    /// What may be spent.
+    /// Limits on what may be spent.
     pub limits: Limits,
-    /// What to begin with.
+    /// Setup to begin with.
     pub setup: Setup,
 }
 
@@ -112,7 +112,7 @@ impl Settings {
     }
 }
 
-/// When a percentile is known well enough.
+/// Condition under which a percentile is known well enough.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Target {
     /// Half of its interval is at most this share of it.
@@ -123,7 +123,7 @@ pub enum Target {
     Decision(Objective),
 }
 
-/// What a run may spend.
+/// Limits on what a run may spend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// The first warm-up, ns. Default 1 s.
@@ -138,7 +138,7 @@ pub struct Limits {
     /// All warm-ups and measurements together, ns. Default without limit. What would exceed it is
     /// not begun: it is never an error.
     pub total_max_ns: u64,
-    /// How often a measurement may begin again. Default 2.
+    /// Number of times that a measurement may begin again. Default 2.
     pub restarts_max: u32,
     /// Connections at most. Default: as many as at the beginning.
     pub connections_max: u32,
@@ -162,7 +162,7 @@ impl Default for Limits {
     }
 }
 
-/// What the controller may change between measurements.
+/// Parameters that the controller may change between measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setup {
     /// Connections over all agents. Default 1.
@@ -178,7 +178,7 @@ impl Default for Setup {
     }
 }
 
-/// What to do next.
+/// Step to take next.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Load, and hand over what came of it; none of it counts in a result.
@@ -192,34 +192,34 @@ pub enum Step {
 /// Loading for some time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Leg {
-    /// How long, ns.
+    /// Duration, ns.
     pub for_ns: u64,
     /// Over what.
     pub setup: Setup,
-    /// What reaching the target will take; `None` before the first look.
+    /// Forecast of what reaching the target will take; `None` before the first look.
     pub forecast: Option<Forecast>,
 }
 
-/// What reaching the target will take, as far as one can tell.
+/// Forecast of what reaching the target will take, as far as one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forecast {
     /// Measuring in all, what is done included; ns.
     pub total_ns: u64,
-    /// What the limits leave, ns. Where that is less, the run ends there and says that it did not
-    /// reach its target.
+    /// Longest measuring in all that the limits allow, ns. Where that is less, the run ends there
+    /// and says that it did not reach its target.
     pub limit_ns: u64,
 }
 
-/// What came of a leg.
+/// Result of a leg.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Window {
-    /// How long the load ran, ns.
+    /// Duration of the load, ns.
     pub duration_ns: u64,
     /// The replies to requests of this window, of all agents, in the order of their intended sends:
     /// see [`merge`](crate::statistics::series::merge). Less those that
     /// [`Controller::handle_samples`] has had before.
     pub samples: Vec<Timed>,
-    /// What became of all requests of this window, samples or not.
+    /// Counts of all requests of this window by outcome, samples or not.
     pub counts: Counts,
     /// Requests of this window that ended in an error other than those of `counts`.
     pub errors: u64,
@@ -229,7 +229,7 @@ pub struct Window {
     pub misses: u64,
     /// Over this window.
     pub rates: Rates,
-    /// How the gaps between the sends of each agent fit.
+    /// Fit of the gaps between the sends of each agent.
     pub arrivals: Vec<ArrivalFit>,
     /// Agents that went away, and why.
     pub agents_lost: Vec<String>,
@@ -237,7 +237,7 @@ pub struct Window {
     pub is_interrupted: bool,
 }
 
-/// What was done to reach the target.
+/// Correction made to reach the target.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 pub enum Correction {
     /// The warm-up was prolonged, to so many ns.
@@ -273,7 +273,7 @@ pub const PERCENTILES: [f64; 6] = [0.5, 0.9, 0.95, 0.99, 0.999, 0.9999];
 /// The result of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// Whether it may be relied on.
+    /// Verdict on whether the result may be relied on.
     pub verdict: Verdict,
     /// The percentile from the intended send: the one to report. `None` where the samples do not
     /// support it.
@@ -283,13 +283,13 @@ pub struct Report {
     /// The percentile and those of [`PERCENTILES`] that the samples support, from the intended
     /// send, in ascending order.
     pub known: Vec<Known>,
-    /// What the tests found in the last measurement.
+    /// Results of the tests in the last measurement.
     pub stationarity: Stationarity,
     /// Requests of the last measurement without a reply, whether they speak against it or not.
     pub unanswered: Option<Reason>,
     /// The worst fit of a sender's gaps.
     pub arrivals: Option<ArrivalFit>,
-    /// What was done to get there, in order.
+    /// Corrections made during the run, in order.
     pub tried: Vec<Correction>,
     /// The last measurement's length, ns.
     pub measured_ns: u64,

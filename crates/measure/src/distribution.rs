@@ -102,7 +102,7 @@ pub enum Form {
     },
     /// Drawn from recorded samples, each equally likely: `file:PATH`.
     Empirical {
-        /// Where the samples came from, for people.
+        /// Origin of the samples, for people.
         path: String,
         /// The samples, ascending, not empty.
         samples: Arc<[f64]>,
@@ -116,7 +116,7 @@ pub struct Distribution {
     /// Added to every sample; base unit, not negative.
     offset: f64,
     unit: Unit,
-    /// What `form` needs precomputed to be drawn from; always derived from `form`.
+    /// Sampler of `form`: what it needs precomputed to be drawn from; always derived from `form`.
     sampler: Sampler,
 }
 
@@ -206,7 +206,7 @@ impl Distribution {
         self.offset
     }
 
-    /// What a sample measures.
+    /// Unit of a sample.
     pub fn unit(&self) -> Unit {
         self.unit
     }
@@ -274,7 +274,7 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// Why a distribution was refused.
+/// Reason why a distribution was refused.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum DistributionError {
@@ -287,21 +287,21 @@ pub enum DistributionError {
     /// Too many parameters, or too few.
     #[error("{usage} takes {expected} parameters, but {given} are given")]
     ParameterCount {
-        /// How the form is written.
+        /// Usage of the form.
         usage: &'static str,
-        /// How many parameters it takes.
+        /// Number of parameters that the form takes.
         expected: usize,
-        /// How many were given.
+        /// Number of parameters that were given.
         given: usize,
     },
     /// A parameter for which the form could not work.
     #[error("{parameter} must be {rule}, but is {value}")]
     OutOfRange {
-        /// Which parameter.
+        /// Name of the parameter.
         parameter: &'static str,
-        /// What it has to be.
+        /// Rule that the parameter must keep.
         rule: &'static str,
-        /// What it is, in the base unit.
+        /// Value of the parameter, in the base unit.
         value: f64,
     },
     /// An extreme value distribution whose samples would be negative with a probability above
@@ -314,7 +314,7 @@ pub enum DistributionError {
     /// A `file:PATH` without samples.
     #[error("there are no samples in {path:?}")]
     Empty {
-        /// Where they should have come from.
+        /// Origin that the samples should have come from.
         path: String,
     },
     /// The samples of `file:PATH` could not be had.
@@ -322,7 +322,7 @@ pub enum DistributionError {
     Load {
         /// The path given.
         path: String,
-        /// What the loader says.
+        /// Reason that the loader gives.
         reason: String,
     },
 }

@@ -8,7 +8,7 @@ use crate::slices::Slice;
 use crate::statistics::arrival_fit::ArrivalFit;
 use crate::statistics::series::{Timed, merge};
 
-/// What is gathered of a leg until it is over.
+/// Record of a leg until it is over.
 #[derive(Clone, Debug, Default)]
 pub struct LegRecord {
     parts: Vec<Vec<Timed>>,
@@ -47,7 +47,7 @@ impl LegRecord {
         self.arrivals.extend(fit);
     }
 
-    /// What came of the leg, which lasted for `duration_ns`.
+    /// Window of the leg, which lasted for `duration_ns`.
     pub fn finish(self, duration_ns: u64) -> Window {
         let per_s = |count: u64| count as f64 * 1e9 / duration_ns.max(1) as f64;
         Window {

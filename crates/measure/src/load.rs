@@ -16,7 +16,7 @@ pub use crate::outcome::Sample;
 #[derive(Clone, Debug)]
 pub struct OpenLoop {
     arrivals: Arrivals,
-    /// What `arrivals` count from; ns.
+    /// Time that `arrivals` count from; ns.
     start_ns: u64,
     /// The next intended time; ns.
     next_ns: u64,
@@ -91,7 +91,7 @@ impl ClosedLoop {
     }
 }
 
-/// How requests are spaced.
+/// Spacing of requests.
 #[derive(Clone, Debug)]
 pub enum Load {
     /// On a schedule.
@@ -101,7 +101,8 @@ pub enum Load {
 }
 
 impl Load {
-    /// When the next request should leave, ns; `None` in a closed loop whose places are all taken.
+    /// Time at which the next request should leave, ns; `None` in a closed loop whose places are
+    /// all taken.
     #[inline]
     pub fn next_send(&self) -> Option<u64> {
         match self {

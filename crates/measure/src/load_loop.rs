@@ -26,10 +26,10 @@ pub trait Clock {
 
 /// The connections of a load thread, whatever carries them.
 pub trait ClientTransport {
-    /// What ends a load.
+    /// Error that ends a load.
     type Error;
 
-    /// Whether a connection can take a request.
+    /// True if a connection can take a request.
     fn has_room(&mut self) -> bool;
 
     /// Sends the load's next request on the connection with room that has waited longest; `write`
@@ -50,15 +50,15 @@ pub trait ClientTransport {
     fn turn(&mut self, slices: &mut Slices, until_ns: u64) -> Result<(), Self::Error>;
 }
 
-/// How a loop waits.
+/// Configuration of a loop's waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoopConfig {
-    /// When a request that finds no room is given up, counted from when it was due, ns.
+    /// Time after which a request that finds no room is given up, counted from when it was due, ns.
     pub timeout_ns: u64,
     /// So long before a send the loop no longer sleeps, ns; and where nothing is awaited it does
     /// not even read, for a read that finds nothing would make the send late.
     pub near_ns: u64,
-    /// Whether its transport never sleeps.
+    /// True if its transport never sleeps.
     pub busy_poll: bool,
 }
 
@@ -70,7 +70,7 @@ pub struct LoadLoop<C, T: ?Sized> {
     requests: Requests,
     slices: Slices,
     config: LoopConfig,
-    /// When the turn read the clock, ns.
+    /// Time at which the turn read the clock, ns.
     now_ns: u64,
     /// Turns in which no connection had room for what was due.
     saturated: u64,
@@ -140,7 +140,7 @@ impl<C: Clock, T: ClientTransport + ?Sized> LoadLoop<C, T> {
         self.slices.stop(self.now_ns);
     }
 
-    /// Whether the load is stopped, and nothing of it is overdue or in flight.
+    /// True if the load is stopped, and nothing of it is overdue or in flight.
     pub fn is_done(&self) -> bool {
         self.slices.is_done(self.now_ns)
     }

@@ -1,4 +1,4 @@
-//! What a tail is held to, in text form: `p99<200us`.
+//! Objective that a tail is held to, in text form: `p99<200us`.
 //!
 //! Invariant: an objective is met or missed only where the whole interval of its percentile says
 //! so.
@@ -16,13 +16,13 @@ use crate::statistics::quantile::Estimate;
 pub struct Objective {
     /// The percentile, as a share in (0, 1): 0.99 for p99.
     pub p: f64,
-    /// What it is to stay below, or at where [`Bound::AtMost`] holds; ns.
+    /// Limit that the percentile is to stay below, or at where [`Bound::AtMost`] holds; ns.
     pub limit_ns: u64,
-    /// Whether the limit itself will do.
+    /// Kind of the bound: whether the limit itself will do.
     pub bound: Bound,
 }
 
-/// Whether a limit itself will do.
+/// Kind of a bound: whether the limit itself will do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// It will not: `<`.
@@ -31,7 +31,7 @@ pub enum Bound {
     AtMost,
 }
 
-/// What an estimate says of an objective.
+/// Answer of an estimate to an objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The whole interval is within the limit.
@@ -43,7 +43,7 @@ pub enum Answer {
 }
 
 impl Objective {
-    /// What `estimate`, which must be of the objective's percentile, says.
+    /// Answer of `estimate`, which must be of the objective's percentile.
     pub fn judge(&self, estimate: &Estimate) -> Answer {
         if self.allows(estimate.high_ns) {
             Answer::Met
@@ -54,7 +54,7 @@ impl Objective {
         }
     }
 
-    /// Whether a value of the percentile, ns, is within the limit.
+    /// True if a value of the percentile, ns, is within the limit.
     pub fn allows(&self, value_ns: f64) -> bool {
         let limit_ns = self.limit_ns as f64;
         match self.bound {
@@ -91,7 +91,7 @@ impl fmt::Display for Objective {
     }
 }
 
-/// Why a text is no objective.
+/// Reason why a text is no objective.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ObjectiveError {
@@ -124,7 +124,7 @@ pub fn parse_percentile(text: &str) -> Result<f64, ObjectiveError> {
     if share > 0.0 && share < 1.0 { Ok(share) } else { Err(refused()) }
 }
 
-/// Whether two shares name the same percentile, however they were rounded.
+/// True if two shares name the same percentile, however they were rounded.
 pub fn is_same(one: f64, other: f64) -> bool {
     (one - other).abs() < 1e-12
 }

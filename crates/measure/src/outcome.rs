@@ -1,4 +1,4 @@
-//! What became of requests, and the times that their latencies count from.
+//! Outcomes of requests, and the times that their latencies count from.
 //!
 //! Every reply is recorded twice: from the intended send time and from the actual one. A client
 //! that falls behind its schedule hides its delay from the second (coordinated omission), so the
@@ -14,13 +14,13 @@ use strum::IntoStaticStr;
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "give it back to the run with the request's outcome"]
 pub struct Sample {
-    /// When the request should have left; ns.
+    /// Time at which the request should have left; ns.
     pub intended_ns: u64,
-    /// When it left; ns.
+    /// Time at which the request left; ns.
     pub sent_ns: u64,
 }
 
-/// What became of requests. Each is counted once, under its outcome.
+/// Counts of requests by outcome. Each is counted once, under its outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Requests that left.
@@ -46,7 +46,7 @@ impl Counts {
     }
 }
 
-/// How a request ended without a reply. As text it is its stable name in results.
+/// Failure of a request: how it ended without a reply. As text it is its stable name in results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Failure {

@@ -11,7 +11,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-/// What a number measures, which decides the suffixes that it may carry.
+/// Dimension of a number, which decides the suffixes that it may carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// A time in nanoseconds. A suffix is required, except on zero.
@@ -87,48 +87,48 @@ impl fmt::Display for Unit {
     }
 }
 
-/// Why a number was refused.
+/// Reason why a number was refused.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum QuantityError {
     /// The text does not begin with a decimal number.
     #[error("{text:?} is not a number")]
     NotANumber {
-        /// What was given.
+        /// Text that was given.
         text: String,
     },
     /// A time without its unit.
     #[error("{text:?} has no unit: {}", Unit::Time)]
     UnitMissing {
-        /// What was given.
+        /// Text that was given.
         text: String,
     },
     /// A suffix that this kind of number does not have.
     #[error("{text:?} has the unknown unit {suffix:?}: {unit}")]
     UnitUnknown {
-        /// What was given.
+        /// Text that was given.
         text: String,
         /// The suffix found.
         suffix: String,
-        /// What the number should measure.
+        /// Dimension that the number should have.
         unit: Unit,
     },
     /// Beyond [`MAGNITUDE_MAX`].
     #[error("{text:?} is too large: at most 1e18 in the base unit (31 years in nanoseconds)")]
     TooLarge {
-        /// What was given.
+        /// Text that was given.
         text: String,
     },
     /// Below zero, where that has no meaning.
     #[error("{text:?} is below zero")]
     Negative {
-        /// What was given.
+        /// Text that was given.
         text: String,
     },
     /// A fraction of a nanosecond or of a byte.
     #[error("{text:?} is not a whole number of {of}")]
     NotWhole {
-        /// What was given.
+        /// Text that was given.
         text: String,
         /// The base unit, in the plural.
         of: &'static str,
@@ -136,7 +136,7 @@ pub enum QuantityError {
     /// Zero, where that has no meaning.
     #[error("{text:?} must be above zero")]
     Zero {
-        /// What was given.
+        /// Text that was given.
         text: String,
     },
 }

@@ -10,7 +10,7 @@ use crate::objective::{Answer, Objective};
 use crate::statistics::quantile::Estimate;
 use crate::verdict::{Reason, Verdict};
 
-/// What a load turned out to be.
+/// Outcome of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The objective is met.
@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What the verdict on a run that was to decide on `objective` says, with the percentile as it
+    /// Outcome by the verdict on a run that was to decide on `objective`, with the percentile as it
     /// was found.
     ///
     /// Give the whole verdict, with what is known of the hosts besides what the samples show: a
@@ -70,7 +70,7 @@ impl Outcome {
     }
 }
 
-/// Where to search, and how closely.
+/// Range of a search, and its resolution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
     /// The lowest load, requests a second, above zero.
@@ -96,7 +96,7 @@ pub struct Search {
     probes: u32,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Found {
     /// The highest load that was met, requests a second; `None` where not even the lowest was.
@@ -143,7 +143,7 @@ impl Search {
         }
     }
 
-    /// What is known so far.
+    /// Result so far.
     pub fn found(&self) -> Found {
         Found { met_per_s: self.met_per_s, not_met: self.not_met }
     }

@@ -22,14 +22,14 @@ use crate::load::{Load, Sample};
 use crate::outcome::{Counts, Failure};
 use crate::statistics::series::Timed;
 
-/// What became of the requests whose intended sends lie in one slice of time.
+/// Outcomes of the requests whose intended sends lie in one slice of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
     /// Number of the slice, from 0 at the start of the load.
     pub index: u32,
-    /// What became of its requests.
+    /// Counts of its requests by outcome.
     pub counts: Counts,
-    /// What their replies said.
+    /// Counts of the replies by outcome.
     pub tally: Tally,
     /// Its replies in the order of their intended sends; times in ns since the start of the load.
     pub samples: Vec<Timed>,
@@ -53,7 +53,7 @@ impl Slice {
         })
     }
 
-    /// When its requests should have left, and when they did, replied to or not.
+    /// Times at which its requests should have left, and at which they did, replied to or not.
     pub fn departures(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let replied = self.samples.iter();
         let replied =
@@ -63,10 +63,10 @@ impl Slice {
     }
 }
 
-/// What a reply said that is not what was asked for, beside the sample of the same times.
+/// Reply that is not what was asked for, beside the sample of the same times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unusual {
-    /// When its request should have left, ns.
+    /// Time at which its request should have left, ns.
     pub intended_ns: u64,
     /// From then to the reply, ns.
     pub latency_ns: u64,
@@ -79,11 +79,11 @@ pub struct Unusual {
 /// A request without a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered {
-    /// When it should have left, ns.
+    /// Time at which the request should have left, ns.
     pub intended_ns: u64,
-    /// When it did, ns.
+    /// Time at which the request left, ns.
     pub sent_ns: u64,
-    /// What became of it.
+    /// Failure that the request ended with.
     pub failure: Failure,
 }
 
@@ -117,8 +117,8 @@ impl Slices {
         }
     }
 
-    /// When the next request should leave, ns; in the past where it is overdue. `None` once the
-    /// load is stopped, and in a closed loop whose places are all taken.
+    /// Time at which the next request should leave, ns; in the past where it is overdue. `None`
+    /// once the load is stopped, and in a closed loop whose places are all taken.
     #[inline]
     pub fn next_send(&self) -> Option<u64> {
         self.load.next_send().filter(|&next_ns| next_ns < self.stop_ns)
@@ -226,9 +226,9 @@ impl Slices {
         Some(slice)
     }
 
-    /// When to look at the load again, ns: the next send, or the end of the oldest slice. In the
-    /// past where either is overdue. A slice with requests in flight is not waited for: an outcome
-    /// ends it. `None` where only an outcome can change anything.
+    /// Time at which to look at the load again, ns: the next send, or the end of the oldest slice.
+    /// In the past where either is overdue. A slice with requests in flight is not waited for: an
+    /// outcome ends it. `None` where only an outcome can change anything.
     pub fn poll_timeout(&self) -> Option<u64> {
         let is_answered = self.open.front().is_none_or(|&(_, in_flight)| in_flight == 0);
         let end_ns = is_answered.then(|| self.end_of(self.first));
@@ -240,7 +240,7 @@ impl Slices {
         self.in_flight
     }
 
-    /// Whether the load is stopped at `now_ns` and nothing of it is overdue or in flight.
+    /// True if the load is stopped at `now_ns` and nothing of it is overdue or in flight.
     pub fn is_done(&self, now_ns: u64) -> bool {
         now_ns >= self.stop_ns && self.in_flight == 0 && self.next_send().is_none()
     }

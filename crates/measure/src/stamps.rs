@@ -90,7 +90,7 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Whether two clocks at least have it, so that they can be compared.
+    /// True if two clocks at least have a latency, so that they can be compared.
     pub fn is_by_several(&self) -> bool {
         [self.user_ns, self.kernel_ns, self.hardware_ns].iter().flatten().count() > 1
     }
@@ -106,9 +106,9 @@ impl Latencies {
 /// A request with its reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StampedSample {
-    /// What [`Matcher::handle_request`] was given.
+    /// Key that [`Matcher::handle_request`] was given.
     pub key: u64,
-    /// How long it took, by each clock.
+    /// Latency by each clock.
     pub latencies: Latencies,
 }
 
@@ -135,13 +135,13 @@ impl Promised {
     }
 }
 
-/// How a [`Matcher`] waits.
+/// Configuration of a [`Matcher`]'s waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatcherConfig {
-    /// What is waited for. Default nothing.
+    /// Stamps that are waited for. Default nothing.
     pub promised: Promised,
-    /// How long after the reply a transmit stamp may come. Default 100 ms: drivers take up to some
-    /// 10 ms.
+    /// Longest time after the reply at which a transmit stamp may come. Default 100 ms: drivers
+    /// take up to some 10 ms.
     pub wait_ns: u64,
     /// Samples open at a time; requests beyond are not sampled, and counted. Default 1,024: what an
     /// interface that loses half of its stamps leaves open of 20,000 samples a second.
@@ -154,7 +154,7 @@ impl Default for MatcherConfig {
     }
 }
 
-/// What a [`Matcher`] has counted.
+/// Counters of a [`Matcher`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MatchCounts {
     /// Requests sampled.
@@ -319,7 +319,7 @@ impl Matcher {
         }
     }
 
-    /// When [`Matcher::handle_timeout`] wants to be called next; `None` for never.
+    /// Time at which [`Matcher::handle_timeout`] wants to be called next; `None` for never.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.open.iter().filter_map(|open| open.deadline_ns).min()
     }
@@ -329,12 +329,12 @@ impl Matcher {
         self.closed.pop_front()
     }
 
-    /// What has been counted so far.
+    /// Counts so far.
     pub fn counts(&self) -> &MatchCounts {
         &self.counts
     }
 
-    /// What has been counted since the last call.
+    /// Counts since the last call.
     pub fn take_counts(&mut self) -> MatchCounts {
         std::mem::take(&mut self.counts)
     }
@@ -396,7 +396,7 @@ impl Matcher {
     }
 }
 
-/// How much of what the user measures is the user's own doing: the user's latency minus the
+/// Share of what the user measures that is the user's own doing: the user's latency minus the
 /// kernel's, of the same requests.
 #[derive(Clone, Debug)]
 pub struct Bias {
@@ -405,7 +405,7 @@ pub struct Bias {
     below: u64,
 }
 
-/// What a [`Bias`] has to say; figures in nanoseconds, `None` without samples.
+/// Summary of a [`Bias`]; figures in nanoseconds, `None` without samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct BiasSummary {
     /// Samples with both latencies.

@@ -1,5 +1,5 @@
-//! Whether a measurement may be relied on, and if not, why not, what was tried, and what would
-//! help.
+//! Verdict on a measurement: whether it may be relied on, and if not, why not, what was tried, and
+//! what would help.
 //!
 //! Invariant: `ok` means that no reason speaks against the result. Whatever was lost is said even
 //! then.
@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::objective::percentile_name;
 use crate::quantity::duration;
 
-/// Whether a measurement may be relied on.
+/// Verdict on whether a measurement may be relied on.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// It may.
@@ -31,12 +31,12 @@ impl Verdict {
         Self::NotTrustworthy(reasons)
     }
 
-    /// Whether the measurement may be relied on.
+    /// True if the measurement may be relied on.
     pub fn is_ok(&self) -> bool {
         matches!(self, Self::Ok)
     }
 
-    /// What speaks against it; empty where nothing does.
+    /// Reasons against the measurement; empty where there are none.
     pub fn reasons(&self) -> &[Reason] {
         match self {
             Self::Ok => &[],
@@ -58,8 +58,8 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What speaks against a measurement. As text it is one clause; [`Reason::advice`] says what would
-/// help, and [`AsRef`] is a stable name, for results.
+/// Reason against a measurement. As text it is one clause; [`Reason::advice`] says what would help,
+/// and [`AsRef`] is a stable name, for results.
 ///
 /// The weightiest comes first: a load that was not the one asked for makes the rest pointless.
 #[derive(Clone, Debug, PartialEq, AsRefStr, EnumDiscriminants, Error, VariantNames)]
@@ -70,7 +70,7 @@ pub enum Reason {
     /// An agent was lost, so that the load was not what was asked for.
     #[error("an agent was lost: {agent}")]
     AgentLost {
-        /// Which, and why.
+        /// Name of the agent, and the reason.
         agent: String,
     },
     /// Somebody ended the run before it was content. Whoever looks until he likes what he sees
@@ -80,7 +80,7 @@ pub enum Reason {
     /// Requests that the server answered with an error, whose latency is no latency of an answer.
     #[error("{:.3} % of the requests were answered with an error: {}", share * 100.0, times(errors))]
     Errors {
-        /// What the errors say, each with its count, the most frequent first.
+        /// Texts of the errors, each with its count, the most frequent first.
         errors: Vec<(String, u64)>,
         /// Of the requests sent; a share.
         share: f64,
@@ -112,7 +112,7 @@ pub enum Reason {
     /// The hosts that loaded dropped packets, and requests went without a reply.
     #[error("this host dropped packets: {}", listed(places))]
     PacketsDropped {
-        /// Where, each with how many.
+        /// Places where packets were dropped, each with its count.
         places: Vec<(&'static str, u64)>,
     },
     /// The load that left was not the one asked for.
@@ -150,7 +150,7 @@ pub enum Reason {
     /// Requests without a reply, whose latency is in no percentile.
     #[error("{:.3} % of the requests got no reply: {}", share * 100.0, listed(outcomes))]
     Unanswered {
-        /// What became of them, each count above zero with its name.
+        /// Outcomes of these requests, each count above zero with its name.
         outcomes: Vec<(&'static str, u64)>,
         /// Of the requests sent; a share.
         share: f64,
@@ -201,7 +201,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// What it means to somebody who wants the number, as one clause for people.
+    /// Meaning of the reason to somebody who wants the number, as one clause for people.
     pub fn in_short(&self) -> String {
         match self {
             Self::AgentLost { .. } => "an agent went away, so the load was not the one asked for",
@@ -227,7 +227,7 @@ impl Reason {
         .to_owned()
     }
 
-    /// What would help, as one sentence for people.
+    /// Advice on what would help, as one sentence for people.
     pub fn advice(&self) -> String {
         match self {
             Self::AgentLost { .. } => "Find out why the agent went away, and measure again.".to_owned(),
@@ -266,7 +266,7 @@ impl Reason {
     }
 }
 
-/// What the hypervisor took, where that is worth a word.
+/// Clause on what the hypervisor took, where that is worth a word.
 fn stolen(share: f64) -> String {
     if share < STOLEN_SHARE_TOLD {
         return String::new();

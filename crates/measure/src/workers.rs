@@ -10,7 +10,7 @@
 /// One worker with a first-come-first-served queue of any length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FifoWorker {
-    /// When everything given so far is finished; ns. Before the first request it is 0.
+    /// Time at which everything given so far is finished; ns. Before the first request it is 0.
     free_at_ns: u64,
 }
 
@@ -34,12 +34,12 @@ impl FifoWorker {
         self.free_at_ns = self.free_at_ns.min(now_ns);
     }
 
-    /// When everything given so far is finished, ns.
+    /// Time at which everything given so far is finished, ns.
     pub fn free_at_ns(&self) -> u64 {
         self.free_at_ns
     }
 
-    /// Whether a request that arrives at `now_ns` would wait.
+    /// True if a request that arrives at `now_ns` would wait.
     pub fn is_busy(&self, now_ns: u64) -> bool {
         self.free_at_ns > now_ns
     }

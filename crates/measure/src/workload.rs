@@ -95,7 +95,7 @@ impl Workload {
         Self::new(name, lines.map(point).collect::<Result<_, _>>()?)
     }
 
-    /// What it is called.
+    /// Name of the workload.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -127,7 +127,7 @@ impl Workload {
     }
 }
 
-/// Why there is no workload of some points.
+/// Reason why there is no workload of some points.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -136,7 +136,7 @@ pub enum WorkloadError {
     Line {
         /// Counted from 1.
         number: usize,
-        /// What it says, or its beginning.
+        /// Text of the line, or its beginning.
         text: String,
     },
     /// Sizes or probabilities that fall, or a size of 0.

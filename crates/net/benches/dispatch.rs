@@ -1,4 +1,4 @@
-//! What the dispatcher costs above a bare ring: hand-offs, fan-out, and a worker that is kept busy.
+//! Cost of the dispatcher above a bare ring: hand-offs, fan-out, and a worker that is kept busy.
 //!
 //! `cargo bench -p tailcut-net --bench dispatch` alternates slices of both on two pinned cores: the
 //! dispatcher on one, all workers played by the other. Nothing goes over a network here.
@@ -326,7 +326,7 @@ impl Ring {
 
 const RING_LEN: u64 = 1024;
 
-/// What the dispatcher's work for a job may cost beside the ring.
+/// Cost that the dispatcher's work for a job may have beside the ring.
 const DECISION_NS: f64 = 25.0;
 
 const TURNS_PER_READING: u32 = 256;

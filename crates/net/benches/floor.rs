@@ -1,4 +1,4 @@
-//! What the driver costs above the kernel: toy nodes over it against the bare loops of
+//! Cost of the driver above the kernel: toy nodes over it against the bare loops of
 //! [`support::bare`].
 //!
 //! `cargo bench -p tailcut-net` alternates slices of both on two pinned cores and prints the median

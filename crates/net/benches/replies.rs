@@ -1,4 +1,5 @@
-//! Where replies leave a host: through the dispatcher, or from each worker's own socket.
+//! Cost of the way out of a host for replies: through the dispatcher, or from each worker's own
+//! socket.
 //!
 //! `cargo bench -p tailcut-net --bench replies` has the dispatcher on one pinned core and 16
 //! workers played by the other, and alternates slices. A reply of 32 bytes goes to a socket on

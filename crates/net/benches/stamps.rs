@@ -1,5 +1,5 @@
-//! What a client in user space measures, request by request, against the server's own kernel
-//! stamps; and what the sockets under the instrument cost above the kernel.
+//! Latencies that a client in user space measures, request by request, against the server's own
+//! kernel stamps; and the cost of the sockets under the instrument above the kernel.
 //!
 //! `cargo bench -p tailcut-net --bench stamps`: two pinned cores, the client busy-polling. An error
 //! is the client's latency minus the time from the server's kernel receiving the request to its
@@ -87,7 +87,7 @@ fn print_client(name: &str, slices: Vec<Errors>) {
     );
 }
 
-/// Whose latencies are held against the server's stamps.
+/// Client whose latencies are held against the server's stamps.
 #[derive(Clone, Copy)]
 enum Client {
     /// The least there is: a send, and reads until there is something.
@@ -96,11 +96,11 @@ enum Client {
     Ours,
 }
 
-/// What came of one slice.
+/// Result of one slice.
 struct Errors {
     /// Of the requests whose reply was stamped.
     errors_ns: Vec<i64>,
-    /// What the stamp adds to the client's median.
+    /// Time that the stamp adds to the client's median.
     stamp_ns: f64,
 }
 
@@ -214,7 +214,8 @@ fn our_tcp(target: SocketAddr) -> Vec<u64> {
     })
 }
 
-/// When the server's kernel saw each request and its reply, by the request's number; 0 for never.
+/// Times at which the server's kernel saw each request and its reply, by the request's number; 0
+/// for never.
 struct Times {
     received: Vec<u64>,
     sent: Vec<u64>,
@@ -253,7 +254,7 @@ impl Times {
     }
 }
 
-/// Whether the reply to a request is stamped: every other one.
+/// True if the reply to a request is stamped: every other one.
 fn is_stamped(number: u64) -> bool {
     number.is_multiple_of(2)
 }

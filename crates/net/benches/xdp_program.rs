@@ -1,4 +1,4 @@
-//! What the XDP router's program costs a request that it places: by the kernel's own test runs
+//! Cost of the XDP router's program for a request that it places: by the kernel's own test runs
 //! (BPF_PROG_TEST_RUN), over a program that passes everything, in turns.
 //!
 //! Each run is of a fresh packet, since a placed one is not placed again, so that both columns hold

@@ -1,5 +1,5 @@
-//! Where and with which priority the calling thread runs. Both matter more to a tail than any code:
-//! a migrated or preempted poller costs milliseconds.
+//! Core and priority of the calling thread. Both matter more to a tail than any code: a migrated or
+//! preempted poller costs milliseconds.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -43,7 +43,7 @@ pub fn set_normal() -> io::Result<()> {
     sys::set_scheduler(libc::SCHED_OTHER, 0)
 }
 
-/// Whether the calling thread has a real-time class, which keeps its core from the threads of the
+/// True if the calling thread has a real-time class, which keeps its core from the threads of the
 /// normal one.
 #[must_use]
 pub fn is_realtime() -> bool {
@@ -60,7 +60,7 @@ pub fn set_precise_sleeps() -> io::Result<()> {
     Ok(thread::set_current_timer_slack(Some(NonZeroU64::MIN))?)
 }
 
-/// What the calling thread has had of its core.
+/// Use that the calling thread has made of its core.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
     /// Time on a core, nanoseconds.
@@ -77,7 +77,7 @@ impl Usage {
         Self { cpu_ns, sleeps }
     }
 
-    /// Whether the thread has computed for more than `ns` since then, or has waited for something:
+    /// True if the thread has computed for more than `ns` since then, or has waited for something:
     /// what took long took that long of its own, and not because others had the core.
     #[must_use]
     pub fn is_long_since(self, before: Self, ns: u64) -> bool {

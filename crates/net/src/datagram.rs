@@ -36,7 +36,7 @@ pub use crate::waker::Waker;
 pub struct Datagrams {
     /// By id; none is ever closed.
     flows: Vec<Flow>,
-    /// How the thread waits; flows have the keys of their ids.
+    /// Descriptors and wait of the thread; flows have the keys of their ids.
     poller: Poller,
     /// Buffers of received bursts.
     receiver: ReceiveBatch,
@@ -79,7 +79,7 @@ pub enum DatagramEvent<'a> {
     Unreachable,
 }
 
-/// How [`Datagrams`] are set up.
+/// Configuration of [`Datagrams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramConfig {
     /// Flows that may be opened. Default 4,096.
@@ -95,9 +95,10 @@ pub struct DatagramConfig {
     pub receive_buffer_bytes: usize,
     /// Kernel memory for each flow's datagrams on their way to the device. Default 4 MiB.
     pub send_buffer_bytes: usize,
-    /// How long a datagram may wait for room in the send buffer before it is dropped. Default 1 ms.
+    /// Longest time that a datagram may wait for room in the send buffer before it is dropped.
+    /// Default 1 ms.
     pub send_wait_ns: u64,
-    /// Which timestamps flows have. Default none.
+    /// Timestamps of flows. Default none.
     pub stamps: StampConfig,
 }
 
@@ -147,7 +148,7 @@ pub struct DatagramMetrics {
 struct Flow {
     /// Non-blocking, and connected where `to` is not set.
     socket: UdpSocket,
-    /// Where its datagrams go, of one that takes answers from anybody.
+    /// Destination of its datagrams, of a flow that takes answers from anybody.
     to: Option<SocketAddr>,
     /// Receives in a row that found one datagram.
     streak: u32,
@@ -161,7 +162,7 @@ struct Flow {
     hands_stamps: bool,
 }
 
-/// Whose datagrams a flow takes.
+/// Senders whose datagrams a flow takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     OfPeer,

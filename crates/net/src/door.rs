@@ -29,8 +29,8 @@ pub fn make_room<S>(
     displaced(&known, network, places).map(|place| strangers.remove(place))
 }
 
-/// Whose place one of `network` has, of strangers by their networks and whether they are silent,
-/// the oldest first; none where there is room.
+/// Index of the stranger whose place one of `network` has, of strangers by their networks and
+/// whether they are silent, the oldest first; `None` where there is room.
 fn displaced(strangers: &[(Prefix, bool)], network: Prefix, places: Places) -> Option<usize> {
     let of = |network: Prefix| strangers.iter().filter(|(other, _)| *other == network).count();
     // Where all places are taken, it is a network with the most that gives one.

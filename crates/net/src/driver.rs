@@ -39,7 +39,7 @@ pub enum Wait {
     BusyPoll,
     /// Sleeps until a datagram, a deadline or a wake-up.
     Block {
-        /// How long it keeps turning after the last traffic before it sleeps, at most: where few
+        /// Longest time that it keeps turning after the last traffic before it sleeps: where few
         /// gaps between traffic are that short it sleeps at once. [`Wait::SPIN_NS`] by default; 0
         /// never spins.
         spin_ns: u64,
@@ -119,7 +119,7 @@ impl Turn {
     }
 }
 
-/// What there is to look at after a wait for a driver's ports and other descriptors.
+/// Result of a wait for a driver's ports and other descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Woken {
     /// The others are ready.
@@ -154,7 +154,7 @@ pub struct Driver<N, D = AnyDatapath> {
     clock: Clock,
     /// As configured.
     wait: Wait,
-    /// How its thread sleeps.
+    /// Sleeps of its thread.
     sleeper: Sleeper,
     /// The waker's event, the owner's descriptor, then one per station.
     fds: Vec<libc::pollfd>,
@@ -166,7 +166,7 @@ pub struct Driver<N, D = AnyDatapath> {
     now: Time,
     /// Time of the last turn or flush with traffic.
     active: Time,
-    /// How long it turns after that.
+    /// Time for which it turns after that.
     spin: SpinTime,
     /// The counters so far.
     metrics: DriverMetrics,
@@ -234,7 +234,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         self.stations.iter_mut().for_each(|station| station.look(now));
     }
 
-    /// How many nodes have been added.
+    /// Number of nodes that have been added.
     pub fn count(&self) -> usize {
         self.stations.len()
     }
@@ -428,7 +428,7 @@ impl<N: Node, D: Datapath> Driver<N, D> {
         Ok(Woken { extra: is_extra, own: is_ready || !is_extra || is_due() })
     }
 
-    /// Whether [`Driver::wait`] would return at once, for an owner who has something to announce
+    /// True if [`Driver::wait`] would return at once, for an owner who has something to announce
     /// before a sleep.
     #[inline]
     pub fn keeps_turning(&self) -> bool {
@@ -522,7 +522,7 @@ struct Station<N, D> {
     port: D,
     /// Sends from sources that are not the port's own.
     raw: Option<RawPort>,
-    /// What is known of the keys of a node whose packets are sealed.
+    /// State of the keys of a node whose packets are sealed.
     watch: Option<Watch>,
 }
 
@@ -650,7 +650,7 @@ impl Reading {
         *self.now.get_or_insert_with(|| self.clock.now())
     }
 
-    /// What comes next is to have a reading of its own.
+    /// Drops the reading, so that what comes next has one of its own.
     #[inline]
     fn renew(&mut self) {
         self.now = None;

@@ -68,7 +68,7 @@ pub mod loan {
     pub use crate::sys::Loan;
 }
 
-/// What many threads are done with, for the one that began it: a stack without locks.
+/// Completed work of many threads, for the one that began it: a stack without locks.
 pub mod completions {
     pub use crate::sys::{Completions, Parcel, Taken};
 }

@@ -19,16 +19,16 @@ use crate::driver::{Driver, Turn};
 pub struct Trouble {
     /// The counter's name, as in reports.
     pub counter: &'static str,
-    /// What it means that it rises.
+    /// Meaning of a rise.
     pub text: &'static str,
-    /// What it counts by now.
+    /// Value of the counter by now.
     pub total: u64,
 }
 
 /// The log of counters at one origin.
 #[derive(Debug)]
 pub struct CounterLog {
-    /// Whose counters these are.
+    /// Address whose counters these are.
     at: SocketAddr,
     /// By place in what is looked at: total at the last line, and when the next may be written.
     lines: Vec<(u64, Time)>,
@@ -68,7 +68,7 @@ impl CounterLog {
 pub struct DriverLog {
     /// By node.
     logs: Vec<CounterLog>,
-    /// When counters are next looked at.
+    /// Time at which counters are next looked at.
     look_at: Time,
     /// Counters may have risen since they were looked at.
     is_stale: bool,
@@ -113,7 +113,7 @@ impl Drop for DriverLog {
     }
 }
 
-/// What an endpoint counts as trouble.
+/// Troubles that an endpoint counts.
 pub fn of_endpoint(metrics: &Metrics) -> Vec<Trouble> {
     let (common, malformed, own) = match metrics {
         Metrics::R2p2(metrics) => (
@@ -145,7 +145,7 @@ pub fn of_endpoint(metrics: &Metrics) -> Vec<Trouble> {
     common.chain([own]).chain(drops).map(trouble).collect()
 }
 
-/// What a port counts as trouble.
+/// Troubles that a port counts.
 pub fn of_port(port: &AnyDatapath) -> impl Iterator<Item = Trouble> + use<> {
     let metrics = port.metrics();
     [

@@ -84,8 +84,8 @@ impl DatapathKind {
     }
 }
 
-/// How endpoints are opened. What only a datapath knows is filled in: a secret, credit, and over IP
-/// the port of calls and the framing.
+/// Configuration of endpoints. What only a datapath knows is filled in: a secret, credit, and over
+/// IP the port of calls and the framing.
 #[derive(Clone, Debug)]
 pub struct Opening {
     /// Default R2P2.
@@ -101,8 +101,8 @@ pub struct Opening {
     pub r2p2: r2p2::Config,
     /// Keys, where packets are sealed. Default none.
     pub keys: Option<LiveKeys>,
-    /// Which clients may call what, of a server whose packets are sealed. Default none: all may
-    /// call everything.
+    /// Policy of which clients may call what, of a server whose packets are sealed. Default none:
+    /// all may call everything.
     pub access: Option<LiveAccess>,
     /// The limits, timers and policies of Homa.
     pub homa: homa::Config,
@@ -193,7 +193,7 @@ impl Opening {
         ports.into_iter().enumerate().map(member).collect()
     }
 
-    /// What brings a packet to the thread that has to have it.
+    /// Steering of a packet to the thread that has to have it.
     fn steering(&self) -> io::Result<Steering> {
         if self.datapath != DatapathKind::Udp {
             let text = "only UDP's sockets share a port, by what the kernel directs: give each server a port of its own";
@@ -490,7 +490,7 @@ mod tests {
         assert!(error.to_string().contains("homa"), "{error}");
     }
 
-    /// What NICs change could not be told from what a stranger has changed.
+    /// Changes by NICs could not be told from those by a stranger.
     #[test]
     fn homa_in_the_disguise_of_tcp_is_not_sealed() {
         let secret = Secret::new([7; 32]);

@@ -1,5 +1,5 @@
-//! What is written of pcapng: one little-endian section, interfaces whose times are in nanoseconds,
-//! and packets with comments.
+//! Blocks of pcapng: one little-endian section, interfaces whose times are in nanoseconds, and
+//! packets with comments.
 //!
 //! A file begins with [`SECTION`]; each interface is described before its first packet, and they
 //! are numbered from 0 in that order.
@@ -23,7 +23,7 @@ pub struct PacketRecord<'a> {
     pub interface: u32,
     /// The time of day, nanoseconds.
     pub at_ns: u64,
-    /// What was captured of it, shorter than 4 GiB.
+    /// Bytes that were captured of it, shorter than 4 GiB.
     pub frame: &'a [u8],
     /// Bytes that it had on the wire.
     pub wire_len: u32,

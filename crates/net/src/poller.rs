@@ -42,13 +42,13 @@ pub(crate) struct Poller {
     guests: Vec<libc::pollfd>,
     /// The clock of deadlines.
     clock: Clock,
-    /// How the thread waits.
+    /// Wait of the thread, as configured.
     wait: Wait,
-    /// How the thread sleeps.
+    /// Sleeps of the thread.
     sleeper: Sleeper,
     /// Time of the last traffic: the end of a turn that had an event, or of a send.
     active: Time,
-    /// How long it looks again after that.
+    /// Time for which it looks again after that.
     spin: SpinTime,
     /// Time up to which nothing had happened: of the last look that found nothing, or of the end of
     /// a sleep.
@@ -206,7 +206,7 @@ impl Poller {
         self.clock.now()
     }
 
-    /// Whether the next poll looks again and again before it returns, and does not sleep.
+    /// True if the next poll looks again and again before it returns, and does not sleep.
     #[inline]
     pub(crate) fn keeps_turning(&mut self) -> bool {
         if self.wait == Wait::BusyPoll {
@@ -266,7 +266,7 @@ impl AsFd for Poller {
 
 /// Sockets of one thread whose turns tell an `F` what has happened.
 pub(crate) trait Turns<F> {
-    /// How the thread waits.
+    /// Poller of the thread.
     fn poller(&mut self) -> &mut Poller;
 
     /// Serves what is ready; returns how often it told `f`. Who spins reads few sockets without

@@ -1,4 +1,4 @@
-//! Which timestamps really arrive: the only way to know is to send.
+//! Probes for the timestamps that really arrive: the only way to know is to send.
 //!
 //! A socket takes every kind of stamp on every interface. Whether one arrives depends on the
 //! driver, on the interface's configuration and on the way that the packet takes. So a probe sends
@@ -23,19 +23,19 @@ use crate::stream::{Connection, Event, Reason, StreamConfig, Streams, TlsClient}
 /// A probe: the request to send, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe<'a> {
-    /// Where to.
+    /// Target of the request.
     pub target: SocketAddr,
     /// A request that the target answers. Without an answer nothing is known of receive stamps.
     pub request: &'a [u8],
     /// For how long at most; some 200 ms, since receive stamps begin late.
     pub wait_ns: u64,
-    /// How long to wait for an answer before the request is sent again; some 10 ms.
+    /// Time to wait for an answer before the request is sent again; some 10 ms.
     pub interval_ns: u64,
-    /// Where stamps come from.
+    /// Source of stamps.
     pub source: StampSource,
 }
 
-/// What is said on the connection of a probe.
+/// Protocol on the connection of a probe.
 pub trait Speaker {
     /// Appends what the connection begins with.
     fn handle_connected(&mut self, _out: &mut Vec<u8>) {}

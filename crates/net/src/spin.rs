@@ -1,4 +1,4 @@
-//! How long a thread that has nothing to do spins before it sleeps: learned from the gaps, and from
+//! Spin time of a thread that has nothing to do, before it sleeps: learned from the gaps, and from
 //! who else wants its core.
 //!
 //! A sleep costs a wake-up: 13 to 25 us until the thread runs, and some of the waker's time. A spin
@@ -37,7 +37,7 @@ impl SpinTime {
         Self { max_ns, short: WHOLE, wanted_until: 0, wanted_ns: WANTED_NS_MIN }
     }
 
-    /// How long to spin now, nanoseconds.
+    /// Time to spin now, nanoseconds.
     #[inline]
     pub(crate) fn get(&self, now: Time) -> u64 {
         let is_worth_it = self.short >= WORTH && now >= self.wanted_until;

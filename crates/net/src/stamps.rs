@@ -22,7 +22,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::sys;
 
-/// Which stamps a socket asks for.
+/// Stamps that a socket asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stamping {
     /// None, at no cost.
@@ -62,7 +62,7 @@ impl Stamping {
     }
 }
 
-/// When a packet was on its way, by each clock that has seen it.
+/// Times of a packet on its way, by each clock that has seen it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// By the kernel: CLOCK_REALTIME, ns.
@@ -78,12 +78,12 @@ pub struct SentStamp {
     pub first: u64,
     /// The highest one. The same as the lowest for a datagram.
     pub last: u64,
-    /// When it left. The kernel's stamp and the interface's come one by one. A send that is stamped
-    /// twice by one clock was retransmitted.
+    /// Times at which it left. The kernel's stamp and the interface's come one by one. A send that
+    /// is stamped twice by one clock was retransmitted.
     pub stamps: Stamps,
 }
 
-/// Where stamps come from.
+/// Source of stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StampSource {
     /// The kernel, and the interface through it.
@@ -93,10 +93,10 @@ pub enum StampSource {
     Fake(FakeInterface),
 }
 
-/// Which stamps a socket has, and from where.
+/// Stamps of a socket, and their source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StampConfig {
-    /// Which. Default off.
+    /// Stamps that are asked for. Default off.
     pub stamping: Stamping,
     /// From where. Default the kernel.
     pub source: StampSource,
@@ -116,7 +116,7 @@ pub struct FakeInterface {
     pub late_per_mille: u16,
     /// Later transmit stamps of the same socket that overtake a delayed one.
     pub late_by: u16,
-    /// Which ones are lost and delayed.
+    /// Seed of the draws by which stamps are lost and delayed.
     pub seed: u64,
 }
 

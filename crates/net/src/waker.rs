@@ -77,7 +77,7 @@ impl Sleeper {
         Ok(Self { waker: Waker::new()?, precise_thread: None })
     }
 
-    /// What wakes it.
+    /// Waker that ends its sleeps.
     pub(crate) fn waker(&self) -> Waker {
         self.waker.clone()
     }

@@ -1,4 +1,4 @@
-//! What priorities are for: short messages through the port of a switch that long ones keep full.
+//! Effect of priorities: short messages through the port of a switch that long ones keep full.
 //!
 //! Two hosts are two network namespaces with a veth pair between. What leaves the one goes through
 //! an HTB of 300 Mbit/s, which stands for a switch's port towards the other: strict priorities
@@ -63,21 +63,21 @@ fn shows_the_difference([by_priority, one]: &[Seen; 2]) -> bool {
     fills && 4 * by_priority.p50_ns < one.p50_ns && 2 * by_priority.p99_ns < one.p99_ns
 }
 
-/// What carries Homa's packets.
+/// Carrier of Homa's packets.
 #[derive(Clone, Copy, Debug)]
 enum Carrier {
     Udp,
     Ip,
 }
 
-/// How the port of the switch queues.
+/// Queues of the switch's port.
 #[derive(Clone, Copy, Debug)]
 enum Queues {
     ByPriority,
     One,
 }
 
-/// What a run has shown.
+/// Results of a run.
 struct Seen {
     /// Of the short calls, from when they were due.
     p50_ns: u64,
@@ -138,10 +138,10 @@ fn serve(driver: &mut Driver<Endpoint>, sender: &mpsc::Sender<SocketAddr>, stop:
     }
 }
 
-/// What the clients of a run are at.
+/// State of the clients of a run.
 struct Clients {
     target: SocketAddr,
-    /// When the first call was due, when what comes counts, and when it ends.
+    /// Times at which the first call was due, at which counting begins, and at which it ends.
     started: u64,
     counts_from: u64,
     ends: u64,
@@ -196,7 +196,7 @@ impl Clients {
         }
     }
 
-    /// When the next short call is.
+    /// Time at which the next short call is due.
     fn due(&self) -> u64 {
         self.started + self.made * INTERVAL_NS
     }
@@ -294,7 +294,7 @@ impl Hosts {
         Some(hosts)
     }
 
-    /// What `tc` says to an operation on the near host's interface.
+    /// Result of an operation of `tc` on the near host's interface.
     fn tc(&self, operation: &str, arguments: &str) -> Result<(), String> {
         let near = &self.0.near;
         run("tc", &format!("-n {near} {operation} dev v{near} {arguments}"))

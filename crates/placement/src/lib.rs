@@ -1,4 +1,4 @@
-//! Where each request goes, and who waits.
+//! Placement of requests: where each goes, and who waits.
 //!
 //! The router places requests at its servers by it, the host at its cores, and the simulator does
 //! both. So it knows no packet, no address, and nothing of what it places.

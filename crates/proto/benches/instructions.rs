@@ -62,7 +62,7 @@ struct Network<E> {
     buffer: Vec<u8>,
 }
 
-/// Who has an address here.
+/// Node with an address in the benchmark.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Client,

@@ -95,7 +95,7 @@ impl Endpoint {
         either!(self.serve_again());
     }
 
-    /// Whether the application has yet to answer a request, and somebody waits for it.
+    /// True if the application has yet to answer a request, and somebody waits for it.
     pub fn is_waiting(&self, id: RequestId) -> bool {
         either!(self.is_waiting(id))
     }

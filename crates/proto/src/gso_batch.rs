@@ -7,7 +7,7 @@ use crate::node::{GSO_BATCH_LEN_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Sour
 /// Both ends of what a node sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ends {
-    /// Where it leaves from.
+    /// Source that it leaves from.
     pub(crate) from: Source,
     /// Its destination.
     pub(crate) to: SocketAddr,
@@ -44,7 +44,7 @@ pub(crate) struct GsoBatch<'a> {
     is_closed: bool,
     /// Bytes behind each datagram that are left for a seal.
     trailer_len: usize,
-    /// What the last of them say to the seal: whom a datagram is for.
+    /// Addressee of a datagram, told to the seal in the last of them.
     addressee: u64,
 }
 

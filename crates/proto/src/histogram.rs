@@ -31,7 +31,7 @@ impl Histogram {
         self.sum_ns = self.sum_ns.saturating_add(other.sum_ns);
     }
 
-    /// How many times have been counted.
+    /// Number of times (durations) that have been counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

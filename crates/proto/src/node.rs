@@ -194,7 +194,7 @@ pub trait Node {
         (0, None)
     }
 
-    /// What the node has said and heard of keys that are not there, since the start.
+    /// Counters, since the start, of answers sent and received about keys that are not there.
     fn lost_keys(&self) -> LostKeys {
         LostKeys::default()
     }
@@ -219,8 +219,8 @@ pub trait Node {
         &[]
     }
 
-    /// When [`Node::handle_timeout`] wants to be called next; `None` for never. May be earlier than
-    /// there is work.
+    /// Time at which [`Node::handle_timeout`] is to be called next; `None` for never. May be
+    /// earlier than there is work.
     fn poll_timeout(&self) -> Option<Time>;
 }
 

@@ -35,11 +35,11 @@ pub struct Call {
     pub target: SocketAddr,
     /// The request's bytes.
     pub payload: Vec<u8>,
-    /// When the caller stops waiting, as an absolute [`Time`].
+    /// Deadline at which the caller stops waiting, as an absolute [`Time`].
     pub deadline: Time,
     /// Returned untouched in the call's event.
     pub context: u64,
-    /// How the request may be treated.
+    /// Treatment of the request that is allowed.
     pub options: CallOptions,
 }
 
@@ -66,7 +66,7 @@ impl fmt::Debug for Lent {
     }
 }
 
-/// How a request may be treated on its way.
+/// Options of a request's treatment on its way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallOptions {
     /// The request may run more than once: routers may clone it and it may be retried at another
@@ -78,14 +78,14 @@ pub struct CallOptions {
     pub v1: bool,
 }
 
-/// Who has sent a request, where packets are sealed: what a server needs to call its client back.
+/// Sender of a request, where packets are sealed: what a server needs to call its client back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
     /// The number in the client's keys.
     pub client: u32,
     /// The session of the request, of 40 bits.
     pub session: u64,
-    /// When that began: Unix time, ms.
+    /// Time at which that began: Unix time, ms.
     pub began_ms: u64,
 }
 
@@ -100,9 +100,9 @@ pub enum Event {
         client: SocketAddr,
         /// The request's bytes; give them back by [`Rpc::recycle`].
         payload: Vec<u8>,
-        /// When the client stops waiting.
+        /// Deadline at which the client stops waiting.
         deadline: Time,
-        /// How the client lets the request be treated.
+        /// Treatment of the request that the client allows.
         options: CallOptions,
     },
     /// The client gave up on a request before it was answered; an answer is now refused with
@@ -128,9 +128,9 @@ pub enum Event {
         id: CallId,
         /// [`Call::context`].
         context: u64,
-        /// Why.
+        /// Reason for the failure.
         failure: Failure,
-        /// Who refused it, or is known to have had it: a server, also behind a router, or the
+        /// Node that refused it, or is known to have had it: a server, also behind a router, or the
         /// router.
         server: Option<SocketAddr>,
         /// With [`Failure::Rejected`]: what the application said; else empty. Give it back by
@@ -142,7 +142,7 @@ pub enum Event {
     },
 }
 
-/// Why a call ended without an answer.
+/// Reason why a call ended without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Failure {
@@ -173,7 +173,7 @@ pub enum Failure {
     ReplyTooLarge,
 }
 
-/// Why a call could not be made. Nothing was sent.
+/// Reason why a call could not be made. Nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -206,7 +206,7 @@ pub enum CallError {
     },
 }
 
-/// Why an answer could not be given.
+/// Reason why an answer could not be given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AnswerError {
@@ -242,7 +242,7 @@ pub trait Rpc: Node {
         self.call(now, Call { payload, ..call })
     }
 
-    /// Who has sent a request that has not been answered, where packets are sealed and a server may
+    /// Sender of a request that has not been answered, where packets are sealed and a server may
     /// call back; else `None`.
     fn caller(&self, _id: RequestId) -> Option<Caller> {
         None
@@ -260,7 +260,7 @@ pub trait Rpc: Node {
         false
     }
 
-    /// Forgets a call: no event will come of it. Harmless when it has ended.
+    /// Cancels a call: no event will come of it. Harmless when it has ended.
     fn cancel(&mut self, now: Time, id: CallId);
 
     /// Answers a request.

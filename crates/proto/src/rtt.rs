@@ -34,7 +34,7 @@ impl Rtt {
         self.smoothed_ns = (7 * self.smoothed_ns + rtt_ns) / 8;
     }
 
-    /// How long to wait for an answer to the attempt numbered `attempt`, from 0: doubled each time,
+    /// Time to wait for an answer to the attempt numbered `attempt`, from 0: doubled each time,
     /// within the bounds.
     pub(crate) fn timeout_ns(&self, bounds: Bounds, attempt: u32) -> u64 {
         let base = match self.smoothed_ns {

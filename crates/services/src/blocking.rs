@@ -165,7 +165,7 @@ impl<C: Codec<R>, R> Pending<'_, C, R> {
         read_reply::<C, R>(&reply).map(|message| Response::from_server(message, reply.server()))
     }
 
-    /// Whether the call has ended, after looking at the socket once. Never waits.
+    /// True if the call has ended, after looking at the socket once. Never waits.
     ///
     /// # Errors
     ///

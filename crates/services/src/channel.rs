@@ -1,4 +1,4 @@
-//! What carries a client's calls, and the one for tasks.
+//! Carriers of a client's calls, and the one for tasks.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -15,8 +15,8 @@ use crate::message::{Request, Response};
 use crate::method::Method;
 use crate::status::Status;
 
-/// What carries a client's calls: a client of a service has the same methods over each, which
-/// differ in what they return.
+/// Carrier of a client's calls: a client of a service has the same methods over each, which differ
+/// in what they return.
 ///
 /// | over | a method returns |
 /// |---|---|
@@ -142,7 +142,7 @@ impl<C, R> std::fmt::Debug for Calling<C, R> {
     }
 }
 
-/// How a method's calls may be treated, by a client's options.
+/// Options of a method's calls, by a client's options.
 pub(crate) fn options_for(options: CallOptions, method: &Method) -> CallOptions {
     CallOptions { idempotent: options.idempotent || method.is_idempotent(), ..options }
 }

@@ -18,7 +18,7 @@ pub trait Codec<T>: 'static {
     fn decode(bytes: &[u8]) -> Result<T, CodecError>;
 }
 
-/// Why a message could not be written, or read, in the words of its format.
+/// Reason why a message could not be written, or read, in the words of its format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct CodecError(pub String);

@@ -1,4 +1,4 @@
-//! What typed services put into the bytes of requests and replies.
+//! Framing of typed services in the bytes of requests and replies.
 //!
 //! | request | bytes |
 //! |---|---|
@@ -22,7 +22,7 @@ use tailcut::sealed::METHOD_VERSION;
 use crate::method::MethodId;
 use crate::status::{Code, Status};
 
-/// What is wrong with bytes that are no frame.
+/// Reason why bytes are no frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// There are too few.
@@ -118,7 +118,7 @@ pub const REQUEST_HEADER_LEN: usize = 9;
 /// Bytes before a reply's message.
 pub const REPLY_HEADER_LEN: usize = 1;
 
-/// What a status code is added to: the first byte of a reply has the highest bit.
+/// Base that a status code is added to: the first byte of a reply has the highest bit.
 const STATUS_BASE: u8 = 0x80;
 
 /// Bytes that say how long a status' text is.

@@ -22,7 +22,7 @@ pub struct Outgoing {
     pub method: &'static Method,
     /// The request's bytes, with its header ([`frame`](crate::frame)).
     pub bytes: Vec<u8>,
-    /// How long to wait for the reply; `None` as the client says.
+    /// Timeout of the call; `None` as the client says.
     pub timeout: Option<Duration>,
 }
 

@@ -14,7 +14,7 @@ pub struct Request<T> {
     origin: Option<Origin>,
 }
 
-/// What a server knows of a request's caller.
+/// Caller of a request, as the server knows it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) client: SocketAddr,
@@ -30,7 +30,7 @@ pub struct Response<T> {
     server: Option<SocketAddr>,
 }
 
-/// What a client's method takes: a [`Request`], or a message alone.
+/// Argument of a client's method: a [`Request`], or a message alone.
 pub trait IntoRequest<T> {
     /// The request.
     fn into_request(self) -> Request<T>;
@@ -58,12 +58,12 @@ impl<T> Request<T> {
         Self { message, timeout: None, origin: Some(origin) }
     }
 
-    /// How long to wait for the reply, at most a minute; the deadline travels to the server.
+    /// Sets the timeout of the call, at most a minute; the deadline travels to the server.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = Some(timeout);
     }
 
-    /// What [`Request::set_timeout`] has set.
+    /// Timeout that [`Request::set_timeout`] has set.
     pub fn timeout(&self) -> Option<Duration> {
         self.timeout
     }

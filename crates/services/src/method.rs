@@ -36,7 +36,7 @@ impl Method {
         self.id
     }
 
-    /// Whether it may run more than once.
+    /// True if it may run more than once.
     pub const fn is_idempotent(&self) -> bool {
         self.is_idempotent
     }

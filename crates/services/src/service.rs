@@ -64,7 +64,7 @@ enum Outcome {
 #[derive(Default)]
 pub struct Services {
     services: Vec<Box<dyn Service>>,
-    /// Where each method is, in the order of their numbers.
+    /// Place of each method, in the order of their numbers.
     places: Vec<(MethodId, Place)>,
     counters: Arc<Counters>,
 }
@@ -75,7 +75,7 @@ struct Place {
     method: usize,
 }
 
-/// What services have counted since the start.
+/// Counters of services since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -101,7 +101,7 @@ struct Counters {
     malformed: AtomicU64,
 }
 
-/// What becomes of a request that has come.
+/// Result of the admission of a request.
 enum Admitted {
     Runs(Answering),
     Answered(Answer),

@@ -1,4 +1,4 @@
-//! How a call ended that has no response: gRPC's codes, a text, and details.
+//! Status of a call that has no response: gRPC's codes, a text, and details.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::Arc;
 use tailcut::sealed::DENIED_CODE;
 use tailcut::{CallError, DropReason, Error, Failure};
 
-/// Why a call has no response. A server's handler gives one, and so does a client for a call that
-/// came to nothing on its way.
+/// Reason why a call has no response. A server's handler gives one, and so does a client for a call
+/// that came to nothing on its way.
 #[derive(Clone)]
 pub struct Status {
     code: Code,
@@ -37,7 +37,7 @@ macro_rules! codes {
                 }
             }
 
-            /// What it means, in a few words.
+            /// Meaning in a few words.
             pub fn description(self) -> &'static str {
                 match self {
                     Self::Ok => "no error",
@@ -64,9 +64,9 @@ codes! {
     InvalidArgument = 3, invalid_argument, "invalid argument";
     /// The deadline passed. The request may or may not have run.
     DeadlineExceeded = 4, deadline_exceeded, "deadline exceeded";
-    /// What was asked for is not there.
+    /// The requested entity is not there.
     NotFound = 5, not_found, "not found";
-    /// What was to be made is there already.
+    /// The entity to be made is there already.
     AlreadyExists = 6, already_exists, "already exists";
     /// The caller may not do this.
     PermissionDenied = 7, permission_denied, "permission denied";
@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// What a server's access policy refuses, which no service has seen.
+    /// Calls that a server's access policy refuses, which no service has seen.
     #[test]
     fn what_a_policy_refuses_is_denied_and_other_rejections_are_unknown() {
         let rejected = |code| {

@@ -36,7 +36,7 @@ impl Server {
         self
     }
 
-    /// How many handlers may run at once; requests beyond wait for their turn. Default 1024.
+    /// Number of handlers that may run at once; requests beyond wait for their turn. Default 1024.
     #[must_use]
     pub fn running_max(mut self, running_max: u32) -> Self {
         self.running_max = running_max;

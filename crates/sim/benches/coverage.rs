@@ -1,5 +1,5 @@
-//! How often the 95 % interval of the p99 contains the exact one, at the run lengths that the
-//! controller chooses.
+//! Coverage of the 95 % interval of the p99: how often it contains the exact one, at the run
+//! lengths that the controller chooses.
 //!
 //! `cargo bench -p tailcut-sim --bench coverage -- [RUNS] [WORKERS] [LOAD...]`; without, 20 runs of
 //! 1 and of 4 workers (0 for both) at 0.2, 0.5, 0.7, 0.8 and 0.9. `TAILCUT_BENCH_QUICK=1` makes it

@@ -1,5 +1,5 @@
-//! What the engine costs: events of bare links and switches a second, how that changes with the
-//! number of hosts, and packets of R2P2 nodes and of Homa's a second.
+//! Cost of the engine: events of bare links and switches a second, how that changes with the number
+//! of hosts, and packets of R2P2 nodes and of Homa's a second.
 //!
 //! Every host keeps a few packets under way: who receives one sends one, to a host drawn at random.
 //! Sizes are compared side by side, in turns, and the ratio is the median over the turns.

@@ -1,5 +1,5 @@
-//! What a request costs at the request level: requests a second on one core, exponential service,
-//! load 0.8.
+//! Cost of a request at the request level: requests a second on one core, exponential service, load
+//! 0.8.
 //!
 //! Systems are timed in turns, so that a slow moment of the machine hits all of them, and a rate is
 //! the median over the turns.

@@ -130,7 +130,7 @@ impl<E> Agenda<E> {
         self.place(Due { time, order: self.posted, event });
     }
 
-    /// When the next event is due.
+    /// Time at which the next event is due.
     pub fn next_time(&mut self) -> Option<u64> {
         self.advance();
         self.current.last().map(|entry| entry.time)

@@ -9,7 +9,7 @@ use tailcut_proto::node::Time;
 pub struct Clock {
     /// Its time at time 0, ns.
     pub offset_ns: u64,
-    /// How much too fast it is, parts in 10^9; above -10^9.
+    /// Drift: parts in 10^9 by which it is too fast; above -10^9.
     pub drift_ppb: i64,
 }
 

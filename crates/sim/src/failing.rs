@@ -58,12 +58,12 @@ pub struct Config {
     /// Every so long the next server dies, and how long it is down; ns. Nobody dies so late that
     /// [`Run::capacity`] would lack what comes after it.
     pub crashes: Option<(u64, u64)>,
-    /// How the servers stand among each other, the first of them first; as routers rank servers of
-    /// which nothing is said, where it ends.
+    /// Ranks of the servers, the first of them first; as routers rank servers of which nothing is
+    /// said, where it ends.
     pub ranks: Vec<Rank>,
     /// The first server is slow from the first of these on, up to the second, by this factor.
     pub slow: Option<(Time, Time, u64)>,
-    /// How long it lasts.
+    /// Length of the run.
     pub length_ns: u64,
     /// Everything random.
     pub seed: u64,
@@ -81,9 +81,9 @@ pub struct Run {
     /// Answers in each [`BIN_NS`] after a crash, over what the other servers can do, averaged over
     /// all crashes.
     pub capacity: Vec<f64>,
-    /// When the slow server was first ejected after it became slow, ns.
+    /// Time at which the slow server was first ejected after it became slow, ns.
     pub ejected_ns: Option<u64>,
-    /// When it had its share again after it had become well, ns.
+    /// Time at which it had its share again after it had become well, ns.
     pub readmitted_ns: Option<u64>,
     /// Sojourns of what is answered: while nothing is slow, while one server is slow and is not
     /// ejected, while it is ejected.
@@ -171,9 +171,9 @@ struct Server {
     seen: u32,
     received: u32,
     concluded: u32,
-    /// When each request that waits came to the router.
+    /// Arrival time at the router of each request that waits.
     queue: VecDeque<Time>,
-    /// What is served, at most one for each worker.
+    /// Services under way, at most one for each worker.
     services: Vec<Service>,
     /// Number of the last service.
     serial: u64,
@@ -182,7 +182,7 @@ struct Server {
     is_waking: bool,
     /// Came while it was paused or waited for a core.
     inbox: Vec<Vec<u8>>,
-    /// When it died, while it is down.
+    /// Time of its death, while it is down.
     down_at: Option<Time>,
     /// The router has seen that.
     is_seen: bool,
@@ -191,9 +191,9 @@ struct Server {
 /// A service.
 #[derive(Clone, Copy, Debug)]
 struct Service {
-    /// When the request came to the router.
+    /// Arrival time of the request at the router.
     came_at: Time,
-    /// When it ends.
+    /// Time at which it ends.
     until: Time,
     /// Its number: another makes what was posted of it void.
     serial: u64,

@@ -18,7 +18,7 @@ pub struct Impairment {
     /// Share of datagrams that are held back by `reorder_ns`, so that later ones overtake them, 0
     /// to 1.
     pub reorder: f64,
-    /// How long a datagram is held back.
+    /// Time for which a datagram is held back.
     pub reorder_ns: u64,
     /// Least time that a datagram takes.
     pub delay_ns: u64,

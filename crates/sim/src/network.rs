@@ -35,10 +35,10 @@ pub struct Network<N> {
     members: Members<N>,
     /// All but the members, so that both can be at hand at once.
     wire: Wire,
-    /// Where nodes write what they send.
+    /// Buffer that nodes write datagrams to.
     buffer: Vec<u8>,
-    /// Where datagrams of which only the head is kept are put together again: zeros but for the
-    /// head.
+    /// Buffer in which datagrams of which only the head is kept are put together again: zeros but
+    /// for the head.
     whole: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ pub struct Network<N> {
 #[derive(Debug)]
 struct Wire {
     agenda: Agenda<Event>,
-    /// How far [`Network::run`] has come; ps.
+    /// Time that [`Network::run`] has reached; ps.
     now_ps: u64,
     /// The same in ns.
     now: Time,
@@ -63,7 +63,7 @@ struct Wire {
     framing: Framing,
     /// Bytes of each datagram that are kept.
     head_len_max: usize,
-    /// Where this network ends, if it is one region of several.
+    /// Border of this network, if it is one region of several.
     border: Option<Box<Border>>,
     statistics: Statistics,
 }
@@ -81,7 +81,7 @@ pub enum Carriage {
 /// Tells what a datagram of these bytes takes of the links.
 pub type Framing = fn(&[u8]) -> Carriage;
 
-/// When a node is asked for more.
+/// Condition under which a node is asked for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NicRoom {
     Always,
@@ -153,7 +153,7 @@ impl Statistics {
     }
 }
 
-/// How long a host's software takes for each datagram; more for a slow host.
+/// Time that a host's software takes for each datagram; more for a slow host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostDelays {
     /// From the node to the NIC.
@@ -167,7 +167,7 @@ pub struct HostDelays {
 pub struct Turn<'a, N> {
     /// The node: take its events, give it work.
     pub node: &'a mut N,
-    /// Where it stands.
+    /// Its place.
     pub place: usize,
     /// The virtual time.
     pub now: Time,
@@ -213,18 +213,19 @@ struct Member<N> {
     path: ImpairedPath,
     clock: Clock,
     is_up: bool,
-    /// What waits for it while it is paused; `None` while it runs.
+    /// Backlog while it is paused; `None` while it runs.
     pause: Option<Backlog>,
-    /// What was under way to it for longer is lost, ps; [`u64::MAX`] for never.
+    /// Longest time that a datagram may be under way to it before it is lost, ps; [`u64::MAX`] for
+    /// no limit.
     transit_ps_max: u64,
-    /// When each [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is posted at
-    /// or after another, so that a node whose deadline comes and goes before a far one does not
-    /// fill the agenda with that.
+    /// Times at which an [`Event::Wake`] is on the agenda for it, ps; the earliest last. None is
+    /// posted at or after another, so that a node whose deadline comes and goes before a far one
+    /// does not fill the agenda with that.
     wakes: Vec<u64>,
     nic_room: NicRoom,
 }
 
-/// What waits for a paused host.
+/// Datagrams and alarms that wait for a paused host.
 #[derive(Debug)]
 struct Backlog {
     /// Datagrams in its socket.
@@ -235,7 +236,7 @@ struct Backlog {
     alarms: Vec<u64>,
 }
 
-/// Where a datagram comes from and goes to.
+/// Source and destination of a datagram.
 #[derive(Clone, Copy, Debug)]
 struct Hop {
     place: u32,
@@ -251,7 +252,7 @@ struct Hop {
 #[derive(Debug)]
 struct Datagram {
     hop: Hop,
-    /// When it left its node, or the socket of a paused one, ps.
+    /// Time at which it left its node, or the socket of a paused one, ps.
     sent_ps: u64,
     /// Delay that the impairments add, ps.
     extra_ps: u64,
@@ -573,7 +574,7 @@ impl<N: Node> Network<N> {
         true
     }
 
-    /// When something may happen next.
+    /// Time at which something may happen next.
     pub fn next_time(&mut self) -> Option<Time> {
         self.wire.agenda.next_time().map(|at_ps| at_ps.div_ceil(PS_PER_NS).max(self.now()))
     }

@@ -44,7 +44,7 @@ pub struct Config {
     pub overload: Option<OverloadConfig>,
     /// Most requests that wait.
     pub queue_len_max: usize,
-    /// How long the overload is counted for, ns.
+    /// Time for which the overload is counted, ns.
     pub length_ns: u64,
     /// Everything random.
     pub seed: u64,
@@ -150,7 +150,7 @@ struct Queue<'a> {
     others_offered: u64,
     sojourns: Sojourns,
     others: Sojourns,
-    /// When the last request was refused or waited for long.
+    /// Time at which the last request was refused or waited for long.
     disturbed_at: u64,
 }
 
@@ -260,7 +260,7 @@ impl<'a> Queue<'a> {
     }
 }
 
-/// How long the recovery is looked at.
+/// Time for which the recovery is observed.
 const RECOVERY_NS: u64 = 2_000_000_000;
 /// The target of a standing queue.
 const TARGET_NS: f64 = 5e6;

@@ -53,7 +53,8 @@ pub struct Experiment {
     pub workers: u32,
     /// The router's policy; `None` for no router: each client draws a server for each call.
     pub policy: Option<PolicySpec>,
-    /// How a server's host gives requests to its workers. Default `jbsq:1`, the single queue.
+    /// Policy by which a server's host gives requests to its workers. Default `jbsq:1`, the single
+    /// queue.
     pub dispatch: PolicySpec,
     /// Service times at a worker, ns.
     pub service: Distribution,
@@ -69,7 +70,7 @@ pub struct Experiment {
     pub load_after: Option<f64>,
     /// Calls, of which the first tenth is not counted.
     pub calls: u64,
-    /// How long a call may take, ns.
+    /// Timeout of a call, ns.
     pub timeout_ns: u64,
     /// True if clients keep the pace that an overloaded target asks for, as they do by default over
     /// sockets; calls that they do not send for it count as refused.
@@ -77,7 +78,7 @@ pub struct Experiment {
     /// Links and switches between the hosts: clients, router and servers fill the racks in this
     /// order.
     pub topology: Topology,
-    /// How long the software of each host takes.
+    /// Delays of each host's software.
     pub delays: HostDelays,
     /// Impairments of every datagram besides.
     pub impairment: Impairment,
@@ -91,7 +92,7 @@ pub struct Experiment {
 /// number of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rotation {
-    /// When the second key is used from, after the first call, ns; [`Time::MAX`] for never.
+    /// Time from the first call until the second key is used, ns; [`Time::MAX`] for never.
     pub at_ns: u64,
 }
 
@@ -135,7 +136,7 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// Why an experiment cannot be run.
+/// Reason why an experiment cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {
@@ -263,7 +264,7 @@ impl Experiment {
             .map_or(Ok(()), |delay| Err(ExperimentError::Delay(delay)))
     }
 
-    /// How long the load of the calls takes on average.
+    /// Mean duration of the load of the calls.
     fn length_ns(&self) -> Result<f64, ExperimentError> {
         Ok(self.calls as f64 / (self.capacity_per_s()? * self.load) * 1e9)
     }
@@ -290,17 +291,17 @@ struct Hosts<'a> {
     /// Calls begun, and calls ended.
     begun: u64,
     ended: u64,
-    /// When the load ends that another follows; the end of time where none does.
+    /// Time at which the load ends that another follows; the end of time where none does.
     load_ends_at: Time,
     /// Clients that make no more calls.
     quiet: usize,
     /// Answers by slice of the time that the load takes.
     answered: [u64; GOODPUT_SLICES],
-    /// How long a slice is.
+    /// Length of a slice.
     slice_ns: u64,
     /// Longest that a call takes when all is normal.
     normal_ns: u64,
-    /// When the last call after the load was intended that was not normal.
+    /// Intended time of the last call after the load that was not normal.
     disturbed_at: Time,
     counts: Counts,
     latencies: Sojourns,
@@ -310,11 +311,11 @@ struct Hosts<'a> {
 
 struct Client {
     arrivals: Arrivals,
-    /// When the load of `arrivals` began.
+    /// Time at which the load of `arrivals` began.
     began_at: Time,
     /// Of the load that follows.
     after: Option<Arrivals>,
-    /// Which server, where there is no router.
+    /// Draws of servers, where there is no router.
     draws: Draws,
 }
 
@@ -329,7 +330,8 @@ struct Server {
     free: Vec<usize>,
     services: Generator,
     draws: Draws,
-    /// When the jobs of the present turn end, with the words of their alarms; empty between turns.
+    /// End times of the jobs of the present turn, with the words of their alarms; empty between
+    /// turns.
     started: Vec<(Time, u64)>,
 }
 
@@ -532,7 +534,7 @@ impl<'a> Hosts<'a> {
         }
     }
 
-    /// When a client calls next; `None` for never.
+    /// Time of a client's next call; `None` for never.
     fn next_call_at(&mut self, client: usize) -> Option<Time> {
         let ends_at = self.load_ends_at;
         let client = &mut self.clients[client];
@@ -735,7 +737,7 @@ fn ip_word(address: SocketAddr) -> u64 {
     }
 }
 
-/// How long a load is looked at that follows the load of the calls.
+/// Time for which a load is observed that follows the load of the calls.
 pub const AFTER_NS: u64 = 600_000_000;
 /// Slices of the time that the load takes, whose goodput is told.
 pub const GOODPUT_SLICES: usize = 40;

@@ -32,7 +32,7 @@ pub(crate) struct Regions<N> {
     networks: Vec<Network<N>>,
     /// Of each place.
     region_of: Vec<u32>,
-    /// What has left each region in even windows, and in odd ones.
+    /// Datagrams that have left each region in even windows, and in odd ones.
     outboxes: [Vec<RwLock<Outbox>>; 2],
     /// Windows so far.
     windows: usize,
@@ -47,7 +47,7 @@ pub(crate) trait Application<N>: Send {
     fn look(&mut self, network: &Network<N>);
 }
 
-/// How long to run.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) until: Time,
@@ -165,7 +165,7 @@ impl<N: Node + Send> Regions<N> {
     }
 }
 
-/// What all threads know of a run.
+/// State of a run that all threads share.
 struct Plan<'a> {
     span: Span,
     window_ps: u64,
@@ -230,7 +230,8 @@ fn write(outbox: &RwLock<Outbox>) -> RwLockWriteGuard<'_, Outbox> {
     outbox.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Where threads wait for each other, for so short a time that to sleep would take longer.
+/// Barrier at which threads wait for each other, for so short a time that to sleep would take
+/// longer.
 struct Barrier {
     threads: usize,
     /// Arrivals so far.

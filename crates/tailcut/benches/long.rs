@@ -55,7 +55,7 @@ fn main() {
     }
 }
 
-/// How messages are carried.
+/// Protocol and datapath that carry messages.
 #[derive(Clone, Copy)]
 struct Carrier {
     name: &'static str,
@@ -72,7 +72,7 @@ struct Row {
     is_copied: bool,
 }
 
-/// What a slice shows.
+/// Results of a slice.
 #[derive(Default)]
 struct Shown {
     goodput: f64,
@@ -82,7 +82,7 @@ struct Shown {
     again: Again,
 }
 
-/// What the client sent, in bytes of payload: all of it, and what it had sent before.
+/// Bytes of payload that the client sent: all of them, and those that it had sent before.
 #[derive(Clone, Copy, Default)]
 struct Again {
     sent: f64,
@@ -209,7 +209,7 @@ fn calls_in_turn(client: &Client, slice_ns: u64, message: &[u8]) -> Shown {
     shown
 }
 
-/// What a client has sent again; R2P2 counts packets, which are long here.
+/// Bytes that a client has sent again; R2P2 counts packets, which are long here.
 fn resent_bytes(client: &Client) -> f64 {
     let segment_len = u64::from(Config::default().local_segment_len);
     let metrics = client.metrics();

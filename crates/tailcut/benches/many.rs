@@ -58,9 +58,9 @@ struct Clients {
     target: SocketAddr,
     /// The second byte of their addresses.
     network: u8,
-    /// What each has done.
+    /// State of each.
     clients: Vec<OneClient>,
-    /// Whose turn it is.
+    /// Index of the client whose turn it is.
     turn: usize,
 }
 
@@ -178,7 +178,7 @@ fn resident_bytes() -> usize {
 /// Calls outstanding at a time.
 const OUTSTANDING: usize = 64;
 
-/// How long a client waits, for which its last reply is kept.
+/// Time that a client waits, for which its last reply is kept.
 const DEADLINE_US: u32 = 100_000;
 
 /// Bytes of a request.

@@ -122,7 +122,7 @@ fn dispatcher_rows() -> [(&'static str, &'static str, Side, Side); 6] {
     ]
 }
 
-/// What a second packet costs.
+/// Cost of a second packet.
 fn second_packet_rows() -> [(&'static str, &'static str, Side, Side); 4] {
     [
         (
@@ -230,7 +230,7 @@ fn echo(request: Request<'_>) {
     let _ = request.reply_in_place(|_| ());
 }
 
-/// What a server came to.
+/// Results of a server.
 struct Served {
     /// Millions of calls a second.
     rate: f64,

@@ -70,7 +70,7 @@ fn main() {
     }
 }
 
-/// What carries the bytes.
+/// Carrier of the bytes.
 #[derive(Clone, Copy)]
 enum Kind {
     Tcp,

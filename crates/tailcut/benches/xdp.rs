@@ -332,8 +332,8 @@ const FAR: &str = "10.77.0.2:8000";
 const NEAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const FAR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
-/// What has not come back by then was lost: an interface drops what comes while a program is
-/// attached.
+/// Time after which what has not come back was lost: an interface drops what comes while a program
+/// is attached.
 const LOST_NS: u64 = 10_000_000;
 
 /// Headers of 42 bytes, and 32.

@@ -1,6 +1,5 @@
-//! What it costs to answer later: calls a second with 64 outstanding, answered in place, by
-//! workers, from another thread and by tasks; and 100,000 calls at once, of which each waits for
-//! its permit.
+//! Cost of answering later: calls a second with 64 outstanding, answered in place, by workers, from
+//! another thread and by tasks; and 100,000 calls at once, of which each waits for its permit.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -49,7 +48,7 @@ fn main() -> Result<(), Error> {
 /// Slices of each way.
 const ROUNDS: usize = 9;
 
-/// How long each is.
+/// Length of each slice.
 const SLICE_NS: u64 = 300_000_000;
 
 /// A way to run a server.
@@ -114,7 +113,7 @@ fn many_at_once(target: SocketAddr) -> Result<(), Error> {
     })
 }
 
-/// What `target` gives of a server that `run` runs.
+/// Result of `client` against a server that `run` runs.
 fn with_server<T>(
     run: impl FnOnce(&mut Server) -> Result<(), Error> + Send,
     client: impl FnOnce(SocketAddr) -> Result<T, Error>,

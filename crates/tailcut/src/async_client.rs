@@ -38,7 +38,7 @@ pub struct AsyncCall {
     shared: Arc<Handle>,
 }
 
-/// What the callers hold: dropping the last ends the thread.
+/// Handle of the callers: dropping the last ends the thread.
 #[derive(Debug)]
 struct Handle {
     inbox: Arc<Mutex<Inbox>>,
@@ -48,8 +48,8 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What callers hand to the thread. Its orders are bounded by the permits: each call has one from
-/// when it is ordered until it has ended, and is cancelled once.
+/// Inbox of the thread, which callers fill. Its orders are bounded by the permits: each call has
+/// one from when it is ordered until it has ended, and is cancelled once.
 #[derive(Debug)]
 struct Inbox {
     orders: VecDeque<Order>,
@@ -57,10 +57,10 @@ struct Inbox {
     permits: usize,
     /// Calls that wait for a permit, first come first served, some of which have been dropped.
     waiting: VecDeque<(Outgoing, Arc<Mutex<CallState>>)>,
-    /// How many have been.
+    /// Number of those that have been dropped.
     dropped: usize,
     is_closed: bool,
-    /// What was counted when the thread ended.
+    /// Counters at the end of the thread.
     metrics: Option<Metrics>,
 }
 
@@ -81,7 +81,7 @@ enum Order {
 
 #[derive(Debug, Default)]
 struct CallState {
-    /// Where the thread keeps the call, and its id; known to the thread alone.
+    /// Index at which the thread keeps the call, and its id; known to the thread alone.
     place: Option<(usize, CallId)>,
     /// It waits for a permit.
     is_waiting: bool,
@@ -164,17 +164,17 @@ impl AsyncClient {
         AsyncCall { state, shared: self.shared.clone() }
     }
 
-    /// How long a call waits for its reply that does not say otherwise.
+    /// Timeout of calls that do not say otherwise.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// How calls are treated that do not say otherwise.
+    /// Options of calls that do not say otherwise.
     pub fn options(&self) -> CallOptions {
         self.options
     }
 
-    /// Where calls go.
+    /// Address that calls go to.
     pub fn target(&self) -> SocketAddr {
         self.shared.target
     }

@@ -1,4 +1,4 @@
-//! What waits for a server's own thread: requests that have come while it ran others.
+//! Backlog of a server's own thread: requests that have come while it ran others.
 //!
 //! | a request | when | then |
 //! |---|---|---|
@@ -32,9 +32,9 @@ pub(crate) struct Backlog {
     /// The thread is its one worker, which always has something: what is offered waits until it is
     /// asked for.
     scheduler: Scheduler<Parcel<Job>, Jbsq>,
-    /// When the turn has run handlers for long enough.
+    /// Time at which the turn has run handlers for long enough.
     ends_at: Time,
-    /// When the clock was read last.
+    /// Time at which the clock was read last.
     read_at: Time,
     /// Handlers that have begun since.
     begun: u64,
@@ -59,7 +59,7 @@ impl Backlog {
         Self { scheduler, ends_at: 0, read_at: 0, begun: 0, begun_max: 1 }
     }
 
-    /// Whether something waits.
+    /// True if something waits.
     #[inline]
     pub(crate) fn has_some(&self) -> bool {
         self.scheduler.queue_len() > 0
@@ -72,7 +72,7 @@ impl Backlog {
         (self.begun, self.begun_max) = (0, 1);
     }
 
-    /// Whether a request that has just come may run at once. Reads the clock after the first, and
+    /// True if a request that has just come may run at once. Reads the clock after the first, and
     /// then as often as handlers are slow.
     #[inline]
     pub(crate) fn may_run(&mut self) -> bool {
@@ -136,7 +136,7 @@ impl Crew for Backlog {
 /// The thread.
 const OWN: WorkerId = WorkerId(0);
 
-/// How long a turn runs handlers before it receives again.
+/// Time for which a turn runs handlers before it receives again.
 const TURN_NS: u64 = 100_000;
 
 /// The clock is read about as often while handlers run.

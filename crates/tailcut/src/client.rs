@@ -51,7 +51,7 @@ struct Inner {
     free: Vec<usize>,
     /// Calls that have not ended.
     waiting: usize,
-    /// When the first of the calls was made that have not left yet: the time of all of them.
+    /// Time of the first of the calls that have not left yet: the time of all of them.
     queued_at: Option<Time>,
 }
 
@@ -234,12 +234,12 @@ impl Client {
         self.inner.borrow_mut().flush();
     }
 
-    /// How long a call waits for its reply that does not say otherwise.
+    /// Timeout of calls that do not say otherwise.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// How calls are treated that do not say otherwise.
+    /// Options of calls that do not say otherwise.
     pub fn options(&self) -> CallOptions {
         self.options
     }
@@ -308,7 +308,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Whether the call has ended, after looking at the socket once. Never waits.
+    /// True if the call has ended, after looking at the socket once. Never waits.
     ///
     /// # Errors
     ///
@@ -329,7 +329,7 @@ impl Drop for Pending<'_> {
 }
 
 impl Reply<'_> {
-    /// Who answered: the server itself, also behind a router.
+    /// Address of the server that answered: the server itself, also behind a router.
     pub fn server(&self) -> SocketAddr {
         self.server
     }
@@ -461,7 +461,7 @@ impl Inner {
         Ok(turn.now)
     }
 
-    /// A pending call is dropped: cancels it, or forgets how it ended.
+    /// A pending call is dropped: cancels it, or drops its result.
     fn abandon(&mut self, place: usize) {
         match std::mem::replace(&mut self.calls[place], Slot::Free) {
             // Waiting for it has freed the place already.

@@ -1,4 +1,5 @@
-//! Whom a server gives its requests to: workers, tasks, or its own thread when their turn comes.
+//! Crews that a server gives its requests to: workers, tasks, or its own thread when their turn
+//! comes.
 
 use tailcut_net::completions::Parcel;
 use tailcut_net::dispatch::{Dispatcher, Metrics as DispatchMetrics};
@@ -7,7 +8,7 @@ use tailcut_proto::scheduler::{Ticket, Wait};
 
 use crate::request::{Job, Task};
 
-/// Who runs requests: others, or the server's own thread when their turn comes.
+/// Crew that runs requests: others, or the server's own thread when their turn comes.
 pub(crate) trait Crew {
     /// It is others, who are given a buffer for the reply.
     const IS_ELSEWHERE: bool = true;
@@ -32,12 +33,12 @@ pub(crate) trait Crew {
     /// It is awake.
     fn get_up(&mut self) {}
 
-    /// When to poll again though nothing is done.
+    /// Time at which to poll again though nothing is done.
     fn next_look(&self) -> Option<Time> {
         None
     }
 
-    /// How long whom it refuses now is to stay away, ns.
+    /// Time for which those that it refuses now are to stay away, ns.
     fn retry_after_ns(&self) -> u64;
 
     /// Counters, where it has some.

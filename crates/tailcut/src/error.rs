@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tailcut_proto::rpc::{AnswerError, CallError, Failure};
 
-/// Why an operation did not succeed.
+/// Reason why an operation failed.
 ///
 /// Its text names the address and, where there is something to do about it, says what; the cause is
 /// in its source too.
@@ -18,7 +18,7 @@ pub enum Error {
     Open {
         /// The address as it was given.
         address: String,
-        /// What the system says.
+        /// Error of the system.
         source: io::Error,
     },
     /// A socket has become useless; open another one.
@@ -30,31 +30,31 @@ pub enum Error {
     /// The call was not made: nothing was sent.
     #[error("the call to {target} was not made: {source}")]
     Call {
-        /// Where it was to go.
+        /// Target of the call.
         target: SocketAddr,
-        /// Why it did not.
+        /// Reason why it was not made.
         source: CallError,
     },
     /// The call was made and ended without a reply.
     #[error("the call to {target} failed: {source}{}", by(*target, *server))]
     Failed {
-        /// Where it went.
+        /// Target of the call.
         target: SocketAddr,
-        /// Who refused it, or is known to have had it: a server behind the router at `target`, or
-        /// whoever is there.
+        /// Server that refused it, or is known to have had it: one behind the router at `target`,
+        /// or whoever is there.
         server: Option<SocketAddr>,
-        /// How it ended.
+        /// Reason why it failed.
         source: Failure,
-        /// Where it was refused for overload: how long to leave the target alone. A client does so
-        /// by itself: it delays or refuses the calls that come too soon.
+        /// Time for which to leave the target alone, where the call was refused for overload. A
+        /// client does so by itself: it delays or refuses the calls that come too soon.
         retry_after: Option<Duration>,
     },
     /// The application at the other end refused the request, in its own words.
     #[error("the call to {target} was rejected with code {code}: {text}{}", by(*target, *server))]
     Rejected {
-        /// Where it went.
+        /// Target of the call.
         target: SocketAddr,
-        /// Whose application it was, also behind a router at `target`.
+        /// Server whose application it was, also behind a router at `target`.
         server: Option<SocketAddr>,
         /// The application's number for why.
         code: u32,
@@ -67,18 +67,18 @@ pub enum Error {
     /// The client's thread has ended, as its socket has become useless.
     #[error("the client of {target} has ended; connect another one")]
     Closed {
-        /// Where its calls went.
+        /// Target of its calls.
         target: SocketAddr,
     },
 }
 
-/// How a call failed, as its client's half tells it.
+/// Failure of a call, as its client's half tells it.
 #[derive(Debug)]
 pub(crate) struct Ending {
     pub failure: Failure,
-    /// Who refused it, or is known to have had it.
+    /// Server that refused it, or is known to have had it.
     pub server: Option<SocketAddr>,
-    /// What the application said; empty otherwise.
+    /// Text of the application; empty otherwise.
     pub text: Vec<u8>,
     /// For how long to stay away; 0 where nothing says so.
     pub retry_after_ns: u64,
@@ -90,7 +90,7 @@ impl Error {
         Self::Open { address: address.to_string(), source }
     }
 
-    /// How a call to `target` failed, with what the application said.
+    /// Error of a failed call to `target`, with the text of the application.
     pub(crate) fn failed(target: SocketAddr, ending: Ending) -> Self {
         let Ending { failure, server, text, retry_after_ns } = ending;
         match failure {
@@ -106,7 +106,7 @@ impl Error {
         }
     }
 
-    /// How long to leave the target alone, where it refused the call for overload.
+    /// Time for which to leave the target alone, where it refused the call for overload.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Failed { retry_after, .. } => *retry_after,
@@ -123,17 +123,17 @@ impl Error {
         }
     }
 
-    /// Whether the deadline passed; the request may or may not have run.
+    /// True if the deadline passed; the request may or may not have run.
     pub fn is_deadline(&self) -> bool {
         matches!(self, Self::Failed { source: Failure::Deadline, .. })
     }
 
-    /// Whether nobody serves at the address.
+    /// True if nobody serves at the address.
     pub fn is_unreachable(&self) -> bool {
         matches!(self, Self::Failed { source: Failure::Unreachable, .. })
     }
 
-    /// Whether a server or a router refused the request. It has then not run, except where the
+    /// True if a server or a router refused the request. It has then not run, except where the
     /// reason is [`Uncertain`](tailcut_proto::rpc::DropReason::Uncertain),
     /// [`Panicked`](tailcut_proto::rpc::DropReason::Panicked) or
     /// [`Unanswered`](tailcut_proto::rpc::DropReason::Unanswered), or where the handler itself
@@ -150,7 +150,7 @@ fn by(target: SocketAddr, server: Option<SocketAddr>) -> String {
     other.map(|server| format!(" (server {server})")).unwrap_or_default()
 }
 
-/// What to do about an address that cannot be opened.
+/// Advice about an address that cannot be opened.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => "; another server has it, port 0 takes a free one",

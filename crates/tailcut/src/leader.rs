@@ -39,36 +39,36 @@ use crate::lock;
 use crate::request::{Outbox, Task};
 use crate::server::{AfterTurn, Server};
 
-/// What the two threads share.
+/// State that the two threads share.
 pub(crate) struct Leadership<'a, R> {
     /// Runs a request.
     run: &'a R,
-    /// Where the answer of a leader that was relieved goes.
+    /// Outbox for the answer of a leader that was relieved.
     answers: Arc<Outbox>,
-    /// Where the leader puts the box.
+    /// Table on which the leader puts the box.
     table: Mutex<Table<'a>>,
     /// Rung for a deputy that sleeps.
     bell: Condvar,
 }
 
-/// What serves. Whoever has it leads.
+/// The serving side: whoever has it leads.
 struct Lead<'a> {
     server: &'a mut Server,
     crew: Dispatcher<Task>,
     /// There is a deputy, so that requests may run in place.
     has_deputy: bool,
-    /// What the leader had had of its core, [`SPENT_NS_MAX`] ago at most where it is used; `None`
-    /// where it has slept since.
+    /// CPU usage of the leader, [`SPENT_NS_MAX`] old at most where it is used; `None` where it has
+    /// slept since.
     spent: Option<Spent>,
 }
 
-/// What the two threads can see of each other.
+/// State that the two threads can see of each other.
 struct Table<'a> {
     /// Here while the leader runs a request.
     lead: Option<Box<Lead<'a>>>,
     /// Times that the leader has put it here.
     puts: u64,
-    /// What the thread that does not lead is at.
+    /// State of the thread that does not lead.
     deputy: Deputy,
     /// The type of the request that the deputy was relieved of, where it was long.
     long: Option<TypeId>,
@@ -76,7 +76,7 @@ struct Table<'a> {
     has_ended: bool,
 }
 
-/// What the thread that does not lead is at.
+/// State of the thread that does not lead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deputy {
     /// A request that it was relieved of; or it has not begun.
@@ -87,7 +87,7 @@ enum Deputy {
     Sleeps,
 }
 
-/// How a thread ceases to lead.
+/// Reason why a thread ceases to lead.
 enum Led {
     /// The server has been stopped.
     ToTheEnd,
@@ -96,7 +96,7 @@ enum Led {
     UntilRelieved(Option<TypeId>),
 }
 
-/// What a thread had had of its core at a time.
+/// CPU usage of a thread at a time.
 #[derive(Clone, Copy)]
 struct Spent {
     usage: Usage,
@@ -256,7 +256,7 @@ impl<'a, R: Fn(&mut Task) + Sync> Leadership<'a, R> {
 }
 
 impl Lead<'_> {
-    /// What the leader had had of its core, not long ago. To ask costs as much as half a request.
+    /// CPU usage of the leader, not long ago. To ask costs as much as half a request.
     fn spent_by(&mut self, now: Time) -> Spent {
         let known = self.spent.filter(|spent| now < spent.at.saturating_add(SPENT_NS_MAX));
         *self
@@ -301,7 +301,7 @@ impl Drop for Lead<'_> {
 }
 
 impl Spent {
-    /// Whether the thread has computed for long, or waited for something, since `began_at`.
+    /// True if the thread has computed for long, or waited for something, since `began_at`.
     #[cold]
     fn was_long_since(self, began_at: Time) -> bool {
         let others_ns = began_at.saturating_sub(self.at);
@@ -324,7 +324,8 @@ impl<R: Fn(&mut Task) + Sync> Drop for Ending<'_, '_, R> {
     }
 }
 
-/// How long the box may lie on the table once the deputy has seen it there, which looks as often.
+/// Longest time that the box may lie on the table once the deputy has seen it there, which looks as
+/// often.
 const STUCK_NS: u64 = 1_000_000;
 
 /// Without any request in place for so long the deputy sleeps until there is one.
@@ -334,5 +335,5 @@ const QUIET_NS: u64 = 20_000_000;
 /// are timed: the rest is the workers'.
 const GO_NS_MAX: u64 = 100_000;
 
-/// How old what a thread had had of its core may be.
+/// Greatest age of a leader's CPU usage.
 const SPENT_NS_MAX: u64 = 1_000_000;

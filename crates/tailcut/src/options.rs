@@ -1,4 +1,4 @@
-//! How clients and servers are opened.
+//! Options with which clients and servers are opened.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct ServerBuilder {
     pub(crate) setup: Setup,
 }
 
-/// What clients and servers have in common.
+/// Options that clients and servers have in common.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Setup {
     wait: Wait,
@@ -46,15 +46,15 @@ macro_rules! shared_setters {
                 self
             }
 
-            /// How it waits. Default: sleeping while there is nothing to do.
+            /// Wait mode. Default: sleeping while there is nothing to do.
             #[must_use]
             pub fn wait(mut self, wait: Wait) -> Self {
                 self.setup.wait = wait;
                 self
             }
 
-            /// Whether consecutive datagrams to one peer leave as one message. Default: they do.
-            /// Turn it off only to measure.
+            /// Segmented sending: consecutive datagrams to one peer leave as one message. Default
+            /// on. Turn it off only to measure.
             #[must_use]
             pub fn segmented_send(mut self, segmented_send: SegmentedSend) -> Self {
                 self.setup.opening.segmented_send = segmented_send;
@@ -68,7 +68,7 @@ macro_rules! shared_setters {
                 self
             }
 
-            /// What carries its packets. Default UDP.
+            /// Datapath that carries its packets. Default UDP.
             #[must_use]
             pub fn datapath(mut self, datapath: DatapathKind) -> Self {
                 self.setup.opening.datapath = datapath;
@@ -129,15 +129,14 @@ impl ClientBuilder {
         Self::default()
     }
 
-    /// How long a call waits for its reply where it does not say otherwise. Default 1 s, at most 60
-    /// s.
+    /// Timeout of calls that do not say otherwise. Default 1 s, at most 60 s.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// How calls are treated where they do not say otherwise.
+    /// Options of calls that do not say otherwise.
     #[must_use]
     pub fn options(mut self, options: CallOptions) -> Self {
         self.options = options;
@@ -193,21 +192,21 @@ impl ServerBuilder {
         self
     }
 
-    /// When clients must show by a cookie that they receive at their addresses before anything is
-    /// done for them, `docs/sealed.md` tells against whom that helps. Clients need no option for
-    /// it. Servers behind one router share [`Pool::key`](tailcut_proto::r2p2::Pool::key) then. By
-    /// default never.
+    /// Address validation: when clients must show by a cookie that they receive at their addresses
+    /// before anything is done for them, `docs/sealed.md` tells against whom that helps. Clients
+    /// need no option for it. Servers behind one router share
+    /// [`Pool::key`](tailcut_proto::r2p2::Pool::key) then. By default never.
     #[must_use]
     pub fn cookies(mut self, ask: AskCookies) -> Self {
         self.setup.opening.r2p2.pool.cookies = ask;
         self
     }
 
-    /// Which clients may call what, by the numbers of their keys, of a server that has keys
-    /// ([`ServerBuilder::seal`]): opening refuses a policy without them. A call that is not allowed
-    /// ends by [`Error::Rejected`] with the code [`DENIED_CODE`](crate::sealed::DENIED_CODE), and
-    /// no handler hears of it. It is counted (`SealMetrics::denied`) and logged. `docs/sealed.md`
-    /// has the text form.
+    /// Access policy: which clients may call what, by the numbers of their keys, of a server that
+    /// has keys ([`ServerBuilder::seal`]); opening refuses a policy without them. A call that is
+    /// not allowed ends by [`Error::Rejected`] with the code
+    /// [`DENIED_CODE`](crate::sealed::DENIED_CODE), and no handler hears of it. It is counted
+    /// (`SealMetrics::denied`) and logged. `docs/sealed.md` has the text form.
     ///
     /// Either [`Access`](crate::sealed::Access), or [`LiveAccess`] where another is to follow, or
     /// an [`AccessSource`](crate::AccessSource), which is read again when its file changes. By

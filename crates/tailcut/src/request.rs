@@ -52,12 +52,12 @@ pub struct Responder {
     job: Task,
 }
 
-/// When a request's client stops waiting.
+/// Time at which a request's client stops waiting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Time);
 
 impl Deadline {
-    /// How long it is until then; zero when it has passed.
+    /// Time left until then; zero when it has passed.
     pub fn time_left(self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(Clock.now()))
     }
@@ -66,7 +66,7 @@ impl Deadline {
 /// A request in somebody's hands, until another has it.
 pub(crate) type Task = Option<Parcel<Job>>;
 
-/// Who takes the answer of a [`Request`].
+/// Receiver of the answer of a [`Request`].
 #[derive(Debug)]
 enum Desk<'a> {
     /// The endpoint, on this thread.
@@ -89,11 +89,12 @@ pub(crate) struct Job {
     /// The reply's bytes, or the text of a rejection.
     pub(crate) reply: Vec<u8>,
     pub(crate) verdict: Verdict,
-    /// What the server's thread shares with whoever has the job; `None` while that thread has it.
+    /// State that the server's thread shares with whoever has the job; `None` while that thread has
+    /// it.
     pub(crate) link: Option<Arc<Link>>,
 }
 
-/// What becomes of a request.
+/// Verdict on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing yet.
@@ -108,7 +109,7 @@ pub(crate) enum Verdict {
     Refuse(DropReason),
 }
 
-/// What a server's thread shares with whoever has a request.
+/// State that a server's thread shares with whoever has a request.
 #[derive(Debug)]
 pub(crate) struct Link {
     is_cancelled: AtomicBool,
@@ -117,7 +118,7 @@ pub(crate) struct Link {
     outbox: Arc<Outbox>,
 }
 
-/// Where answers from elsewhere wait for the server's thread.
+/// Queue of answers from elsewhere for the server's thread.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     answers: Completions<Job>,
@@ -138,9 +139,9 @@ pub(crate) struct Live {
     spare: Vec<Parcel<Job>>,
     /// Answers from elsewhere that are not given yet.
     taken: Vec<Parcel<Job>>,
-    /// When the first of them was taken.
+    /// Time at which the first of them was taken.
     taken_at: Time,
-    /// How many there were at the last look.
+    /// Number of them at the last look.
     known: usize,
     /// Entries that there are.
     enlisted: usize,
@@ -152,7 +153,7 @@ pub(crate) struct Live {
 struct Entry {
     id: RequestId,
     link: Arc<Link>,
-    /// Where it was last known to wait in a queue.
+    /// Ticket of the queue in which it was last known to wait.
     ticket: Option<Ticket>,
 }
 
@@ -182,23 +183,23 @@ macro_rules! answering {
                 self.job().identity
             }
 
-            /// How the client lets the request be treated: whether it is idempotent, bound to the
+            /// Options that the client gave the call: whether it is idempotent, bound to the
             /// router's first server, or of version 1.
             pub fn options(&self) -> CallOptions {
                 self.job().options
             }
 
-            /// When the client stops waiting, for who keeps it apart from the request.
+            /// Time at which the client stops waiting, for who keeps it apart from the request.
             pub fn deadline(&self) -> Deadline {
                 Deadline(self.job().deadline)
             }
 
-            /// How long the client will still wait.
+            /// Time that the client will still wait.
             pub fn time_left(&self) -> Duration {
                 self.deadline().time_left()
             }
 
-            /// Whether nobody waits for the answer any more: the client gave up, or its deadline
+            /// True if nobody waits for the answer any more: the client gave up, or its deadline
             /// has passed. A handler that works for long asks now and then. In the handler of
             /// [`Server::run`](crate::Server::run), while which nothing is received, always false.
             pub fn is_cancelled(&self) -> bool {
@@ -330,7 +331,7 @@ impl Responder {
         self.finish(Verdict::Refuse(reason));
     }
 
-    /// What is shared with the server's thread.
+    /// State that is shared with the server's thread.
     #[cfg(feature = "tokio")]
     pub(crate) fn link(&self) -> Option<Arc<Link>> {
         self.job().link.clone()
@@ -383,19 +384,19 @@ impl Job {
         Self { id, client, identity, deadline, options, request, reply, verdict, link }
     }
 
-    /// Whether somebody waits for its answer at `now`.
+    /// True if somebody waits for its answer at `now`.
     pub(crate) fn is_wanted(&self, now: Time) -> bool {
         !self.is_cancelled() && self.deadline > now
     }
 
-    /// Whether nobody waits for its answer any more.
+    /// True if nobody waits for its answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.link.as_ref().is_some_and(|link| link.is_cancelled())
     }
 }
 
 impl Link {
-    /// Whether nobody waits for the request's answer any more.
+    /// True if nobody waits for the request's answer any more.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.is_cancelled.load(Ordering::SeqCst)
     }
@@ -476,7 +477,7 @@ impl Live {
         parcel
     }
 
-    /// Whether there are answers that wait for others, for a few turns at most.
+    /// True if there are answers that wait for others, for a few turns at most.
     pub(crate) fn holds_answers(&self) -> bool {
         !self.taken.is_empty()
     }
@@ -526,7 +527,7 @@ impl Live {
         entry.ticket
     }
 
-    /// Whether an answer was given since this was asked last.
+    /// True if an answer was given since this was asked last.
     pub(crate) fn has_answered(&mut self) -> bool {
         std::mem::take(&mut self.has_answered)
     }
@@ -620,7 +621,7 @@ impl Drop for Live {
     }
 }
 
-/// What becomes of a request that its handler drops.
+/// Verdict on a request that its handler drops.
 fn abandoned() -> Verdict {
     let is_panic = std::thread::panicking();
     Verdict::Refuse(if is_panic { DropReason::Panicked } else { DropReason::Unanswered })
@@ -632,7 +633,7 @@ fn cut(text: &str) -> usize {
     (0..=most).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0)
 }
 
-/// Why there is a job: whoever answers or defers gives up what it was asked by.
+/// Reason why there is a job: whoever answers or defers gives up what it was asked by.
 const OPEN: &str = "it is not answered";
 
 /// Answers that leave together at most: a GSO batch.

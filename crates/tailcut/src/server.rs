@@ -33,20 +33,20 @@ use crate::request::{Job, Live, Outbox, Request, Verdict};
 #[derive(Debug)]
 pub struct Server {
     driver: Driver<Endpoint>,
-    /// How it was asked to stop.
+    /// Order to go on or to stop.
     order: Arc<AtomicU64>,
     live: Live,
     outbox: Arc<Outbox>,
-    /// What waits for a handler on the server's own thread.
+    /// Requests that wait for a handler on the server's own thread.
     backlog: Backlog,
-    /// When it began to stop.
+    /// Time at which it began to stop.
     stopping_since: Option<Time>,
-    /// When it last had something to do while it stopped.
+    /// Time at which it last had something to do while it stopped.
     busy_at: Time,
     log: DriverLog,
-    /// What its workers have counted, for its handles.
+    /// Counters of its workers, for its handles.
     crew_metrics: Arc<Mutex<Option<DispatchMetrics>>>,
-    /// When that was last brought up to date.
+    /// Time at which those were last brought up to date.
     crew_read_at: Time,
     /// Tells types of requests apart.
     classifier: Classifier,
@@ -54,7 +54,7 @@ pub struct Server {
 
 /// The types of a server's requests.
 struct Classifier {
-    /// How many there are.
+    /// Number of types.
     types: usize,
     /// The type of a request with these bytes; `None` where there is one type.
     of: Option<Box<Classify>>,
@@ -123,7 +123,7 @@ pub struct ServerHandle {
     crew_metrics: Arc<Mutex<Option<DispatchMetrics>>>,
 }
 
-/// When a server looks again though nothing happens.
+/// Time at which a server looks again though nothing happens.
 enum Look {
     /// By then, where there is such a time.
     By(Option<Time>),
@@ -131,7 +131,7 @@ enum Look {
     Never,
 }
 
-/// What comes after a turn before a crew.
+/// Next step after a turn before a crew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AfterTurn {
     /// Another.
@@ -335,13 +335,13 @@ impl Server {
         Ok(())
     }
 
-    /// Whether requests wait for the next [`Server::turn`], or answers from elsewhere, which leave
+    /// True if requests wait for the next [`Server::turn`], or answers from elsewhere, which leave
     /// together. A program that sleeps now keeps them waiting.
     pub fn has_waiting(&self) -> bool {
         self.backlog.has_some() || self.live.holds_answers()
     }
 
-    /// Where answers from elsewhere go.
+    /// Outbox of answers from elsewhere.
     pub(crate) fn outbox(&self) -> &Arc<Outbox> {
         &self.outbox
     }
@@ -466,7 +466,7 @@ impl Server {
         self.live.note_ticket(id, ticket);
     }
 
-    /// Whether the thread must not sleep, because it holds answers that others may join: these have
+    /// True if the thread must not sleep, because it holds answers that others may join: these have
     /// its core meanwhile, if they want it.
     fn holds_answers(&mut self) -> bool {
         let is_holding = self.live.holds_answers();
@@ -512,7 +512,7 @@ impl Server {
         Ok(turn)
     }
 
-    /// When to look again at the latest, or that it is time to end.
+    /// Latest time of the next look, or that it is time to end.
     fn next_look(&mut self, turn: Turn) -> Look {
         let look_at = self.look(turn);
         let order = self.order.load(Ordering::Relaxed);
@@ -597,23 +597,23 @@ impl ServerHandle {
         self.outbox.panics()
     }
 
-    /// What the dispatcher of [`Server::run_workers`] has counted and measured, as of a millisecond
+    /// Counters and measurements of the dispatcher of [`Server::run_workers`], as of a millisecond
     /// ago or of when it last slept; `None` where none has run.
     pub fn dispatch_metrics(&self) -> Option<DispatchMetrics> {
         *lock(&self.crew_metrics)
     }
 }
 
-/// How old what handles tell of the workers may be while the server is at work.
+/// Greatest age of what handles tell of the workers while the server is at work.
 const CREW_READ_EVERY_NS: u64 = 1_000_000;
 
 /// The order of a server that is not to stop; any other is the limit in nanoseconds.
 const GO_ON: u64 = u64::MAX;
 
-/// How long a server may take to stop where nobody says.
+/// Longest time that a server may take to stop where nobody says.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a server that stops stays after its last answer, for whoever lost it and asks again,
+/// Time that a server that stops stays after its last answer, for whoever lost it and asks again,
 /// and for what routers placed before they heard of the stop.
 const LINGER_NS: u64 = 50_000_000;
 

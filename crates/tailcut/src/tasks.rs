@@ -149,15 +149,15 @@ struct Tasks<F> {
     shared: Arc<Shared<F>>,
 }
 
-/// What all lanes share.
+/// State that all lanes share.
 struct Shared<F> {
     handler: F,
     outbox: Arc<Outbox>,
     ready: Mutex<Ready>,
     /// Futures that have ended and have not been looked at.
     ended: AtomicU32,
-    /// What there is to tell of them: of each where there are types, and else of those whose
-    /// service was measured. It is written before `ended`.
+    /// Endings of those: of each where there are types, and else of those whose service was
+    /// measured. It is written before `ended`.
     endings: Mutex<Vec<Ending>>,
     /// Each request has a place of its own.
     has_types: bool,
@@ -173,7 +173,7 @@ struct Begun {
     place: Place,
 }
 
-/// What a request has been placed on.
+/// Place of a request.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// The worker of the scheduler.
@@ -187,11 +187,11 @@ struct Place {
 #[derive(Clone, Copy, Debug)]
 struct Ending {
     place: Place,
-    /// How long it took, where that was measured.
+    /// Service time, where that was measured.
     service_ns: Option<u64>,
 }
 
-/// Where lanes get their requests.
+/// Queue from which lanes get their requests.
 #[derive(Debug, Default)]
 struct Ready {
     requests: VecDeque<Begun>,
@@ -212,14 +212,14 @@ struct Lane<F> {
     shared: Arc<Shared<F>>,
     /// It waits, and is among those that do.
     is_idle: bool,
-    /// What its request has been placed on, while one runs.
+    /// Place of its request, while one runs.
     place: Option<Place>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct LaneId(u32);
 
-/// Who is to come for the next request.
+/// Lane that is to come for the next request.
 enum Summons {
     /// Nobody: none waits, or one is coming, or all are at work.
     Nobody,

@@ -33,7 +33,7 @@ use tailcut_proto::node::Time;
 pub struct TimeSlice {
     /// Its length, ns.
     len_ns: u64,
-    /// When it is over.
+    /// Time at which it is over.
     ends_at: Time,
 }
 

@@ -9,12 +9,12 @@ use tailcut_proto::node::{GSO_BYTES_MAX, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use tailcut_proto::work;
 
-/// What is a protocol's own.
+/// Functions that are a protocol's own.
 pub struct Manner {
     /// Gives a datagram a coherent beginning, as the bits of its step's first byte say; the fuzzer
     /// need not find it.
     pub adorn: fn(u8, &mut [u8]),
-    /// What a step's first byte and its bytes make of a call.
+    /// Call that a step's first byte and its bytes make.
     pub call: fn(u8, &[u8]) -> (Vec<u8>, CallOptions),
 }
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{Arch, run_command};
 use crate::wasm::StandardLibrary;
 
-/// What builds for both processors: cargo-zigbuild, by which Zig compiles the C of aws-lc and
+/// Tools that build for both processors: cargo-zigbuild, by which Zig compiles the C of aws-lc and
 /// links.
 pub(super) struct Tools {
     /// A directory of programs that comes first, where they are ours.
@@ -72,7 +72,7 @@ fn check(elf: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Whether one of a program's headers names a dynamic linker.
+/// True if one of a program's headers names a dynamic linker.
 fn has_interpreter(elf: &[u8]) -> Result<bool> {
     if !elf.starts_with(b"\x7fELF\x02\x01") {
         bail!("no program of 64 bits");

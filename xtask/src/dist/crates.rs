@@ -70,7 +70,7 @@ fn published(root: &Path) -> Result<Vec<Value>> {
     Ok(packages.iter().filter(|package| package["publish"].is_null()).cloned().collect())
 }
 
-/// What a registry would miss in a crate.
+/// Fields that a registry would miss in a crate.
 fn problems(package: &Value) -> Vec<String> {
     let name = name(package);
     let mut problems = Vec::new();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::{Arch, output, recreate, run_command};
 
-/// What goes into a package.
+/// Contents of a package.
 pub(super) struct Contents<'a> {
     /// The checkout.
     pub(super) root: &'a Path,

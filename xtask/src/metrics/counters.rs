@@ -17,7 +17,7 @@ struct Group {
 struct Source {
     path: &'static str,
     item: &'static str,
-    /// What is put before a field's name.
+    /// Prefix of a field's name.
     prefix: &'static str,
     /// Fields that are counted under another name.
     renamed: &'static [(&'static str, &'static str)],

@@ -140,7 +140,7 @@ fn text(expression: &Expr) -> Option<String> {
 
 const SOURCES: &str = "crates/cli/src/";
 
-/// What the names begin with that a file writes.
+/// Prefixes of the names that a file writes.
 const COMMANDS: &[(&str, &str)] = &[
     ("src/serve/", "tailcut_serve"),
     ("src/route/", "tailcut_route"),

@@ -28,7 +28,7 @@ pub(super) fn files_import_in_no_circle(tree: &Tree) -> Vec<Violation> {
 /// A path of a module, from the root of its crate, or one in the code.
 type ModulePath = Vec<String>;
 
-/// What a file takes from others, by their paths: a line and the names.
+/// Names that a file takes from others, by their paths: a line and the names.
 type Imports = BTreeMap<String, BTreeMap<String, (usize, BTreeSet<String>)>>;
 
 /// The modules of one crate.
@@ -39,7 +39,7 @@ struct Modules<'a> {
     files: Vec<(String, ModulePath, &'a syn::File)>,
 }
 
-/// What the names of a module stand for.
+/// Meanings of the names of a module.
 #[derive(Default)]
 struct Module {
     /// The file that the module is written in.
@@ -81,7 +81,7 @@ impl Modules<'_> {
         self.by_path.insert(path.clone(), module);
     }
 
-    /// What each file takes from which other.
+    /// Names that each file takes from which other.
     fn imports(&self) -> Imports {
         let mut imports = Imports::new();
         for (path, module, file) in &self.files {
@@ -105,7 +105,7 @@ impl Modules<'_> {
         imports
     }
 
-    /// Whether a module, or one above it, is declared as one for tests.
+    /// True if a module, or one above it, is declared as one for tests.
     fn is_test(&self, path: &ModulePath) -> bool {
         (0..path.len()).any(|depth| {
             let above = self.by_path.get(&path[..depth]);
@@ -298,7 +298,7 @@ fn name_of(item: &syn::Item) -> Option<String> {
     Some(ident.to_string())
 }
 
-/// Whether an item is only there for tests.
+/// True if an item is only there for tests.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let list = attribute.meta.require_list();

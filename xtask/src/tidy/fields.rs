@@ -59,7 +59,7 @@ impl<'ast> Visit<'ast> for Survey {
     }
 }
 
-/// Whether a file of a crate's source holds tests.
+/// True if a file of a crate's source holds tests.
 fn is_test(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/")
 }

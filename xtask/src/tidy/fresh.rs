@@ -16,7 +16,7 @@ pub(super) struct Generated {
     /// The text file that carries the hash: the generated file, or a note beside it where that is
     /// binary.
     pub(super) generated: &'static str,
-    /// What stands before the hash on its line, such as `// source: `.
+    /// Text before the hash on its line, such as `// source: `.
     pub(super) hash_line: &'static str,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn stale(tree: &Tree, pairs: &[Generated]) -> Result<Vec<Violation>> 
     Ok(violations)
 }
 
-/// What `git hash-object` says of a text.
+/// Hash of a text, as `git hash-object` prints it.
 pub(crate) fn git_hash(text: &str) -> Result<String> {
     let mut git = Command::new("git")
         .args(["hash-object", "--stdin"])
@@ -83,7 +83,7 @@ pub(super) const GENERATED: &[Generated] = &[
 mod tests {
     use super::*;
 
-    /// Whether the pair is refused, for what stands in the generated file.
+    /// True if the pair is refused, for what stands in the generated file.
     fn check(generated: &str) -> bool {
         let pairs = [Generated { source: "a.c", generated: "a.h", hash_line: "// source: " }];
         let tree = Tree::from([("a.c", "hello\n"), ("a.h", generated)]);

@@ -81,7 +81,7 @@ fn string<'a>(parent: &'a DeTable<'_>, key: &str) -> Option<&'a str> {
     parent.get(key)?.get_ref().as_str()
 }
 
-/// Who may depend on whom; DESIGN, "The house".
+/// Dependencies that are allowed; DESIGN, "The house".
 const ALLOWED: &[(&str, &[&str])] = &[
     ("tailcut-wire", &[]),
     ("tailcut-placement", &[]),

@@ -40,7 +40,7 @@ pub(super) fn summary_names_every_page(tree: &Tree) -> Vec<Violation> {
     missing.map(|page| Violation::new(SUMMARY, 1, format!("`{page}` is not in the book"))).collect()
 }
 
-/// Whether a link of `page` leads to something of the repository.
+/// True if a link of `page` leads to something of the repository.
 fn leads(tree: &Tree, page: &str, link: &str) -> bool {
     let (file, heading) = link.split_once('#').unwrap_or((link, ""));
     let Some(target) = (if file.is_empty() { Some(page.to_owned()) } else { resolve(page, file) })

@@ -80,7 +80,7 @@ pub(super) fn unsafe_lives_in_net(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// What the rules need to know of a function.
+/// Facts of a function that the rules need.
 struct Function {
     name: String,
     line: usize,
@@ -89,7 +89,7 @@ struct Function {
     argument_count: usize,
 }
 
-/// What one walk over a file finds.
+/// Findings of one walk over a file.
 #[derive(Default)]
 struct Survey {
     path: String,
@@ -149,7 +149,7 @@ impl<'ast> Visit<'ast> for Survey {
     }
 }
 
-/// How many arguments a type stands for: more than one in a tuple.
+/// Number of arguments that a type stands for: more than one in a tuple.
 fn element_count(argument: &syn::Type) -> usize {
     match argument {
         syn::Type::Tuple(tuple) => tuple.elems.iter().map(element_count).sum::<usize>().max(1),

@@ -41,7 +41,7 @@ pub(super) fn files_have_telling_names(tree: &Tree) -> Vec<Violation> {
         .collect()
 }
 
-/// Whether a name, with or without an extension, is one of those that fit anything.
+/// True if a name, with or without an extension, is one of those that fit anything.
 pub(super) fn is_vague(name: &str) -> bool {
     let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str());
     stem.is_some_and(|stem| VAGUE_NAMES.contains(&stem))
@@ -79,7 +79,7 @@ pub(super) fn no_machine_paths(tree: &Tree) -> Vec<Violation> {
     violations
 }
 
-/// Whether the word stands alone in the line: no letter, digit or underscore touches it.
+/// True if the word stands alone in the line: no letter, digit or underscore touches it.
 fn has_word(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(start, _)| {
         let after = &line[start + word.len()..];
@@ -87,7 +87,7 @@ fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Whether an absolute path below `root` is in the line, and not merely a directory of that name
+/// True if an absolute path below `root` is in the line, and not merely a directory of that name
 /// further down.
 fn has_path(line: &str, root: &str) -> bool {
     line.match_indices(root).any(|(start, _)| !line[..start].ends_with(continues_a_name))

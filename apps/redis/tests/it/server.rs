@@ -94,7 +94,7 @@ impl RedisServer {
         Plain::connect(&self.directory.join(SOCKET))
     }
 
-    /// Where the module takes calls.
+    /// Address at which the module takes calls.
     pub fn address(&self) -> SocketAddr {
         self.info("listen").parse().expect("an address")
     }
@@ -207,7 +207,7 @@ pub fn programs() -> Vec<PathBuf> {
     programs
 }
 
-/// What has a server load the module, `words` behind its path, and its own options.
+/// Arguments that have a server load the module, `words` behind its path, and its own options.
 fn module_arguments(words: &str, options: &[&str]) -> Vec<String> {
     let path = module_path().to_str().expect("UTF-8").to_owned();
     let mut arguments = vec!["--loadmodule".to_owned(), path];

@@ -119,7 +119,7 @@ impl Client {
         self.poll()?.ok()
     }
 
-    /// Whether the connection is of no more use.
+    /// True if the connection is of no more use.
     pub(crate) fn is_over(&self) -> bool {
         self.connection.is_none()
     }

@@ -1,4 +1,4 @@
-//! What a call carries: a request or a response of HTTP/1.1, whose body is all that follows its
+//! Contents of a call: a request or a response of HTTP/1.1, whose body is all that follows its
 //! head.
 //!
 //! What is of one connection alone (Connection, Keep-Alive, Transfer-Encoding, TE, Trailer,
@@ -11,7 +11,7 @@ use hyper::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, Hea
 use hyper::http::{request, response};
 use hyper::{Method, Request, Response, StatusCode, Version};
 
-/// Why bytes are no message.
+/// Reason why bytes are no message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Its head is malformed, or ends nowhere.
@@ -169,7 +169,7 @@ fn write_header(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a header is of one connection alone.
+/// True if a header is of one connection alone.
 fn is_of_connection(name: &HeaderName) -> bool {
     matches!(
         name.as_str(),

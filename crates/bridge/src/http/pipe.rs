@@ -20,12 +20,12 @@ pub(crate) struct Pipe(Rc<RefCell<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// What has come; the first `read` bytes are done with.
+    /// Bytes that have come; the first `read` of them are done with.
     input: Vec<u8>,
     read: usize,
     /// Nothing more comes.
     is_ended: bool,
-    /// What is to be sent.
+    /// Bytes to be sent.
     output: Vec<u8>,
 }
 
@@ -129,7 +129,7 @@ impl Poller {
         future.poll(&mut Context::from_waker(&self.waker))
     }
 
-    /// Whether anything that was polled asks to be polled again; asking takes that back.
+    /// True if anything that was polled asks to be polled again; asking takes that back.
     pub(crate) fn is_asked(&self) -> bool {
         self.flag.0.swap(false, Ordering::Relaxed)
     }

@@ -45,7 +45,7 @@ pub struct Server {
     is_closing: bool,
 }
 
-/// What the connection and its owner hand each other.
+/// State that the connection and its owner hand each other.
 #[derive(Debug, Default)]
 struct Desk {
     /// Calls to be made: one at most.
@@ -124,23 +124,23 @@ impl Server {
         self.pipe.drain(out);
     }
 
-    /// Whether more may be read from the client.
+    /// True if more may be read from the client.
     pub fn is_reading(&self) -> bool {
         !self.is_closing && self.connection.is_some() && self.pipe.input_len() < READ_LEN_MAX
     }
 
-    /// Whether nothing more will be answered.
+    /// True if nothing more will be answered.
     pub fn is_over(&self) -> bool {
         self.connection.is_none() && self.pipe.output_len() == 0
     }
 
-    /// Whether a request has begun to come.
+    /// True if a request has begun to come.
     pub fn is_partial(&self) -> bool {
         let desk = self.desk.borrow();
         desk.ticket.is_none() && desk.partial_len > 0 && self.connection.is_some()
     }
 
-    /// Whether nothing is under way.
+    /// True if nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.desk.borrow().ticket.is_none() && self.pipe.output_len() == 0
     }

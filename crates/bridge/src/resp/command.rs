@@ -1,4 +1,4 @@
-//! What a command of Redis is to a call.
+//! Class of a command of Redis as a call.
 //!
 //! | class | what | a call |
 //! |---|---|---|
@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use super::scan::Command;
 
-/// What a command is to a call.
+/// Class of a command as a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// It changes nothing.
@@ -24,20 +24,20 @@ pub enum Class {
     Write,
     /// It changes something, or nobody knows, and its reply may be long.
     Take,
-    /// What it changes is the connection's own.
+    /// Its changes are the connection's own.
     Session,
     /// It is no call.
     Refused(Why),
 }
 
-/// Why a command is no call.
+/// Reason why a command is no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It begins or ends a transaction, of which all is one call, or watches for one.
     Transaction,
     /// It waits at the server until something happens.
     Blocking,
-    /// What it asks for comes later and unasked.
+    /// It asks for what comes later and unasked.
     Subscription,
     /// It changes how the connection is used, or asks about it.
     Connection,
@@ -65,7 +65,7 @@ impl Why {
 }
 
 impl Class {
-    /// Whether it may run more than once, and at any time.
+    /// True if it may run more than once, and at any time.
     pub fn is_idempotent(self) -> bool {
         matches!(self, Self::Read | Self::Scan)
     }
@@ -100,7 +100,7 @@ pub(super) fn named(name: &[u8]) -> Class {
 /// The commands that are known, by name.
 static TABLE: LazyLock<Vec<(&str, Class)>> = LazyLock::new(|| by_name(COMMANDS));
 
-/// What lists say of each name, by name.
+/// Table of what lists say of each name, by name.
 pub(super) fn by_name<T: Copy>(lists: &[(T, &'static str)]) -> Vec<(&'static str, T)> {
     let lists = lists.iter();
     let mut table: Vec<_> = lists

@@ -20,14 +20,14 @@ use super::command::{self, Class};
 use super::message;
 use super::scan::{Arguments, Command};
 
-/// Which group of servers has a key: each has some of the slots.
+/// Assignment of keys to groups of servers: each has some of the slots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Groups {
     /// The last slot of each range, and whose it is, in order; none where there is one group.
     ranges: Arc<[(u16, usize)]>,
 }
 
-/// Why groups are none.
+/// Reason why groups are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GroupsError {
     /// No group has a slot, and clients may ask for it.
@@ -38,7 +38,7 @@ pub enum GroupsError {
     Twice(u16),
 }
 
-/// Why no group has all that a command asks for.
+/// Reason why no group has all that a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Apart {
     /// Its keys are of several.
@@ -90,7 +90,7 @@ impl Groups {
         if groups.all(|group| group == first) { Ok(first) } else { Err(Apart::Several) }
     }
 
-    /// Whether it matters which group a command goes to.
+    /// True if it matters which group a command goes to.
     pub(super) fn has_keys(&self, command: Command<'_>) -> bool {
         !self.ranges.is_empty() && keys(command).is_some_and(|keys| !keys.is_empty())
     }
@@ -103,7 +103,7 @@ impl Groups {
 }
 
 impl Apart {
-    /// What a client is told.
+    /// Error that a client is told.
     pub(super) fn error(self, command: Command<'_>) -> Vec<u8> {
         let name = message::name(command);
         let text = match self {
@@ -127,7 +127,7 @@ pub fn slot(key: &[u8]) -> u16 {
     CRC.checksum(tag.filter(|tag| !tag.is_empty()).unwrap_or(key)) % (SLOT_MAX + 1)
 }
 
-/// Where the keys of a command are, counted from its name.
+/// Positions of a command's keys, counted from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spec {
     /// Nowhere: it is about no data.
@@ -192,7 +192,7 @@ fn counted<'a>(arguments: Arguments<'a>, place: usize) -> impl Iterator<Item = &
     rest.take(count.unwrap_or(0))
 }
 
-/// What stands behind the last `STORE` or `STOREDIST`, from a place on.
+/// Word behind the last `STORE` or `STOREDIST`, from a place on.
 fn stored<'a>(arguments: Arguments<'a>, from: usize) -> Option<&'a [u8]> {
     let mut rest = arguments.skip(from);
     let found = std::iter::from_fn(|| {
@@ -221,7 +221,7 @@ fn sorted<'a>(arguments: Arguments<'a>) -> Option<Vec<&'a [u8]>> {
     Some(source.into_iter().chain(target).collect())
 }
 
-/// Where the keys of a command are: those that are known and not among [`SPECS`] have one, at the
+/// Positions of a command's keys: those that are known and not among [`SPECS`] have one, at the
 /// first place.
 fn spec(command: Command<'_>) -> Spec {
     let upper = command.name().to_ascii_uppercase();
@@ -236,7 +236,7 @@ fn spec(command: Command<'_>) -> Spec {
 /// Those whose keys are elsewhere, by name.
 static TABLE: LazyLock<Vec<(&str, Spec)>> = LazyLock::new(|| command::by_name(SPECS));
 
-/// Where the keys of commands of Redis 7 are; of those that [`command`] does not know, the known
+/// Positions of the keys in commands of Redis 7; of those that [`command`] does not know, the known
 /// ones that have one.
 const SPECS: &[(Spec, &str)] = &[
     (Spec::None, "PING ECHO TIME COMMAND INFO LOLWUT"),

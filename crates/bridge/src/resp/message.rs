@@ -10,12 +10,12 @@
 use super::command::{Class, Why, classify};
 use super::scan::{Command, ProtocolError, Scan};
 
-/// What a message asks for.
+/// Commands of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commands {
-    /// Where the first one begins.
+    /// Offset of the first one.
     pub start: usize,
-    /// How many there are, one or more.
+    /// Number of commands, one or more.
     pub count: u32,
     /// The replies are to be in RESP3.
     pub is_resp3: bool,
@@ -38,7 +38,7 @@ impl Commands {
     }
 }
 
-/// Why a message is not to be sent to a server.
+/// Reason why a message is not to be sent to a server.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// It is no array of bulk strings.
@@ -55,7 +55,7 @@ pub enum MessageError {
     Refused {
         /// The command.
         name: String,
-        /// Why.
+        /// Reason for the refusal.
         why: Why,
     },
 }
@@ -105,7 +105,7 @@ pub fn read(message: &[u8]) -> Result<Commands, MessageError> {
     Ok(Commands { start, count, is_resp3: start > 0, is_idempotent, is_transaction })
 }
 
-/// Whether a command has this name and nothing else.
+/// True if a command has this name and nothing else.
 pub(super) fn is_alone(command: Command<'_>, name: &[u8]) -> bool {
     command.name().eq_ignore_ascii_case(name) && command.arguments().count() == 1
 }
@@ -117,7 +117,7 @@ pub fn name(command: Command<'_>) -> String {
     String::from_utf8_lossy(shown).to_uppercase().escape_default().to_string()
 }
 
-/// What a message for RESP3 begins with.
+/// Beginning of a message for RESP3.
 pub const RESP3: &[u8] = b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n";
 
 /// Most commands of a message: a long pipeline's round trips without a reply that is long.

@@ -18,7 +18,7 @@ use crate::due::Nonsense;
 pub struct ReplyEnd {
     /// Values whose type has not come; the reply ends with the last.
     left: u64,
-    /// What comes next.
+    /// Part that comes next.
     at: At,
 }
 
@@ -47,7 +47,7 @@ impl Default for ReplyEnd {
 }
 
 impl ReplyEnd {
-    /// Whether a reply has begun.
+    /// True if a reply has begun.
     pub fn is_within(&self) -> bool {
         *self != Self::default()
     }
@@ -129,7 +129,7 @@ impl ReplyEnd {
         Ok(end + 1)
     }
 
-    /// What a number means for what follows.
+    /// Part that follows a number.
     fn count(&mut self, kind: u8, value: u64, is_negative: bool) -> Result<At, Nonsense> {
         if is_negative {
             // Null, of which RESP2 has two.

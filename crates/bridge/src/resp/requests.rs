@@ -10,9 +10,9 @@ use super::scan::{self, Command, ProtocolError, Scan};
 pub struct Requests {
     /// Bytes as they came; the first `start` of them are done with.
     held: Vec<u8>,
-    /// Where the next command begins.
+    /// Offset of the next command.
     start: usize,
-    /// How far that has been looked at.
+    /// Progress of the scan from there.
     scan: Scan,
     /// The last inline command, as an array.
     inline: Vec<u8>,

@@ -8,7 +8,7 @@
 //!
 //! Invariant: a scan goes on where the last one stopped, so that bytes are looked at once.
 
-/// What is wrong with a client's bytes, in the words of Redis.
+/// Error in a client's bytes, in the words of Redis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtocolError {
     /// The number of arguments is none, or too large.
@@ -122,7 +122,7 @@ pub struct Command<'a> {
 }
 
 impl<'a> Command<'a> {
-    /// What a scan has found the end of.
+    /// Command of which a scan has found the end.
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
@@ -138,7 +138,7 @@ impl<'a> Command<'a> {
         Arguments { rest: &self.bytes[start..] }
     }
 
-    /// Whether it has no arguments, not even a name: no server answers such a command.
+    /// True if it has no arguments, not even a name: no server answers such a command.
     pub fn is_empty(self) -> bool {
         self.arguments().next().is_none()
     }

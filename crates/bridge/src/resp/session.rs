@@ -30,7 +30,7 @@ use crate::call::{Call, Failed, Limits, Route};
 /// A client's connection.
 #[derive(Debug)]
 pub struct Session {
-    /// What is no command yet.
+    /// Bytes that are no command yet.
     requests: Requests,
     limits: Limits,
     groups: Groups,
@@ -53,7 +53,7 @@ pub struct Session {
     is_closing: bool,
 }
 
-/// What the client has changed of its connection.
+/// State of its connection that the client has changed.
 #[derive(Clone, Debug, Default)]
 struct State {
     /// It has asked for RESP3.
@@ -103,7 +103,7 @@ struct Next {
     given: u32,
 }
 
-/// What a command is to the session.
+/// Next step of the session for a command.
 #[derive(Debug)]
 enum Step {
     /// To be called.
@@ -210,22 +210,22 @@ impl Session {
         }
     }
 
-    /// Whether more may be read.
+    /// True if more may be read.
     pub fn is_reading(&self) -> bool {
         !self.is_closing && self.next.is_none() && !self.is_full()
     }
 
-    /// Whether nothing more will be answered.
+    /// True if nothing more will be answered.
     pub fn is_over(&self) -> bool {
         self.is_closing && self.is_idle()
     }
 
-    /// Whether a command has begun to come and is waited for.
+    /// True if a command has begun to come and is waited for.
     pub fn is_partial(&self) -> bool {
         self.is_reading() && !self.requests.is_empty()
     }
 
-    /// Whether nothing is under way.
+    /// True if nothing is under way.
     pub fn is_idle(&self) -> bool {
         self.due.is_empty() && self.next.is_none()
     }
@@ -241,7 +241,7 @@ impl Session {
         self.requests.len() + self.answers_len + next + queued
     }
 
-    /// Whether what is under way may answer as much as may wait.
+    /// True if what is under way may answer as much as may wait.
     fn has_enough_under_way(&self) -> bool {
         let expected = self.answers_len + self.reads * self.recent_len;
         self.reads >= self.limits.calls_max
@@ -372,7 +372,7 @@ impl State {
         }
     }
 
-    /// What is the connection's own.
+    /// Handles commands that are the connection's own.
     fn converse(&mut self, command: Command<'_>) -> Step {
         let mut arguments = command.arguments();
         let name = arguments.next().unwrap_or_default();
@@ -448,7 +448,7 @@ impl Transaction {
     }
 }
 
-/// What HELLO answers.
+/// Answer to HELLO.
 fn hello(is_resp3: bool) -> Vec<u8> {
     let (head, version) = if is_resp3 { ("%7", 3) } else { ("*14", 2) };
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
@@ -465,7 +465,7 @@ fn hello(is_resp3: bool) -> Vec<u8> {
     text.concat().into_bytes()
 }
 
-/// Why there is no answer, as an error of Redis.
+/// Reason why there is no answer, as an error of Redis.
 fn error(failed: &Failed) -> Vec<u8> {
     let code = match failed {
         Failed::Refused(_) => "REFUSED",
@@ -480,7 +480,7 @@ fn error(failed: &Failed) -> Vec<u8> {
 /// The version of Redis that clients are told: the oldest that has all that is passed on.
 const VERSION: &str = "7.0.0";
 
-/// How a transaction begins and ends.
+/// Beginning and end of a transaction.
 const MULTI: &[u8] = b"*1\r\n$5\r\nMULTI\r\n";
 const EXEC: &[u8] = b"*1\r\n$4\r\nEXEC\r\n";
 

@@ -1,10 +1,10 @@
-//! What the generator writes, and what it refuses.
+//! Output of the generator, and what it refuses.
 
 use std::path::{Path, PathBuf};
 
 use tailcut_build::{Error, configure};
 
-/// What becomes of a .proto's text.
+/// Result of compiling a .proto's text.
 fn compile(name: &str, text: &str) -> Result<String, Error> {
     let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::create_dir_all(&directory).expect("a directory for tests");

@@ -106,7 +106,7 @@ fn p50_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, String
     Ok((0..pairs).map(pair).collect())
 }
 
-/// What of that the load itself costs: a bare open loop with the same gaps over the bare ping-pong.
+/// p50 of a bare open loop with the same gaps over the bare ping-pong: the part of the load itself.
 fn open_p50(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
     let rate_per_s = 0.1 * bare_batched(SLICE_NS) * 1e6;
     let open = |pair: usize| {
@@ -161,12 +161,12 @@ fn udp_rate(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
     rate_over_bare(pairs, "poisson")
 }
 
-/// What the sender itself can do.
+/// Highest share at even gaps: the limit of the sender itself.
 fn even_udp_rate(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
     rate_over_bare(pairs, "fixed")
 }
 
-/// What this machine lets a bare open loop do, by the same rule.
+/// Highest share of a bare open loop on this machine, by the same rule.
 fn open_udp_rate(pairs: usize, _: u64) -> Result<Vec<(f64, f64)>, String> {
     let late_us = |rate_per_s| {
         let round_trips = with_bare(bare::echo_batched, |target| open_loop(target, rate_per_s, 1));
@@ -193,8 +193,8 @@ fn rate_over_bare(pairs: usize, arrivals: &str) -> Result<Vec<(f64, f64)>, Strin
     Ok((0..pairs).map(|_| kept_over_bare(pairs, late_us)).collect())
 }
 
-/// What a bare loop exchanges, k/s, and the highest share of it at which `late_us`, by which the
-/// p99 is late, is small. A brief bench, of one pair, tries each share once.
+/// Rate of a bare loop, k/s, and the highest part of it at which `late_us`, by which the p99 is
+/// late, is small. A brief bench, of one pair, tries each share once.
 fn kept_over_bare(pairs: usize, late_us: impl Fn(f64) -> f64) -> (f64, f64) {
     let attempts = pairs.min(ATTEMPTS);
     let floor = bare_batched(SLICE_NS) * 1e3;

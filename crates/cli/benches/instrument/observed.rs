@@ -1,4 +1,4 @@
-//! What logs and metrics cost a server: one that is silent, and one that logs and is scraped four
+//! Cost of logs and metrics to a server: one that is silent, and one that logs and is scraped four
 //! times a second.
 
 use std::io::{BufRead, BufReader, Read, Write};

@@ -13,7 +13,7 @@ use super::support::SERVER_CORE;
 pub(crate) struct Program {
     child: Child,
     pub(crate) address: SocketAddr,
-    /// Where it keeps its files.
+    /// Directory of its files.
     folder: PathBuf,
 }
 

@@ -32,33 +32,33 @@ pub(crate) struct Client {
 pub(crate) struct Shape {
     /// Of each call, from when it is intended.
     pub(crate) deadline_ns: u64,
-    /// How long the overload lasts.
+    /// Duration of the overload.
     pub(crate) overload_ns: u64,
 }
 
 impl Shape {
-    /// When the overload begins, from the start.
+    /// Beginning of the overload, from the start.
     pub(crate) fn begins_at(self) -> u64 {
         BEFORE_NS
     }
 
-    /// When it ends.
+    /// End of the overload, from the start.
     pub(crate) fn ends_at(self) -> u64 {
         BEFORE_NS + self.overload_ns
     }
 
-    /// When each phase ends, and whether it is the overload.
+    /// End of each phase, and true if it is the overload.
     fn phases(self) -> [(u64, bool); 3] {
         [(BEFORE_NS, false), (self.ends_at(), true), (self.ends_at() + AFTER_NS, false)]
     }
 }
 
-/// What became of a call; times from the start.
+/// Outcome of a call; times from the start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     pub(crate) client: usize,
     pub(crate) intended_at: u64,
-    /// When it was answered; `None` if it was not.
+    /// Time of the reply; `None` without one.
     replied_at: Option<u64>,
 }
 

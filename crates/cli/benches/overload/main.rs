@@ -1,6 +1,6 @@
-//! What is left of a service that gets more than it can serve, over loopback sockets: goodput over
-//! the capacity at twice, ten and a hundred times of it, the p99 of what is answered, how soon all
-//! is normal again, and what one flooding client takes from nine others.
+//! Behaviour of a service that gets more than it can serve, over loopback sockets: goodput over the
+//! capacity at twice, ten and a hundred times of it, the p99 of what is answered, the time until
+//! all is normal again, and what one flooding client takes from nine others.
 //!
 //! `cargo bench -p tailcut-cli --bench overload -- [ROW]` starts `tailcut serve` with emulated
 //! workers, and `tailcut route` before them in the routed rows, all with their defaults. The
@@ -47,7 +47,7 @@ fn main() {
     }
 }
 
-/// How clients reach the workers.
+/// Path of clients to the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     /// One server.
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-/// What a load has shown.
+/// Results of a load.
 struct Overloaded {
     /// Answers in time over the capacity.
     goodput: f64,
@@ -211,7 +211,7 @@ const FLOODED: Crew = Crew { workers: 16, service_ns: 8 * MS };
 /// Longest that a call may take that says that all is normal.
 const NORMAL_LATENCY_NS: u64 = 5 * MS + 10 * OVERLOADED.service_ns;
 
-/// When all is to be normal again.
+/// Longest time until all is normal again.
 const NORMAL_MS: f64 = 200.0;
 
 /// Most that a flood may lengthen the p99 of others.

@@ -9,7 +9,7 @@ use crate::Way;
 /// Servers and what is before them; ended when it is dropped.
 pub(crate) struct Pool {
     children: Vec<Child>,
-    /// Where clients send.
+    /// Destination of clients' requests.
     pub(crate) target: SocketAddr,
 }
 

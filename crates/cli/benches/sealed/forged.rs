@@ -1,5 +1,4 @@
-//! What a sealed server pays for a packet, without sockets: a client's, and what strangers make of
-//! it.
+//! Cost of a packet to a sealed server, without sockets: a client's, and what strangers make of it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -189,7 +188,7 @@ impl<E: Rpc> Ends<E> {
         self.client.call(self.now, call).expect("there is room");
     }
 
-    /// What another process by the client's keys sends first.
+    /// First packets of another process by the client's keys.
     fn first_packet(&mut self, new: &New<E>) -> Vec<Vec<u8>> {
         let unix_ns = Clock.unix_ns();
         let seal = Sealing::new(Arc::new(of_client()), unix_ns.saturating_sub(self.now));

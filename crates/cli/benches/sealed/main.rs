@@ -1,5 +1,5 @@
-//! What a seal and cookies cost, over loopback sockets: sealed calls against open ones, against TLS
-//! over TCP, and what it costs to refuse what strangers send.
+//! Cost of a seal and of cookies, over loopback sockets: sealed calls against open ones, against
+//! TLS over TCP, and the cost of refusing what strangers send.
 //!
 //! `cargo bench -p tailcut-cli --bench sealed -- [ROW]`. Each row alternates slices of the baseline
 //! and of tailcut on the same two cores and prints the median of the ratios with its quartiles.
@@ -111,7 +111,7 @@ fn rows() -> [(&'static str, &'static str, Side, Side); 15] {
     ]
 }
 
-/// How a service is protected.
+/// Protection of a service.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Open,

@@ -47,9 +47,9 @@ pub(crate) struct AdminFlags {
 
 /// A command at one moment, as an admin port shows it.
 pub(crate) struct Reading {
-    /// Why it takes no work, if it does not.
+    /// Reason why it takes no work; `None` if it does.
     pub(crate) unready: Option<&'static str>,
-    /// What `/metrics` answers.
+    /// Answer to `/metrics`.
     pub(crate) metrics: String,
 }
 

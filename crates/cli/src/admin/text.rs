@@ -13,7 +13,7 @@ use crate::counters::Counters;
 #[derive(Debug)]
 pub(crate) struct Page {
     text: String,
-    /// What all names begin with: `tailcut_route`.
+    /// Prefix of all names: `tailcut_route`.
     prefix: &'static str,
 }
 
@@ -33,7 +33,7 @@ impl Page {
         page
     }
 
-    /// What was written.
+    /// Text of the page.
     pub(crate) fn end(self) -> String {
         self.text
     }
@@ -123,7 +123,7 @@ fn unit_last(name: &str) -> String {
     }
 }
 
-/// What this format is to HTTP.
+/// Content type of this format in HTTP.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 #[cfg(test)]

@@ -36,7 +36,7 @@ use super::target::Target;
 use crate::counters::{self, Counters, PortSnapshot};
 use crate::sidecar::{Sidecar, Snapshot};
 
-/// What the server and the queue before it may have.
+/// Limits of the server and of the queue before it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) outstanding: NonZeroU32,
@@ -64,7 +64,7 @@ struct Desk {
     ended: Vec<Ended<Job>>,
     /// Connections that have fresh output; empty between turns.
     fresh: Vec<ConnectionId>,
-    /// What routers were told last.
+    /// True if routers were last told that it serves.
     is_serving: bool,
     counts: Counts,
     /// From when a request came to its answer.
@@ -78,7 +78,7 @@ struct Job {
     arrived_at: Time,
 }
 
-/// What becomes of requests before the server.
+/// Counters of requests before the server.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Calls taken.
@@ -175,7 +175,7 @@ impl Service {
         held.waiting > 0 || held.partials > 0 || endpoint.replies_under_way() > 0
     }
 
-    /// What others ask for.
+    /// Snapshot for others that ask.
     pub(super) fn snapshot(&self) -> Snapshot {
         let Self { driver, streams, desk, .. } = self;
         let mut counters = desk.counters();

@@ -9,7 +9,7 @@ use tailcut_net::stream::{ConnectionId, Streams};
 
 use crate::network;
 
-/// Where a server is.
+/// Location of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// At an address, and as it was written.

@@ -1,9 +1,9 @@
-//! Where values stand on a side of a frame, and which of them are written there.
+//! Positions of values on a side of a frame, and those that are written there.
 
 use serde::Deserialize;
 use tailcut_measure::quantity::duration;
 
-/// How equal lengths of an axis are meant.
+/// Scale of an axis, by the meaning of equal lengths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Growth {
@@ -115,7 +115,7 @@ impl Axis {
         Self::with_ticks(title, ends, (0u32..).map(f64::from).zip(names).collect())
     }
 
-    /// Where a value stands: 0 at the beginning, 1 at the end.
+    /// Position of a value: 0 at the beginning, 1 at the end.
     pub(super) fn share(&self, value: f64) -> f64 {
         if self.is_log {
             let (from, to) = (self.from.ln(), self.to.ln());

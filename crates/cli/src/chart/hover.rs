@@ -1,4 +1,4 @@
-//! What a pointer finds on a chart: the values of curves that have no markers.
+//! Targets of a pointer on a chart: the values of curves that have no markers.
 //!
 //! A browser shows a title by itself, and a style makes the ring: a page needs no script for it.
 //!

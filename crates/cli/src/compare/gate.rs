@@ -20,7 +20,7 @@ pub(super) struct Condition {
     limit: Limit,
 }
 
-/// How much longer B may take.
+/// Largest increase allowed from A to B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limit {
     /// Of what A takes.
@@ -56,17 +56,17 @@ impl FromStr for Condition {
     }
 }
 
-/// What a comparison says of a condition.
+/// Judgement of a comparison on a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     /// As it was asked.
     pub(super) asked: String,
     pub(super) outcome: Outcome,
-    /// What was found, in words.
+    /// Findings in words.
     pub(super) found: String,
 }
 
-/// How a condition came out.
+/// Outcome of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     /// The whole interval of the difference is beyond the limit.
@@ -78,7 +78,7 @@ pub(super) enum Outcome {
 }
 
 impl Condition {
-    /// What the rows of a comparison say of it.
+    /// Judgement on it by the rows of a comparison.
     pub(super) fn judge(&self, rows: &[Row]) -> Judged {
         let row = rows.iter().find(|row| row.name == self.percentile.name);
         let (outcome, found) = match row {

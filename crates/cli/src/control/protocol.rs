@@ -1,4 +1,4 @@
-//! What goes over a control socket, of a router, a bridge or a gateway: one JSON object a line, a
+//! Messages of a control socket, of a router, a bridge or a gateway: one JSON object a line, a
 //! request and then its reply.
 
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-/// What a router is asked to do.
+/// Request at a control socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Request {
@@ -16,7 +16,7 @@ pub(crate) enum Request {
     Reload,
     /// Take a server into service.
     Add { address: SocketAddr, speaks: Speaks },
-    /// Forget a server, and what is placed there.
+    /// Release a server, and what is placed there.
     Remove { address: SocketAddr },
     /// Give a server nothing more.
     Drain { address: SocketAddr },
@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Resume { address: SocketAddr },
 }
 
-/// What a router answers.
+/// Reply to a [`Request`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
@@ -40,7 +40,7 @@ pub(crate) enum Reply {
     Error(String),
 }
 
-/// What a server speaks.
+/// Protocol version of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Speaks {
@@ -83,12 +83,12 @@ pub(crate) struct Seal {
     pub(crate) current: u8,
 }
 
-/// What has become of reloads.
+/// Outcomes of reloads.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reloads {
     pub(crate) done: u64,
     pub(crate) refused: u64,
-    /// Why the last one was refused, if it was.
+    /// Reason why the last reload was refused; `None` if it was not.
     pub(crate) refusal: Option<String>,
 }
 
@@ -98,13 +98,13 @@ pub(crate) struct Source {
     pub(crate) source: String,
     /// Its servers that hold.
     pub(crate) servers: usize,
-    /// What it names that is no server.
+    /// Number of its entries that are no servers.
     pub(crate) refused: usize,
     pub(crate) answers: u64,
     pub(crate) failures: u64,
     /// It names nobody, which is not believed yet.
     pub(crate) is_empty: bool,
-    /// What is wrong, while it is away.
+    /// Error while it is away; `None` otherwise.
     pub(crate) problem: Option<String>,
 }
 
@@ -112,21 +112,21 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ServiceStatus {
     pub(crate) schema: String,
-    /// What it is: `bridge` or `gateway`.
+    /// Kind of the service: `bridge` or `gateway`.
     pub(crate) command: String,
-    /// How it was started.
+    /// Configuration at its start.
     pub(crate) config: BTreeMap<String, String>,
     /// Since its start.
     pub(crate) uptime_ns: u64,
-    /// Why it takes no work, if it does not.
+    /// Reason why it takes no work; `None` if it does.
     pub(crate) unready: Option<String>,
-    /// What it has now, by name.
+    /// Current values by name.
     pub(crate) gauges: BTreeMap<String, u64>,
     /// Counters since the start, all of them by name.
     pub(crate) counters: BTreeMap<String, u64>,
 }
 
-/// How the router was started.
+/// Configuration of the router at its start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
@@ -155,7 +155,7 @@ pub(crate) struct Server {
     pub(crate) is_near: bool,
 }
 
-/// Whether a server gets requests.
+/// Service state of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {

@@ -110,8 +110,8 @@ fn draw_group(svg: &mut String, group: &Group, top: u32, (scale, longest): (f64,
     }
 }
 
-/// What is measured beyond so many times what is predicted is drawn at the edge, so that it does
-/// not hide the rest.
+/// Largest multiple of the prediction that is drawn to scale: what is measured beyond it is drawn
+/// at the edge, so that it does not hide the rest.
 const OUTLIER: f64 = 1.5;
 /// The least that the axis reaches to, in mean services.
 const LEAST: f64 = 5.0;

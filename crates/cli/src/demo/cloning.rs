@@ -15,7 +15,7 @@ use super::predict::Curve;
 use crate::chart::{Chart, NARROW, Series, WIDE, look_of};
 use crate::output;
 
-/// What was measured and predicted before servers with jitter.
+/// Measurements and predictions before servers with jitter.
 #[derive(Clone, Debug)]
 pub(super) struct Cloning {
     /// In the order of the plan.
@@ -24,7 +24,7 @@ pub(super) struct Cloning {
     pub(super) curves: Vec<(PolicySpec, Curve)>,
 }
 
-/// What the page shows of it.
+/// Section of the page about cloning.
 #[derive(Debug, Serialize)]
 pub(super) struct Section {
     /// For a wide page and for a narrow one.
@@ -46,7 +46,7 @@ struct Row {
     departs: bool,
 }
 
-/// Where copies gained the most.
+/// Point at which copies gained the most.
 #[derive(Debug, Serialize)]
 struct Story {
     policy: String,

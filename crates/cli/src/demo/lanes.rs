@@ -26,7 +26,7 @@ use super::plan::{self, Point};
 use super::predict::Figures;
 use super::progress::{self, Progress};
 
-/// How lanes run.
+/// Configuration of lanes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lanes {
     /// With real-time priority, where that is permitted.
@@ -65,7 +65,7 @@ impl Lanes {
         })
     }
 
-    /// How a lane's processes are scheduled here, for people.
+    /// Scheduling of a lane's processes here, for people.
     pub(super) fn scheduling(self) -> String {
         let settled = thread::spawn(move || self.settle(0)).join().unwrap_or_default();
         let core = if settled.is_pinned { "on a core of their own" } else { "on any core" };
@@ -104,14 +104,14 @@ fn measure_undisturbed(point: &Point, seed: u64, stop: &AtomicBool) -> Result<Me
     Ok(best)
 }
 
-/// What the machine permitted.
+/// Settings that the machine permitted.
 #[derive(Clone, Copy, Debug, Default)]
 struct Settled {
     is_pinned: bool,
     is_real_time: bool,
 }
 
-/// What a lane tells.
+/// Event of a lane.
 enum Event {
     Begun(usize),
     Ended(usize, Result<Measurement>),

@@ -11,13 +11,13 @@ use super::plan::{Point, Pool, WARMUP_NS};
 use super::predict::Figures;
 use super::process::Process;
 
-/// What `tailcut measure` writes, as far as it matters here.
+/// Result of `tailcut measure`, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Measurement {
     pub(super) rate_per_s: Rates,
     pub(super) counts: Counts,
     pub(super) latency_us: Latencies,
-    /// How often it was measured before, and was starved.
+    /// Number of repetitions after starved runs.
     #[serde(default)]
     pub(super) repeats: u32,
 }
@@ -30,7 +30,7 @@ pub(super) struct Rates {
     pub(super) achieved: f64,
 }
 
-/// What became of the requests.
+/// Counts of the requests by outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct Counts {
     pub(super) sent: u64,
@@ -80,7 +80,7 @@ impl Measurement {
         Ok(measurement)
     }
 
-    /// What users see, in units of `service_us`. `None` without all percentiles.
+    /// Latency that users see, in units of `service_us`; `None` without all percentiles.
     pub(super) fn figures(&self, service_us: f64) -> Option<Figures> {
         let Latency { mean, p50, p99, p999, .. } = self.latency_us.intended;
         let services = |us: Option<f64>| us.map(|us| us / service_us);
@@ -92,7 +92,7 @@ impl Measurement {
         })
     }
 
-    /// How late the load left, by how far the p99 from the intended and from the actual send part.
+    /// Delay of the load, by how far the p99 from the intended and from the actual send part.
     /// Nothing that a policy does makes a load late, for it waits for no reply: the machine does,
     /// and then it has made the latency too.
     pub(super) fn lateness_us(&self) -> f64 {
@@ -100,7 +100,7 @@ impl Measurement {
         intended.p99.zip(actual.p99).map_or(0.0, |(intended, actual)| intended - actual)
     }
 
-    /// Whether the load left so late that the point says nothing about queues.
+    /// True if the load left so late that the point says nothing about queues.
     pub(super) fn is_starved(&self) -> bool {
         self.lateness_us() > LATE_US_MAX
     }

@@ -191,7 +191,7 @@ fn write(args: &Args, report: &Report) -> Result<()> {
     output::print(&format!("{}\nThe picture: {}\n", report.table(), page.display()))
 }
 
-/// What measures the same again; where results go is not part of it.
+/// Command that measures the same again; where results go is not part of it.
 fn command(args: &Args) -> String {
     let join = |words: Vec<String>| words.join(",");
     let both = |loads: &[f64], policies: &[PolicySpec]| {

@@ -1,4 +1,5 @@
-//! What is run: every policy at every load before the servers of a panel, and how long each.
+//! Plan of the points: every policy at every load before the servers of a panel, and the duration
+//! of each.
 //!
 //! The p99 of a queue is read from a sample whose neighbours resemble each other, the longer the
 //! higher the load and the worse the policy. So the points differ in duration. The durations here
@@ -94,7 +95,7 @@ pub(super) fn order(points: &[Point]) -> Vec<usize> {
     order
 }
 
-/// How long the points of these durations take when `lanes` run at once and each lane takes the
+/// Time that the points of these durations take when `lanes` run at once and each lane takes the
 /// next of the list.
 pub(super) fn span_ns(durations_ns: impl IntoIterator<Item = u64>, lanes: usize) -> u64 {
     let mut lanes_ns = vec![0; lanes.max(1)];

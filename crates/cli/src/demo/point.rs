@@ -22,7 +22,7 @@ impl PointResult {
         self.measured.p99 / self.predicted.p99
     }
 
-    /// Whether the measured p99 is further from the prediction than chance explains.
+    /// True if the measured p99 is further from the prediction than chance explains.
     pub(super) fn departs(&self) -> bool {
         (self.ratio() - 1.0).abs() > DEPARTURE_MAX
     }

@@ -30,7 +30,7 @@ pub(super) struct Figures {
 /// A policy's p99 over the load.
 pub(super) type Curve = Vec<(f64, f64)>;
 
-/// What a prediction rests on, for a reader.
+/// Basis of a prediction, for a reader.
 pub(super) fn basis(policy: PolicySpec) -> String {
     match reference(policy, CURVE_FROM) {
         Ok(Some(exact)) => exact.model,
@@ -38,7 +38,7 @@ pub(super) fn basis(policy: PolicySpec) -> String {
     }
 }
 
-/// What the prediction of a point rests on.
+/// Basis of the prediction of a point.
 pub(super) fn basis_at(point: &Point) -> String {
     if point.pool.jitter > 0.0 { "simulated".to_owned() } else { basis(point.policy) }
 }
@@ -119,7 +119,7 @@ fn reference(policy: PolicySpec, load: f64) -> Result<Option<Exact>> {
     })?)
 }
 
-/// What the demo's servers emulate.
+/// Service times that the demo's servers emulate.
 fn service() -> Result<Distribution> {
     Ok(Distribution::parse(PLAIN.service, Unit::Time)?)
 }

@@ -147,12 +147,12 @@ fn read_complaints(stderr: ChildStderr) -> JoinHandle<String> {
     })
 }
 
-/// How soon an interruption is seen.
+/// Longest time until an interruption is seen.
 const TICK: Duration = Duration::from_millis(50);
 /// A process that has not bound its ports by then will not.
 const START_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How a measurement ends that does not trust itself, which the demonstration judges by itself.
+/// Exit code of a measurement that does not trust itself, which the demonstration judges by itself.
 const NOT_TRUSTWORTHY: i32 = 3;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What runs now, what came of it, and how long it will take still.
+//! Progress of the points: what runs now, what came of it, and the time that is left.
 //!
 //! Everything goes to standard error: a bar where that is a terminal, a line a point everywhere.
 
@@ -111,7 +111,7 @@ enum State {
 }
 
 impl State {
-    /// How much of the point's load has passed by `now`.
+    /// Part of the point's load that has passed by `now`, ns.
     fn passed_ns(self, point: &Point, now: u64) -> u64 {
         match self {
             Self::Waiting => 0,

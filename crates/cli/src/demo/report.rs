@@ -1,4 +1,4 @@
-//! What the demonstration shows: a table, JSON, a picture, and one page that holds everything.
+//! Reports of the demonstration: a table, JSON, a picture, and one page that holds everything.
 //!
 //! Invariant: every figure of a point is measured from the time at which a request should have
 //! left, and stands beside its prediction; the page loads nothing from anywhere.
@@ -36,7 +36,7 @@ pub(super) struct Report {
     pub(super) cloning: Option<Cloning>,
 }
 
-/// What repeats the run, and where it ran.
+/// Setting of the run: what repeats it, and its machine.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Setting {
     /// As a shell takes it.
@@ -45,12 +45,12 @@ pub(super) struct Setting {
     pub(super) seed: u64,
     /// Points measured at once.
     pub(super) lanes: usize,
-    /// How the processes of a point were scheduled.
+    /// Scheduling of the processes of a point.
     pub(super) scheduling: String,
     pub(super) machine: Machine,
 }
 
-/// Where it ran.
+/// Machine of the run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Machine {
     pub(super) cpu: String,
@@ -245,7 +245,7 @@ fn described(policy: PolicySpec) -> (String, String) {
     (policy.to_string(), policy.describe())
 }
 
-/// Whether `--check` looks at a point.
+/// True if `--check` looks at a point.
 pub(super) fn is_checked(point: &Point) -> bool {
     matches!(point.policy.model(), QueueModel::Independent | QueueModel::Bounded(_))
         && point.load == CHECK_LOAD

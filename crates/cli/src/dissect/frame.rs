@@ -12,15 +12,15 @@ pub(super) struct Datagram<'a> {
     pub(super) from: IpAddr,
     /// Its destination.
     pub(super) to: IpAddr,
-    /// What carries it.
+    /// Protocol that carries it.
     pub(super) carrier: Carrier,
-    /// What the capture holds of what is carried.
+    /// Captured bytes of its payload.
     pub(super) payload: &'a [u8],
     /// Bytes of it on the wire.
     pub(super) len: usize,
 }
 
-/// What carries it.
+/// Protocol that carries a datagram.
 #[derive(Clone, Copy)]
 pub(super) enum Carrier {
     /// UDP, between these ports.
@@ -31,7 +31,7 @@ pub(super) enum Carrier {
     HijackedTcp,
 }
 
-/// Why a frame has no line.
+/// Reason why a frame has no line.
 #[derive(Clone, Copy)]
 pub(super) enum Skip {
     /// Of a link type that is not read, or shorter than a header.

@@ -148,7 +148,7 @@ fn udp_header(packet: &LaxSlicedPacket<'_>, header: &UdpHeader, payload: &[u8]) 
     header
 }
 
-/// Where a part of a frame begins in it.
+/// Offset of a part of a frame in it.
 fn place(frame: &[u8], part: &[u8]) -> usize {
     part.as_ptr().addr() - frame.as_ptr().addr()
 }

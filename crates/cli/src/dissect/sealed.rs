@@ -25,11 +25,11 @@ pub(super) struct Sealed {
 pub(super) struct OpenPacket {
     /// The packet, without the trailer.
     pub(super) bytes: Vec<u8>,
-    /// What the trailer has told, for people.
+    /// Description of the trailer, for people.
     pub(super) note: String,
 }
 
-/// What opens packets, given a server's keys.
+/// Reader that opens packets, given a server's keys.
 pub(super) fn opener(keys: Keys) -> anyhow::Result<Reader> {
     Reader::new(keys).context("only a server's keys open packets")
 }
@@ -93,7 +93,7 @@ fn read_answer(payload: &[u8], has_keys: bool) -> Option<Sealed> {
     Some(Sealed { line, opened: has_keys.then_some(OpenPacket { bytes, note }) })
 }
 
-/// What an answer of who has no key says, for people.
+/// Description of an answer of a server without the key, for people.
 fn no_key(trailer: &Trailer) -> String {
     format!("answers client {}, no key of epoch {}", trailer.client(), trailer.epoch)
 }
@@ -171,7 +171,7 @@ fn opened(bytes: &[u8], (epoch, client): (u8, u32)) -> Option<Sealed> {
     Some(Sealed { line, opened: Some(OpenPacket { bytes: bytes.to_vec(), note }) })
 }
 
-/// Whose a packet is, where it is a client's.
+/// Client of a packet, in words; empty unless the packet is a client's.
 fn by(packet: &Packet, client: u32) -> String {
     packet.request_header().map_or_else(String::new, |_| format!("by client {client}, "))
 }

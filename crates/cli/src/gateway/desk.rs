@@ -30,21 +30,21 @@ use super::group::{Group, Targets};
 use crate::counters::Counters;
 use crate::sidecar::Labelled;
 
-/// What a desk is told.
+/// Configuration of a desk.
 #[derive(Debug)]
 pub(super) struct DeskConfig {
     pub(super) app: FrontKind,
     /// Of each group of servers.
     pub(super) targets: Vec<Targets>,
-    /// Which of them has a key.
+    /// Group of each key.
     pub(super) groups: Groups,
-    /// How long a call may take, ns.
+    /// Longest time that a call may take, ns.
     pub(super) timeout_ns: u64,
     /// Bytes held for all clients.
     pub(super) memory_max: usize,
-    /// How long a request may take to come, and an answer to be read, ns.
+    /// Longest time that a request may take to come, and an answer to be read, ns.
     pub(super) client_ns_max: u64,
-    /// How long a client may say nothing, ns.
+    /// Longest silence of a client, ns.
     pub(super) idle_ns_max: u64,
     pub(super) limits: Limits,
 }
@@ -54,7 +54,7 @@ pub(super) struct Desk {
     config: DeskConfig,
     /// By the index of their connection.
     clients: Vec<Option<Client>>,
-    /// How many there are.
+    /// Number of clients.
     count: usize,
     /// By the context of the call.
     calls: Slab<Outgoing>,
@@ -68,11 +68,11 @@ pub(super) struct Desk {
     groups: Vec<Group>,
     /// Clients that do not read, each once.
     stuck: Vec<ConnectionId>,
-    /// When those are looked at again.
+    /// Time of the next look at clients that do not read.
     stuck_at: Time,
     /// Bytes held for all.
     held: usize,
-    /// When times are looked at next.
+    /// Time of the next sweep, which checks all times.
     sweep_at: Time,
     counts: Counts,
 }
@@ -84,7 +84,7 @@ struct Client {
     front: Front,
     /// A call that there was no room for.
     next: Option<Call>,
-    /// When that is given up.
+    /// Deadline of the call in `next`.
     deadline: Time,
     /// One was given up, and none has been made since: others that wait behind it are given up at
     /// once.
@@ -97,7 +97,7 @@ struct Client {
     is_stuck: bool,
     /// Bytes held for it, of those of all.
     held: usize,
-    /// When it said something last, or an answer was begun.
+    /// Time at which it last said something, or an answer was begun.
     active_at: Time,
     /// Since when a request has been coming.
     partial_since: Option<Time>,
@@ -122,7 +122,7 @@ struct Outgoing {
     stops: u32,
 }
 
-/// What becomes of clients and their requests.
+/// Counters of clients and their requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     /// Connections of clients taken.
@@ -387,8 +387,8 @@ impl Desk {
         self.groups.iter().map(|group| group.window.size()).sum()
     }
 
-    /// What groups have, where there are several: names, what they are, and the value of each by
-    /// where its calls go.
+    /// Values of groups, where there are several: names, what they are, and the value of each by
+    /// the destinations of its calls.
     pub(super) fn groups(&self) -> Vec<Labelled> {
         if self.groups.len() < 2 {
             return Vec::new();
@@ -413,7 +413,7 @@ impl Desk {
         self.held
     }
 
-    /// When it wants to work though nothing happens.
+    /// Time at which it wants to work though nothing happens.
     pub(super) fn next_deadline(&self) -> Option<Time> {
         let again = self.again.front().map(|&(at, _)| at);
         let times = (self.count > 0).then(|| self.sweep_at.min(self.stuck_at));
@@ -688,7 +688,7 @@ impl Desk {
     }
 }
 
-/// Why a call has no answer, for a client.
+/// Reason why a call has no answer, for a client.
 fn failed(failure: Failure, text: &[u8]) -> Failed {
     let words = |text: &str| text.to_owned();
     match failure {
@@ -719,7 +719,7 @@ fn failed(failure: Failure, text: &[u8]) -> Failed {
     }
 }
 
-/// Why a call was not made.
+/// Reason why a call was not made.
 fn uncalled(error: CallError) -> Failed {
     Failed::Refused(error.to_string())
 }

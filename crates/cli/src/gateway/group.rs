@@ -15,11 +15,11 @@ use tailcut_net::stream::ConnectionId;
 use super::window::Window;
 use crate::network;
 
-/// Where calls go.
+/// Destinations of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Targets {
     pub(super) reads: SocketAddr,
-    /// Where it is another one.
+    /// Destination of writes, if another one.
     pub(super) writes: Option<SocketAddr>,
 }
 
@@ -64,7 +64,7 @@ impl Targets {
         Ok(Self { reads: resolve(reads)?, writes })
     }
 
-    /// Where a call goes, and whether the router has to send it to its first server.
+    /// Destination of a call, and true if the router has to send it to its first server.
     pub(super) fn of(self, route: Route) -> (SocketAddr, bool) {
         match route {
             Route::Any => (self.reads, false),
@@ -89,12 +89,12 @@ impl Group {
         Self { targets, window: Window::new(), under_way: 0, waiting: VecDeque::new() }
     }
 
-    /// Whether one more call may be made.
+    /// True if one more call may be made.
     pub(super) fn has_room(&self) -> bool {
         self.window.has_room(self.under_way)
     }
 
-    /// Whether a client may make one more call, while so many others wait, at a look at which it
+    /// True if a client may make one more call, while so many others wait, at a look at which it
     /// has made some.
     pub(super) fn has_share(&self, rivals: usize, made: usize) -> bool {
         let room = (self.window.size() as usize).saturating_sub(self.under_way);
@@ -103,7 +103,7 @@ impl Group {
 }
 
 impl GroupFlag {
-    /// What `0-8191=10.0.0.1:8000,10.0.0.2:8000` says.
+    /// Reads a flag such as `0-8191=10.0.0.1:8000,10.0.0.2:8000`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let how = || "write FIRST-LAST=READS[,WRITES], such as 0-8191=10.0.0.1:8000,10.0.0.2:8000";
         let (slots, targets) = text.split_once('=').ok_or_else(how)?;
@@ -125,7 +125,7 @@ impl GroupFlag {
     }
 }
 
-/// Where each group's calls go, and which slots it has: those with the same servers are one.
+/// Destinations of each group's calls, and the slots of each: those with the same servers are one.
 pub(super) fn of_flags(flags: &[GroupFlag]) -> Result<(Vec<Targets>, Groups)> {
     let (mut all, mut slots) = (Vec::new(), Vec::new());
     for flag in flags {

@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     sidecar.life.end("clients have not been answered, or do not read")
 }
 
-/// What others see of the flags.
+/// Flags as others see them.
 fn shown(args: &Args, listen: SocketAddr) -> Vec<(&'static str, String)> {
     let mut shown =
         vec![("app", format!("{:?}", args.app).to_lowercase()), ("listen", listen.to_string())];
@@ -158,7 +158,7 @@ fn shown(args: &Args, listen: SocketAddr) -> Vec<(&'static str, String)> {
     shown
 }
 
-/// Where calls go, by group, and which group has a key.
+/// Destinations of calls, by group, and the group of each key.
 fn targets(args: &Args) -> Result<(Vec<Targets>, Groups)> {
     let (targets, groups) = match &*args.group {
         [] => {

@@ -38,7 +38,7 @@ impl Service {
         Ok(Self { driver, streams, listener, desk, is_draining: false })
     }
 
-    /// Where it listens.
+    /// Address that it listens at.
     pub(super) fn address(&self) -> Result<SocketAddr> {
         self.streams.listen_address(self.listener).context("it listens at no address")
     }
@@ -82,7 +82,7 @@ impl Service {
         }
     }
 
-    /// What others ask for.
+    /// Snapshot for others that ask.
     pub(super) fn snapshot(&self) -> Snapshot {
         let Self { driver, streams, desk, .. } = self;
         let mut counters = desk.counters();

@@ -1,5 +1,5 @@
-//! How many calls a gateway has under way: what its clients ask for beyond that waits here, as it
-//! would in the sockets of a server, and is not refused.
+//! Limit of the calls that a gateway has under way: what its clients ask for beyond that waits
+//! here, as it would in the sockets of a server, and is not refused.
 //!
 //! | event | the window |
 //! |---|---|
@@ -15,7 +15,7 @@ use tailcut_proto::node::Time;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     size: f64,
-    /// When it may shrink again.
+    /// Time from which it may shrink again.
     shrink_at: Time,
 }
 
@@ -25,7 +25,7 @@ impl Window {
         Self { size: FIRST, shrink_at: 0 }
     }
 
-    /// Whether one more call than `under_way` may go.
+    /// True if one more call than `under_way` may go.
     pub(super) fn has_room(&self, under_way: usize) -> bool {
         (under_way as f64) < self.size
     }

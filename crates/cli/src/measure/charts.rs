@@ -173,7 +173,7 @@ pub(crate) fn arrivals(test: &ArrivalTest) -> Drawn {
     )
 }
 
-/// How alike a latency is to the one some requests later.
+/// Correlation of a latency with the one some requests later.
 pub(crate) fn autocorrelation(correlations: &[(u32, f64)]) -> Drawn {
     let places: Vec<(f64, f64)> =
         correlations.iter().map(|&(lag, correlation)| (f64::from(lag), correlation)).collect();
@@ -281,7 +281,7 @@ fn plain_title(label: &str, (x, y): (f64, f64)) -> String {
     format!("{label}: {}, {}", four_digits(x), four_digits(y))
 }
 
-/// How many nines a share has: 2 for 0.99.
+/// Number of nines of a share: 2 for 0.99.
 fn nines(share: f64) -> f64 {
     -(1.0 - share).log10()
 }

@@ -1,4 +1,4 @@
-//! What is measured: the flags of `tailcut measure`, which are also the keys of an experiment file.
+//! Flags of `tailcut measure`, which are also the keys of an experiment file.
 
 use std::path::{Path, PathBuf};
 
@@ -240,7 +240,7 @@ impl Flags {
         serde_json::from_value(all).context("flags and file make no experiment")
     }
 
-    /// What carries requests: as said, or as the application usually is.
+    /// Transport of requests: as said, or as the application usually is.
     pub(crate) fn carried_by(&self) -> Transport {
         let usual = || self.app.as_ref().map(|app| Transport::of(app.carrier()));
         self.transport.or_else(usual).unwrap_or(Transport::R2p2)

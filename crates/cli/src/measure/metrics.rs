@@ -200,7 +200,7 @@ fn write_latencies(page: &mut Page, points: &[Labelled<'_>]) {
 /// The port of OTLP over HTTP.
 const OTLP_PORT: u16 = 4_318;
 
-/// How long an endpoint is waited for.
+/// Longest wait for an endpoint.
 const SEND_MAX: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

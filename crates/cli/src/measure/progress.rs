@@ -1,4 +1,4 @@
-//! How far a run is: a bar on a terminal, and a line now and then elsewhere.
+//! Progress of a run: a bar on a terminal, and a line now and then elsewhere.
 
 use std::io::{IsTerminal, stderr};
 

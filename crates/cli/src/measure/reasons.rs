@@ -1,12 +1,12 @@
-//! What the reasons of a verdict mean: docs/reasons.md, which pages hold as far as it is about
+//! Meanings of the reasons of a verdict: docs/reasons.md, which pages hold as far as it is about
 //! theirs.
 
 use tailcut_instrument::result::{Point, Reason};
 
 use crate::page::sections::Meaning;
 
-/// What the page says of a reason, by its name: paragraphs of plain text. None of names that it
-/// does not have.
+/// Meaning of a reason by its name, as the page has it: paragraphs of plain text. `None` for names
+/// that it does not have.
 fn meaning(name: &str) -> Option<Meaning> {
     let heading = format!("## `{name}`\n");
     let (_, rest) = PAGE.split_once(&heading)?;

@@ -15,7 +15,7 @@ use tailcut_instrument::result::{
     Agent, Interval, Latency, MeasureResult, Point, SamplesFile, Timestamps, Verdict,
 };
 
-/// How text is set off.
+/// Style of text that is set off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     Plain,
@@ -78,7 +78,7 @@ pub(crate) fn describe(result: &MeasureResult, style: Style) -> String {
     parts.join("\n")
 }
 
-/// What was measured over what, by the settings.
+/// Title of a measurement with its transport, by the settings.
 pub(crate) fn measured(config: &Value) -> String {
     let title = title(config);
     match config.get("transport").and_then(Value::as_str) {
@@ -121,7 +121,7 @@ pub(crate) fn line(point: &Point) -> String {
     )
 }
 
-/// What was found in a sentence; nothing in results that have none.
+/// Sentence on what was found; empty for results that have none.
 fn in_short(verdict: &Verdict) -> String {
     if verdict.in_short.is_empty() {
         return String::new();
@@ -149,7 +149,7 @@ pub(crate) fn verdict(verdict: &Verdict, style: Style) -> String {
     text
 }
 
-/// Which percentiles the run tells, whatever was asked for.
+/// Percentiles that can be relied on, whatever was asked for.
 fn relied_on(point: &Point) -> String {
     let titles = percentile::trustworthy(point);
     if titles.is_empty() {
@@ -233,7 +233,7 @@ pub(crate) fn latency_rows(point: &Point) -> Vec<Vec<String>> {
     rows
 }
 
-/// Which were used, each kind beside the others, and what the client itself adds.
+/// Timestamps that were used, each kind beside the others, and what the client itself adds.
 fn timestamps(timestamps: &Timestamps) -> String {
     if timestamps.used.is_empty() {
         return String::new();

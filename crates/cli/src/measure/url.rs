@@ -22,7 +22,7 @@ use tailcut_instrument::job::{Credentials, Transport};
 
 use super::flags::Flags;
 
-/// What a URL says.
+/// Contents of a URL.
 #[derive(Clone, Debug, PartialEq)]
 struct Url {
     scheme: &'static Scheme,
@@ -51,7 +51,7 @@ struct Scheme {
 }
 
 impl Url {
-    /// What the scheme says alone.
+    /// Contents that the scheme alone gives.
     fn new(scheme: &'static Scheme) -> Self {
         let (transport, names_transport) = (scheme.transport, scheme.names_transport);
         let (target, app, server_name, login) = (String::new(), None, None, None);

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::de;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How a kind of value is read from its text.
+/// Kind of value that is read from its text.
 pub(crate) trait Read: Sized {
     /// The value that the text stands for.
     type Value: Clone + fmt::Debug;

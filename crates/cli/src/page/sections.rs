@@ -24,7 +24,7 @@ pub(crate) struct Page {
     pub(crate) facts: Vec<(String, String)>,
     /// Titles and texts, as they are.
     pub(crate) texts: Vec<(String, String)>,
-    /// What the reasons of the verdicts mean; what stands in a verdict links there.
+    /// Meanings of the reasons of the verdicts; what stands in a verdict links there.
     pub(crate) meanings: Vec<Meaning>,
     /// The result itself, for programs.
     pub(crate) download: Option<Download>,
@@ -35,14 +35,14 @@ pub(crate) struct Page {
 pub(crate) struct Judgement {
     pub(crate) is_good: bool,
     pub(crate) headline: String,
-    /// What was found, in a sentence; may be empty.
+    /// Findings in a sentence; may be empty.
     pub(crate) in_short: String,
     /// A name and an advice may be empty.
     pub(crate) reasons: Vec<Reason>,
     pub(crate) notes: Vec<String>,
 }
 
-/// What a reason means: its name, and paragraphs.
+/// Meaning of a reason: its name, and paragraphs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Meaning {
     pub(crate) name: String,
@@ -64,7 +64,7 @@ pub(crate) struct Section {
     chart: Option<Drawn>,
     head: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// Which columns hold words, and are flush left.
+    /// True for columns that hold words, and are flush left.
     words: Vec<bool>,
     note: String,
 }
@@ -119,7 +119,7 @@ impl Page {
 
 #[cfg(test)]
 pub(crate) mod checks {
-    //! What holds of every page.
+    //! Checks that hold of every page.
 
     /// Panics unless the page closes what it opens and loads nothing from anywhere.
     pub(crate) fn stands_alone(page: &str) {

@@ -29,9 +29,9 @@ use crate::counters::Counters;
 /// An attached program; detached when it is dropped.
 pub(super) struct ClonerPlane {
     xdp: XdpCloner,
-    /// What it knew of each server at the last look.
+    /// Counters and state of each server in the program at the last look.
     seen: Vec<ClonerServer>,
-    /// When it is looked at again.
+    /// Time of the next look at it.
     look_at: Time,
     /// Between two looks.
     interval_ns: u64,
@@ -71,7 +71,7 @@ impl ClonerPlane {
         })
     }
 
-    /// When it wants to be looked at again.
+    /// Time at which it wants to be looked at again.
     pub(super) fn look_at(&self) -> Time {
         self.look_at
     }

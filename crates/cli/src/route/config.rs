@@ -30,7 +30,7 @@ use super::Args;
 pub(crate) struct CommandLine {
     /// Makes the whole command.
     root: fn() -> Command,
-    /// What was typed, the program's name first.
+    /// Words that were typed, the program's name first.
     words: Vec<OsString>,
 }
 
@@ -301,7 +301,7 @@ fn plain(error: clap::Error) -> anyhow::Error {
 /// The command that has a file.
 const ROUTE: &str = "route";
 
-/// What is said about a file, not in it.
+/// Flags that are said about a file, not in it.
 const NOT_IN_A_FILE: [&str; 5] = ["config", "check", "config-example", "emit", "help"];
 
 /// Flags that a running router takes over when it reloads.

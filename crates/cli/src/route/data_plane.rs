@@ -245,7 +245,7 @@ impl Plane {
         self.raw.take()
     }
 
-    /// What the program has counted since it was first loaded.
+    /// Counters of the program since it was first loaded.
     pub(super) fn counts(&self) -> [u64; COUNT_NAMES.len()] {
         self.xdp.counts()
     }

@@ -44,7 +44,7 @@ pub(super) struct EmitFlags {
     p4_rounds: u32,
 }
 
-/// Where a host is.
+/// Way to a host: its addresses, and the port of the switch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Way {
     ip: Ipv4Addr,
@@ -151,7 +151,7 @@ impl EmitFlags {
         Ok(text)
     }
 
-    /// What is not for the router, and what servers answer.
+    /// Adds the ways for what is not for the router, and for what servers answer.
     fn add_ways(&self, text: &mut String) -> Result<()> {
         for Way { ip, port, mac } in &self.p4_way {
             writeln!(text, "table_add ingress.forward ingress.way {ip}/32 => {mac} {port}")?;

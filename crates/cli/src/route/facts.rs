@@ -1,28 +1,28 @@
-//! What a router tells of its reloads and of its sources of servers.
+//! Facts of a router about its reloads and its sources of servers.
 
 use crate::control::protocol;
 
-/// What has become of changes so far.
+/// Outcomes of changes so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// Reloads that were carried out.
     pub(super) reloads: u64,
     /// Reloads that were refused.
     pub(super) reloads_refused: u64,
-    /// Why the last one was, if it was.
+    /// Reason why the last reload was refused; `None` if it was not.
     pub(super) refusal: Option<String>,
     /// The sources of `--discover`.
     pub(super) sources: Vec<SourceFacts>,
 }
 
-/// How a source stands.
+/// State of a source.
 #[derive(Clone, Debug)]
 pub(super) struct SourceFacts {
     pub(super) source: String,
     /// Servers of it that hold, those that others name too and those of another IP family among
     /// them.
     pub(super) servers: usize,
-    /// What it names that is no server.
+    /// Number of its entries that are no servers.
     pub(super) refused: usize,
     /// Answers so far.
     pub(super) answers: u64,
@@ -30,7 +30,7 @@ pub(super) struct SourceFacts {
     pub(super) failures: u64,
     /// It names nobody, which is not believed yet.
     pub(super) is_empty: bool,
-    /// What is wrong, while it is away.
+    /// Error while it is away; `None` otherwise.
     pub(super) problem: Option<String>,
 }
 

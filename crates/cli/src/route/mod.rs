@@ -187,14 +187,14 @@ enum FilterPlace {
 }
 
 impl Args {
-    /// Where it is to listen.
+    /// Address that it is to listen at.
     fn listen(&self) -> Result<&str> {
         self.listen
             .as_deref()
             .context("no address to route at; name one by --listen, or by the key listen")
     }
 
-    /// How requests are forwarded by this data plane.
+    /// Forwarding of requests by this data plane.
     fn forward_by(&self, plane: DataPlane) -> Forward {
         match (self.forward, plane) {
             (ForwardMode::Keep, _) | (_, DataPlane::Xdp) => Forward::Keep,
@@ -447,7 +447,7 @@ fn answer(
     }
 }
 
-/// Where a router of one thread hears and speaks.
+/// Ports of a router of one thread.
 ///
 /// With several threads each takes the requests of its sessions at a socket of the shared address,
 /// which sends nothing. What it says to servers leaves from a port of its own, so that their

@@ -41,7 +41,7 @@ struct Snapshot {
     is_draining: bool,
 }
 
-/// What another thread asks of the loop.
+/// Order of another thread to the loop.
 enum Order {
     /// To fill this in, and give it back.
     Snapshot(Box<Snapshot>, SyncSender<Box<Snapshot>>),
@@ -49,7 +49,7 @@ enum Order {
     Change(Request, SyncSender<Reply>),
 }
 
-/// What does not change while a switch runs.
+/// Settings that do not change while a switch runs.
 #[derive(Clone, Copy, Debug)]
 struct Setup {
     listen: SocketAddr,
@@ -202,7 +202,7 @@ impl Loop {
         }
     }
 
-    /// Who has hung up gets no answer.
+    /// Carries out an order. A thread that has hung up gets no answer.
     fn handle(&mut self, now: Time, order: Order) {
         match order {
             Order::Snapshot(mut snapshot, reply) => {
@@ -303,7 +303,7 @@ impl Snapshot {
         }
     }
 
-    /// What each server got.
+    /// Table of the requests to each server, and of its answers.
     fn shares(&self) -> String {
         let row = |server: &SwitchServer| {
             vec![
@@ -337,7 +337,8 @@ impl Snapshot {
     }
 }
 
-/// What waits at a server stands for what is outstanding, of which the format tells nothing.
+/// Status of a server: what waits there stands for what is outstanding, of which the format tells
+/// nothing.
 fn server_status(server: &SwitchServer) -> protocol::Server {
     protocol::Server {
         address: server.addr,

@@ -1,4 +1,4 @@
-//! Which servers a router has, of all that name some, and changes of a running router as a whole.
+//! Servers of a router, of all that name some, and changes of a running router as a whole.
 //!
 //! | event | then |
 //! |---|---|
@@ -32,14 +32,14 @@ use super::servers::ServerSpec;
 use super::service::{Orderers, Plan};
 use crate::life::leave_real_time;
 
-/// What changes a running router; clones change the same one.
+/// Handle that changes a running router; clones change the same one.
 #[derive(Clone)]
 pub(super) struct Roster(Arc<Shared>);
 
 struct Shared {
     orderers: Orderers,
     listen: SocketAddr,
-    /// What places requests, and bounds how many servers there may be.
+    /// Data plane, which bounds how many servers there may be.
     by: DataPlane,
     line: CommandLine,
     /// Locked for as long as a change takes.
@@ -48,7 +48,7 @@ struct Shared {
     facts: Mutex<Facts>,
 }
 
-/// What is in force.
+/// Configuration and servers in force.
 struct State {
     configured: Configured,
     /// The servers that flags and files name.
@@ -98,7 +98,7 @@ impl Roster {
         &self.0.orderers
     }
 
-    /// How it stands.
+    /// Facts at this moment.
     pub(super) fn facts(&self) -> Facts {
         lock(&self.0.facts).clone()
     }
@@ -222,7 +222,7 @@ impl Shared {
     }
 }
 
-/// What the loops are ordered; more servers than they take are refused here already.
+/// Plan that the loops are ordered; more servers than they take are refused here already.
 fn plan((configured, by): (&Configured, DataPlane), servers: Vec<ServerSpec>) -> Result<Plan> {
     let limits =
         super::router_config(&configured.args, (&[], by), (None, CookieConfig::default()))?;
@@ -250,7 +250,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What the loops were too busy for.
+/// Delay until the loops are ordered again what they were too busy for.
 const APPLY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -269,7 +269,7 @@ mod tests {
     use crate::orders;
     use crate::route::service::Order;
 
-    /// What a loop was ordered: the ports of its servers, and how many requests it holds.
+    /// Order to a loop: the ports of its servers, and how many requests it holds.
     type Ordered = (Vec<u16>, usize);
 
     /// A loop that does what it is ordered, and tells of it.

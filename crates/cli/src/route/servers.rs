@@ -55,7 +55,7 @@ impl ServerSpec {
         ServerConfig { addr: self.addr, speaks: self.speaks }
     }
 
-    /// How it stands towards a router of a zone. One that has none prefers nobody.
+    /// Rank towards a router of a zone. One that has none prefers nobody.
     pub(super) fn rank(&self, own_zone: Option<&str>) -> Rank {
         let is_near = own_zone.is_none() || self.zone.as_deref() == own_zone;
         Rank { weight: self.weight, is_near }

@@ -39,7 +39,7 @@ use crate::counters::{self, Counters, PortSnapshot};
 use crate::log;
 use crate::orders::{Orderer, Orders};
 
-/// What another thread asks of the loop.
+/// Order of another thread to the loop.
 pub(crate) enum Order {
     /// To fill this in, and give it back.
     Snapshot(Box<Snapshot>, SyncSender<Box<Snapshot>>),
@@ -49,7 +49,7 @@ pub(crate) enum Order {
     Reload(Box<Plan>, SyncSender<Result<(usize, usize)>>),
 }
 
-/// What a reload makes of a router.
+/// Settings of a router after a reload.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// The servers that flags, files and sources name.
@@ -64,9 +64,9 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Retired {
     addr: SocketAddr,
-    /// When it goes in any case.
+    /// Time at which it goes in any case.
     leaves_at: Time,
-    /// What comes in its place: the same server, spoken to in another way.
+    /// Successor in its place: the same server, spoken to in another way.
     successor: Option<ServerConfig>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct Orderers(Vec<Orderer<Order>>);
 /// A router at one moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
-    /// What is counted, of each thread.
+    /// Counters of each thread.
     parts: Vec<Part>,
     servers: Vec<ServerStatus>,
     queue_len: usize,
@@ -88,7 +88,7 @@ pub(crate) struct Snapshot {
     is_draining: bool,
 }
 
-/// What is counted of the router of one thread.
+/// Counters of the router of one thread.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     metrics: RouterMetrics,
@@ -100,7 +100,7 @@ struct Part {
     plane: Option<[u64; COUNT_NAMES.len()]>,
 }
 
-/// What does not change while a router runs.
+/// Settings that do not change while a router runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setup {
     pub(super) listen: SocketAddr,
@@ -114,19 +114,19 @@ pub(super) struct Service {
     /// Number of the thread.
     pub(super) index: usize,
     pub(super) driver: Driver<Router>,
-    /// Where the requests of its sessions arrive, if not at the driver's port.
+    /// Port at which the requests of its sessions arrive, if not the driver's.
     pub(super) front: Option<AnyDatapath>,
-    /// What places requests before the router, where something does.
+    /// Data plane that places requests before the router, where there is one.
     pub(super) plane: Option<Plane>,
     pub(super) setup: Setup,
     pub(super) orders: Orders<Order>,
-    /// What flags and file have named last.
+    /// Servers that flags and file have named last.
     pub(super) named: Vec<ServerSpec>,
     /// The router's own zone.
     pub(super) zone: Option<String>,
     /// Those that are to go.
     pub(super) retired: Vec<Retired>,
-    /// When they are looked at again.
+    /// Time of the next look at servers that are to go.
     pub(super) retire_at: Time,
 }
 
@@ -171,12 +171,12 @@ impl Service {
         }
     }
 
-    /// When it wants to be called again though nothing happens.
+    /// Time at which it wants to be called again though nothing happens.
     pub(super) fn look_at(&self) -> Option<Time> {
         (!self.retired.is_empty()).then_some(self.retire_at)
     }
 
-    /// Who has hung up gets no answer.
+    /// Carries out an order. A thread that has hung up gets no answer.
     fn handle(&mut self, now: Time, order: Order, is_draining: bool) {
         match order {
             Order::Snapshot(mut snapshot, reply) => {
@@ -621,6 +621,6 @@ pub(super) const ROUTER: usize = 0;
 /// Between two looks at servers that are to go.
 const RETIRE_INTERVAL_NS: u64 = 10_000_000;
 
-/// How long a server that has fallen silent with requests outstanding is kept: as long as a router
-/// remembers a request.
+/// Longest time that a server that has fallen silent with requests outstanding is kept: as long as
+/// a router remembers a request.
 const RETIRE_NS_MAX: u64 = 60_000_000_000;

@@ -1,4 +1,4 @@
-//! What a served port answers, and who of its clients is served when.
+//! Application of a served port: its answers, and who of its clients is served when.
 //!
 //! Services that take a core run on the thread that serves, or on workers of their own ([`Crew`]).
 //!
@@ -34,11 +34,11 @@ pub(super) enum App {
     Echo,
     /// Requests are tasks.
     Tasks {
-        /// How they are read.
+        /// Form in which they are read.
         form: &'static dyn TaskForm,
         /// Service times that are drawn here, where they are not those of the requests.
         times: Option<Distribution>,
-        /// How they are served.
+        /// Way to serve them.
         service: Service,
     },
 }
@@ -80,40 +80,40 @@ impl App {
         Ok(form.map_or(Self::Echo, |form| Self::Tasks { form, times, service }))
     }
 
-    /// Whether its services are computed.
+    /// True if its services are computed.
     pub(super) fn is_spun(&self) -> bool {
         matches!(self, Self::Tasks { service: Service::Spin, .. })
     }
 
-    /// Whether its services run on emulated workers.
+    /// True if its services run on emulated workers.
     pub(super) fn is_emulated(&self) -> bool {
         matches!(self, Self::Tasks { service: Service::Emulated, .. })
     }
 
-    /// Whether its service times are drawn here.
+    /// True if its service times are drawn here.
     pub(super) fn draws_times(&self) -> bool {
         matches!(self, Self::Tasks { times: Some(_), .. })
     }
 }
 
-/// What a handler is told besides its application.
+/// Configuration of a handler besides its application.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HandlerConfig {
     pub(super) worker_count: u32,
     pub(super) queue_len_max: usize,
-    /// What a request may ask for.
+    /// Limits of what a request may ask for.
     pub(super) limits: Limits,
     /// Probability that a drawn service takes much longer.
     pub(super) jitter: f64,
-    /// What becomes of emulated services that are cancelled.
+    /// Fate of emulated services that are cancelled.
     pub(super) cancelled: Cancelled,
     /// Of the drawn services.
     pub(super) seed: u64,
-    /// Which of the ports this is.
+    /// Index of this port.
     pub(super) stream: u64,
 }
 
-/// What a handler has counted.
+/// Counters of a handler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct HandlerCounts {
     /// Requests taken.
@@ -132,7 +132,7 @@ pub(super) struct HandlerCounts {
     pub(super) clones_discarded: u64,
 }
 
-/// What workers are given of a request, and hand back.
+/// Part of a request that workers are given, and hand back.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A task, to be computed.
@@ -151,7 +151,7 @@ pub(super) struct RequestHandler<W> {
     /// Services that had ended before a request came and that nobody has polled yet, and how many
     /// requests waited then.
     finished: VecDeque<(W, Task, u32)>,
-    /// What waits for this thread to compute, and since when.
+    /// Requests that wait for this thread to compute, and since when.
     spun: VecDeque<(W, Task, Time)>,
     /// Of what this thread has computed.
     spun_times: Times,
@@ -190,7 +190,7 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
         &self.app
     }
 
-    /// What finds the requests of a new connection; nothing where bytes go back as they come.
+    /// Reader of the requests of a new connection; nothing where bytes go back as they come.
     pub(super) fn tasks(&self) -> Option<Tasks> {
         match self.app {
             App::Tasks { form, .. } => Some(Tasks::new(form, self.config.limits)),
@@ -211,7 +211,7 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
         self.is_closed = true;
     }
 
-    /// Whether a request is to be left: it drains. Counts it.
+    /// True if a request is to be left: it drains. Counts it.
     pub(super) fn leaves(&mut self) -> bool {
         self.counts.draining += u64::from(self.is_closed);
         self.is_closed
@@ -325,12 +325,12 @@ impl<W: Copy + Send + 'static> RequestHandler<W> {
         Some((who, task))
     }
 
-    /// Whether a service waits to be computed.
+    /// True if a service waits to be computed.
     pub(super) fn has_to_spin(&self) -> bool {
         !self.spun.is_empty()
     }
 
-    /// When the next emulated service ends.
+    /// Time at which the next emulated service ends.
     pub(super) fn next_finish(&self) -> Option<Time> {
         if !self.finished.is_empty() {
             return Some(0);
@@ -362,7 +362,7 @@ impl Jitter {
         Self { probability: config.jitter, draws }
     }
 
-    /// How long a service takes.
+    /// Time that a service takes.
     pub(super) fn apply(&mut self, service_ns: u64) -> u64 {
         // From 0 to 1, in steps that a float holds exactly.
         let drawn = (self.draws.word() >> 11) as f64 / (1u64 << 53) as f64;

@@ -169,7 +169,7 @@ impl Endpoints {
     }
 }
 
-/// How endpoints are opened, the same for those of all threads.
+/// Settings by which endpoints are opened, the same for those of all threads.
 pub(super) fn opening(args: &Args, secured: Option<&Secured>) -> Result<Opening> {
     let mut opening = args.transport.opening_over(args.serving.datapath)?;
     secured.into_iter().for_each(|secured| secured.apply(&mut opening));
@@ -201,11 +201,11 @@ struct CallDesk {
     emulated: Emulated<Answer>,
     /// Threads that compute in this one's place.
     crew: Option<Crew<(Answer, Vec<u8>)>>,
-    /// What waits for this thread to compute.
+    /// Requests that wait for this thread to compute.
     spun: Scheduler<Job<Answer>, Jbsq>,
-    /// What this thread computes next.
+    /// Request that this thread computes next.
     spun_next: Option<Job<Answer>>,
-    /// Where it tells how much that is, where clients join the shortest queue.
+    /// Counter in which it tells how much that is, where clients join the shortest queue.
     queue_len: Option<QueueLen>,
     /// Of what this thread has computed.
     spun_times: Times,
@@ -215,12 +215,12 @@ struct CallDesk {
     limits: Limits,
 }
 
-/// What a request is answered with.
+/// Contents of the reply to a request.
 #[derive(Clone, Copy, Debug)]
 enum Answer {
     /// Its service time.
     Service,
-    /// What it asks for.
+    /// Contents that it asks for.
     Asked(Task),
     /// Its own bytes.
     Request,
@@ -325,8 +325,8 @@ impl CallDesk {
         if self.pick_spun(endpoint, end) { Left::Requests } else { Left::Nothing }
     }
 
-    /// When the next emulated service ends, something has waited for it for too long, or workers
-    /// want to be looked at.
+    /// Time at which the next emulated service ends, something has waited for it for too long, or
+    /// workers want to be looked at.
     fn next_finish(&self) -> Option<Time> {
         let look_at = self.crew.as_ref().and_then(|crew| crew.dispatcher.next_look());
         let emulated = self.emulated.next_finish().into_iter().chain(self.emulated.next_expiry());
@@ -403,8 +403,7 @@ impl CallDesk {
         true
     }
 
-    /// How long a request is served and what it is answered with; nothing for one that asks for too
-    /// much.
+    /// Service time of a request, ns, and its answer; nothing for one that asks for too much.
     fn read(&mut self, payload: &[u8]) -> Option<(u64, Answer)> {
         let App::Tasks { form, times, .. } = &self.app else {
             return None;

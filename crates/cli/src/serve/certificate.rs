@@ -12,7 +12,7 @@ use tailcut_net::stream::TlsServer;
 use super::Args;
 use crate::network;
 
-/// What the arguments say of TLS.
+/// Server of TLS by the arguments.
 pub(super) fn tls(args: &Args) -> Result<TlsServer> {
     match (&args.cert, &args.key, &args.self_signed) {
         (Some(chain), Some(key), None) => {

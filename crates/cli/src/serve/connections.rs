@@ -40,7 +40,7 @@ pub(super) struct Listeners {
     lines: Vec<Option<Line>>,
     /// Connections with replies that had no room.
     stuck: Vec<ConnectionId>,
-    /// What workers are done with, empty between turns.
+    /// Requests that workers are done with, empty between turns.
     done: Vec<(Who, Task)>,
     /// It drains.
     is_closed: bool,
@@ -200,7 +200,7 @@ impl Listeners {
         }
     }
 
-    /// When there is something to do besides events.
+    /// Time at which there is something to do besides events.
     fn next(&self) -> Option<Time> {
         if self.handlers.iter().any(RequestHandler::has_to_spin) {
             return Some(0);
@@ -346,5 +346,5 @@ const CONNECTIONS_MAX: usize = 16_384;
 /// Requests of a connection without a reply.
 const DUE_MAX: usize = 4_096;
 
-/// When a connection that had no room is looked at again.
+/// Delay until a connection that had no room is looked at again.
 const STUCK_AGAIN_NS: u64 = 1_000_000;

@@ -43,11 +43,11 @@ pub(super) struct Crew<W> {
 pub(super) struct Computed<W> {
     job: Job<W>,
     deadline: Time,
-    /// When its service began; `None` before.
+    /// Time at which its service began; `None` before.
     began_at: Option<Time>,
 }
 
-/// How a request leaves its workers.
+/// Outcome of a request at its workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// It has been served.
@@ -139,12 +139,12 @@ impl<W: Send + 'static> Crew<W> {
         unfinished.saturating_sub(self.worker_count - 1)
     }
 
-    /// How long what has finished waited and ran.
+    /// Times that finished requests waited and ran.
     pub(super) fn times(&self) -> &Times {
         &self.times
     }
 
-    /// How long what has finished waited and ran, by type.
+    /// Times that finished requests waited and ran, by type.
     pub(super) fn typed_times(&self) -> &TypedTimes {
         &self.typed_times
     }
@@ -154,13 +154,13 @@ impl<W: Send + 'static> Crew<W> {
     }
 }
 
-/// How long a thread whose crews have been told that it falls asleep may sleep.
+/// Longest sleep of a thread whose crews have been told that it falls asleep.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sleep {
     /// No worker has done anything meanwhile. Otherwise it does not sleep, but tells the crews that
     /// it is up all the same.
     pub(super) is_idle: bool,
-    /// When to look again at the latest.
+    /// Latest time to look again.
     pub(super) until: Option<Time>,
 }
 

@@ -23,9 +23,9 @@ use super::report::{self, Snapshot};
 use super::{Args, DATAGRAM_BYTES_MAX, Left, Numbered, Running, handler_config};
 use crate::counters::PortSnapshot;
 
-/// What lies around requests and replies in their datagrams.
+/// Framing of requests and replies in their datagrams.
 pub(super) trait Framing {
-    /// What a reply takes from its request besides the body.
+    /// Part of a request that its reply takes besides the body.
     type Asked: Copy + Send + 'static;
 
     /// The most bytes of a datagram that are not the application's.
@@ -34,15 +34,15 @@ pub(super) trait Framing {
     /// Reads a request and its body; nothing for what is none.
     fn read(path: Path, bytes: &[u8]) -> Option<(Self::Asked, &[u8])>;
 
-    /// Where the reply goes.
+    /// Path of the reply.
     fn path(asked: &Self::Asked) -> Path;
 
-    /// Whether another server has the request as well, so that it is not to wait here.
+    /// True if another server has the request as well, so that it is not to wait here.
     fn is_clone(_asked: &Self::Asked) -> bool {
         false
     }
 
-    /// Whether a request without a body asks for a service time that is drawn here.
+    /// True if a request without a body asks for a service time that is drawn here.
     fn draws_time(_asked: &Self::Asked) -> bool {
         false
     }
@@ -97,7 +97,7 @@ pub(super) struct Port<F: Framing> {
     pub(super) handler: RequestHandler<F::Asked>,
     /// Replies that are to be sent.
     outbox: Outbox,
-    /// What workers are done with, empty between turns.
+    /// Requests that workers are done with, empty between turns.
     done: Vec<(F::Asked, Work)>,
 }
 

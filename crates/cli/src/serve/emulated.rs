@@ -39,11 +39,11 @@ use super::times::Times;
 pub(super) struct Job<W> {
     /// Names it for [`Emulated::cancel`].
     pub(super) id: RequestId,
-    /// What the owner answers it by.
+    /// Context by which the owner answers it.
     pub(super) what: W,
-    /// When it came, ns.
+    /// Time of its arrival, ns.
     pub(super) arrived_at: Time,
-    /// How long it occupies its worker, ns.
+    /// Time that it occupies its worker, ns.
     pub(super) service_ns: u64,
 }
 
@@ -52,11 +52,11 @@ pub(super) struct Job<W> {
 pub(super) struct Emulated<W> {
     scheduler: Scheduler<Job<W>, Jbsq>,
     workers: Vec<FifoWorker>,
-    /// What runs, the first to finish on top.
+    /// Requests that run, the first to finish on top.
     running: BinaryHeap<Reverse<Running<W>>>,
     /// Places in the queue, for cancels.
     held: HashMap<RequestId, Ticket, FixedState>,
-    /// What has waited for too long, and nobody has taken.
+    /// Requests that have waited for too long, and nobody has taken.
     expired: VecDeque<Job<W>>,
     /// Of what has finished.
     times: Times,
@@ -66,7 +66,7 @@ pub(super) struct Emulated<W> {
     kinds: Kinds,
     /// Of what has finished, by type.
     typed_times: TypedTimes,
-    /// What becomes of what is cancelled as it runs.
+    /// Fate of requests that are cancelled as they run.
     cancelled: Cancelled,
 }
 
@@ -116,12 +116,12 @@ impl<W: Copy> Emulated<W> {
         Self { scheduler, typed_times: kinds.times(), kinds, ..self }
     }
 
-    /// How long what has finished waited and ran, by type.
+    /// Times that finished requests waited and ran, by type.
     pub(super) fn typed_times(&self) -> &TypedTimes {
         &self.typed_times
     }
 
-    /// What is known of its types, where each has a queue.
+    /// Metrics of its types, where each has a queue.
     pub(super) fn type_metrics(&self) -> [TypeMetrics; TYPES_MAX] {
         TypeMetrics::of(&self.scheduler)
     }
@@ -179,7 +179,7 @@ impl<W: Copy> Emulated<W> {
         self.expired.pop_front()
     }
 
-    /// When the next request will have waited for too long.
+    /// Time at which the next request will have waited for too long.
     pub(super) fn next_expiry(&self) -> Option<Time> {
         self.scheduler.next_expiry()
     }
@@ -194,7 +194,7 @@ impl<W: Copy> Emulated<W> {
         self.waiting_at_finish
     }
 
-    /// How long whose request is refused now is to stay away, ns.
+    /// Time that the client of a request refused now is to stay away, ns.
     pub(super) fn retry_after_ns(&self) -> u64 {
         self.scheduler.retry_after_ns()
     }
@@ -204,12 +204,12 @@ impl<W: Copy> Emulated<W> {
         self.running.is_empty()
     }
 
-    /// How long what has finished waited and ran.
+    /// Times that finished requests waited and ran.
     pub(super) fn times(&self) -> &Times {
         &self.times
     }
 
-    /// When the next request finishes.
+    /// Time at which the next request finishes.
     pub(super) fn next_finish(&self) -> Option<Time> {
         self.running.peek().map(|Reverse(running)| running.finish_at)
     }

@@ -42,7 +42,7 @@ impl Kinds {
         TypeId(self.limits_ns.partition_point(|&limit_ns| limit_ns < service_ns) as u8)
     }
 
-    /// How long requests of each type waited and ran; nothing where there is one type.
+    /// Empty statistics of each type; of no types where there is one.
     pub(super) fn times(&self) -> TypedTimes {
         let count = if self.limits_ns.is_empty() { 0 } else { self.limits_ns.len() + 1 };
         let limit_ns = |at: usize| self.limits_ns.get(at).copied();
@@ -51,11 +51,11 @@ impl Kinds {
     }
 }
 
-/// What became of the requests of each type.
+/// Statistics of the requests of each type.
 #[derive(Clone, Debug, Default)]
 pub(super) struct TypedTimes(Vec<Typed>);
 
-/// What became of the requests of a type.
+/// Statistics of the requests of a type.
 #[derive(Clone, Debug, Default)]
 struct Typed {
     /// Its longest service, ns; `None` for the last.

@@ -1,5 +1,5 @@
-//! What is before the threads of `--workers`: RPCValet's layouts, by their queues and the threads
-//! of each.
+//! Layouts of what is before the threads of `--workers`, those of RPCValet, by their queues and the
+//! threads of each.
 //!
 //! | layout of N workers | queues | who serves the network |
 //! |---|---|---|

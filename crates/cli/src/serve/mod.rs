@@ -195,12 +195,12 @@ impl Args {
         Kinds::parse(&self.types, self.darc).map_err(anyhow::Error::msg)
     }
 
-    /// Whether threads of their own serve.
+    /// True if threads of their own serve.
     fn has_crew(&self) -> bool {
         self.workers > 1 && self.suits_crew()
     }
 
-    /// Whether threads of their own could serve: they take requests, which a stream that is echoed
+    /// True if threads of their own could serve: they take requests, which a stream that is echoed
     /// does not have.
     fn suits_crew(&self) -> bool {
         let is_stream = matches!(self.transport, Transport::Tcp | Transport::Tls);
@@ -246,7 +246,7 @@ fn ask(orderers: &[Orderer<Order>], port_count: usize) -> Result<Box<Snapshot>> 
     Ok(all)
 }
 
-/// What servers have counted.
+/// Report of what servers have counted.
 fn report<'a>(servers: impl Iterator<Item = &'a Server>) -> String {
     let (mut snapshot, mut addresses) = (Snapshot::new(0), Vec::new());
     for server in servers {
@@ -256,7 +256,7 @@ fn report<'a>(servers: impl Iterator<Item = &'a Server>) -> String {
     snapshot.report(&addresses)
 }
 
-/// What a loop heeds besides the network.
+/// State that a loop heeds besides the network.
 struct Running {
     life: Life,
     orders: Orders<Order>,
@@ -367,7 +367,7 @@ fn deal(args: &Args) -> Result<Vec<Vec<Numbered>>> {
     Ok((0..thread_count).map(|thread| places.by_ref().take(share(thread)).collect()).collect())
 }
 
-/// Whether a turn left requests for the next.
+/// Remainder of a turn: requests for the next, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
@@ -463,7 +463,7 @@ fn check_workers(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// What the application of a port is told, where a message has so many bytes at most.
+/// Configuration of the application of a port, where a message has so many bytes at most.
 fn handler_config(args: &Args, index: usize, message_bytes_max: u64) -> HandlerConfig {
     HandlerConfig {
         worker_count: args.workers,

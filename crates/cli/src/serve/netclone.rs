@@ -25,7 +25,7 @@ pub(super) struct NetClone {
     pub(super) sid: u32,
 }
 
-/// What a reply is made of besides its body.
+/// Parts of a reply besides its body.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Asked {
     path: Path,

@@ -19,7 +19,7 @@ pub(super) struct PeerLog {
     latest: Option<(SocketAddr, Cow<'static, str>)>,
     /// Refused accepts that were counted at the last look.
     refused: u64,
-    /// When the next line may be written.
+    /// Time from which the next line may be written.
     next_at: Time,
 }
 

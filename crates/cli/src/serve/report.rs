@@ -1,4 +1,4 @@
-//! What a serving command has counted, for its report at the end and for the admin port.
+//! Counters of a serving command, for its report at the end and for the admin port.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,7 @@ use crate::output;
 pub(super) struct Snapshot {
     /// Of each port, in their order; where threads share one, of each thread.
     pub(super) ports: Vec<Port>,
-    /// How many ports there are.
+    /// Number of ports.
     port_count: usize,
     /// Of the connections of all ports of a thread.
     pub(super) streams: Vec<StreamMetrics>,
@@ -107,7 +107,7 @@ impl Snapshot {
         format!("served:\n{counters}{dispatchers}{shares}{waited}")
     }
 
-    /// What the dispatchers of all ports hold, and of their measures the largest.
+    /// Adds the state of the dispatchers of all ports, and of their measures the largest.
     fn add_dispatch(&self, page: &mut Page) {
         let sum = |of: fn(&dispatch::Metrics) -> u64| self.dispatch.iter().map(of).sum::<u64>();
         let most = |of: fn(&dispatch::Metrics) -> u64| self.dispatch.iter().map(of).max();
@@ -174,7 +174,7 @@ impl Port {
     }
 }
 
-/// What a dispatcher has measured, and what its workers still have.
+/// Line with what a dispatcher has measured, and what its workers still have.
 fn dispatcher_line(metrics: &dispatch::Metrics) -> String {
     let time = |ns: Option<u64>| {
         ns.map_or_else(|| "not measured".to_owned(), |ns| Unit::Time.format(ns as f64))

@@ -1,4 +1,4 @@
-//! How long requests waited and ran.
+//! Times that requests waited and ran.
 
 use tailcut_proto::histogram::Histogram;
 

@@ -75,14 +75,14 @@ enum Transport {
     Homa,
 }
 
-/// Where the plans come from, and the load that they are brought to.
+/// Source of the plans, and the load that they are brought to.
 #[derive(Clone, Copy, Debug)]
 struct Source {
     drawn: Drawn,
     load: Option<f64>,
 }
 
-/// What draws the plans.
+/// Kind of the plans that are drawn.
 #[derive(Clone, Copy, Debug)]
 enum Drawn {
     R2p2(Family),

@@ -59,7 +59,7 @@ struct Outcome {
     json: Value,
     /// For people.
     text: String,
-    /// Why the command fails although it ran, where it does: a verdict that is not met.
+    /// Reason why the command fails although it ran, where it does: a verdict that is not met.
     failure: Option<String>,
 }
 

@@ -220,7 +220,7 @@ impl Findings {
         output::table(&rows, 1) + &line + &self.deadline_text(args)
     }
 
-    /// What became of the deadlines, where there are some.
+    /// Outcomes of the deadlines, where there are some.
     fn deadline_text(&self, args: &Args) -> String {
         let Some(deadline_ns) = args.deadline else { return String::new() };
         format!(
@@ -233,7 +233,7 @@ impl Findings {
         )
     }
 
-    /// What was answered in time, over what the workers can serve.
+    /// Requests answered in time, over what the workers can serve.
     fn goodput(&self, args: &Args) -> f64 {
         args.load * self.average(Run::answered_share)
     }
@@ -328,8 +328,8 @@ impl FromStr for Layout {
     }
 }
 
-/// What theory says, where it knows the system: without delays, jitter and unequal workers, and
-/// with counted places.
+/// Exact figures by theory, where it knows the system: without delays, jitter and unequal workers,
+/// and with counted places.
 fn exact_of(system: &System) -> Result<Option<Exact>> {
     let is_plain = system.jitter.probability == 0.0
         && system.to_worker_ps == 0

@@ -1,4 +1,4 @@
-//! What the command line says: help, mistakes, exit codes, and what packages install.
+//! Words of the command line: help, mistakes, exit codes, and what packages install.
 
 use crate::harness::{run, succeed};
 

@@ -173,7 +173,7 @@ fn new_clients_join_the_shortest_queue() {
     }
 }
 
-/// Whether this process has CAP_BPF and CAP_NET_ADMIN.
+/// True if this process has CAP_BPF and CAP_NET_ADMIN.
 fn may_load_programs() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").expect("of Linux");
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:\t"));

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::harness::{Files, Service, assert_all_replied, measure, run, succeed};
 
-/// What a packet of a capture is carried by.
+/// Protocol that carries a packet of a capture.
 #[derive(Clone, Copy)]
 enum Over {
     Udp,

@@ -17,10 +17,10 @@ use crate::port;
 pub(crate) struct Service {
     child: Child,
     stdout: BufReader<ChildStdout>,
-    /// What has been read of standard error to find a line.
+    /// Text that was read from standard error to find a line.
     told: String,
     stderr: BufReader<ChildStderr>,
-    /// Where it listens, in the order of its ports.
+    /// Addresses that it listens at, in the order of its ports.
     pub(crate) addresses: Vec<String>,
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn signal(name: &str, child: &Child) {
     assert!(status.expect("kill").success());
 }
 
-/// Where a test lets a file be written.
+/// Path of a file that a test lets be written.
 pub(crate) fn samples_file(name: &str) -> PathBuf {
     std::env::temp_dir().join(format!("tailcut-{}-{name}.csv", std::process::id()))
 }

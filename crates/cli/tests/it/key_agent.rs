@@ -168,7 +168,8 @@ fn an_identity_that_is_not_listed_is_refused_until_it_is() {
     assert!(!refused.status.success());
 }
 
-/// Who is listed by certificate gets none from an agent that has none itself, which says so.
+/// Clients that are listed by certificate get no keys from an agent without a certificate, which
+/// says so.
 #[test]
 fn an_agent_without_a_certificate_tells_whom_it_leaves_out() {
     let files = prepare("agent-secrets");

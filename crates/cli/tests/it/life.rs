@@ -1,5 +1,5 @@
-//! What signals do to a serving command: it drains, ends, reloads, and nothing that it has taken is
-//! lost.
+//! Effects of signals on a serving command: it drains, ends, reloads, and nothing that it has taken
+//! is lost.
 
 use std::fs;
 use std::io::{Read, Write};

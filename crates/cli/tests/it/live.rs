@@ -24,7 +24,7 @@ struct OnTerminal {
     terminal: OwnedFd,
     before: Termios,
     shown: Receiver<Vec<u8>>,
-    /// What it has shown so far.
+    /// Output that it has shown so far.
     screen: String,
 }
 
@@ -144,7 +144,7 @@ fn check_key(key: &[u8]) {
     check_interrupted(code, &stdout);
 }
 
-/// What was measured until then is told, and is not to be relied on.
+/// Checks that what was measured until then is told, and is not to be relied on.
 fn check_interrupted(code: Option<i32>, stdout: &str) {
     let result: Value = serde_json::from_str(stdout).expect("a result");
     let measured_s = result["measured_s"].as_f64().expect("a length");
@@ -296,7 +296,7 @@ fn without_a_terminal_there_is_a_line_a_second() {
 
 const ENTER: &str = "\u{1b}[?1049h";
 const LEAVE: &str = "\u{1b}[?1049l";
-/// What the test itself says, last.
+/// Words of the test itself, which come last.
 const END: &str = "<end>";
 /// The sequence that sets a colour of 256.
 const COLOURED: &str = "\u{1b}[38;5;";

@@ -90,7 +90,8 @@ fn every_policy_routes_by_annotation() {
     check_policies(&POLICIES, "annotate");
 }
 
-/// How a request is forwarded is decided after where: one policy that clones and one that does not.
+/// Forwarding of a request is decided after its server: one policy that clones and one that does
+/// not.
 #[test]
 fn policies_route_keeping_the_client() {
     if !can_open_raw_sockets() {

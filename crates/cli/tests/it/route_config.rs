@@ -30,7 +30,7 @@ fn status(control: &str) -> Value {
     serde_json::from_str(&text).expect("it prints JSON and nothing else")
 }
 
-/// What `--check` says of a file, and its exit code.
+/// Exit code of `--check` on a file, and its output.
 fn check(name: &str, text: &str) -> (Option<i32>, String) {
     let path = file(name, text);
     let output = run(&["route", "--config", path.to_str().expect("a text"), "--check"]);

@@ -5,7 +5,7 @@ use crate::harness::run;
 const WAYS: [&str; 4] =
     ["--p4-way", "10.0.0.2=3/02:00:00:00:00:02", "--p4-way", "10.0.0.3=4/02:00:00:00:00:03"];
 
-/// What is printed for a list of servers.
+/// Output for a list of servers.
 fn emit(args: &[&str]) -> Result<String, String> {
     let output = run(&[&["route", "--emit", "p4"], args, &WAYS].concat());
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("it is text");

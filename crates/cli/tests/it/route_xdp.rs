@@ -159,7 +159,7 @@ impl Network {
         );
     }
 
-    /// Where a router pins its program.
+    /// Path at which a router pins its program.
     pub(crate) fn pinned(&self) -> PathBuf {
         self.pinned_as(&self.interface("r"))
     }
@@ -276,8 +276,8 @@ fn a_server_that_dies_is_not_missed() {
     assert_eq!((&dead["state"], &dead["placed"]), (&Value::from("silent"), &placed));
 }
 
-/// What the program cannot place because all servers are full comes to the router past the kernel's
-/// stack.
+/// Requests that the program cannot place because all servers are full come to the router past the
+/// kernel's stack.
 #[test]
 fn held_requests_come_by_af_xdp() {
     let Some(network) = Network::create() else { return };

@@ -1,4 +1,4 @@
-//! How an XDP program outlives routers, and how it does not.
+//! Life of an XDP program: how it outlives routers, and how it does not.
 
 use std::net::UdpSocket;
 use std::os::unix::process::ExitStatusExt;

@@ -1,4 +1,4 @@
-//! What systemd hears of a service, the sockets that it passes, and its units.
+//! Messages of a service to systemd, the sockets that systemd passes, and its units.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -17,7 +17,7 @@ fn temporary(name: &str) -> PathBuf {
     path
 }
 
-/// What a service says next, without the watchdog's beats.
+/// Next message of a service, without the watchdog's beats.
 fn heard(socket: &UnixDatagram) -> String {
     let mut bytes = [0; 512];
     loop {

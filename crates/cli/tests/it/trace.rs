@@ -14,7 +14,7 @@ fn trace_path(name: &str) -> PathBuf {
     path
 }
 
-/// What a trace has, without its file.
+/// Contents of a trace, whose file is removed.
 fn dissected(path: &PathBuf) -> String {
     let text = succeed(&["dissect", path.to_str().expect("a text")]);
     std::fs::remove_file(path).expect("it was written");

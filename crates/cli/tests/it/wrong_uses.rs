@@ -1,5 +1,5 @@
-//! What goes wrong before the first number: each wrong use is told within seconds, its cause in the
-//! first line, what would help in the second.
+//! Mistakes before the first number: each wrong use is told within seconds, its cause in the first
+//! line, what would help in the second.
 
 use std::net::{TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) fn check(args: &[&str], parts: &[&str]) {
     assert!(took_s < 8.0, "{args:?}: {took_s} s");
 }
 
-/// Whether the book has a row for what a first line says.
+/// True if the book has a row for what a first line says.
 fn is_explained(first: &str) -> bool {
     let page = include_str!("../../../../docs/reasons.md");
     let (_, section) = page.split_once("## When a run ends before it measures").expect("a section");

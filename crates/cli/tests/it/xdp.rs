@@ -49,7 +49,7 @@ fn reported(stderr: &str, counter: &str) -> u64 {
     found.and_then(|rest| rest.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Whether a program is at the far interface.
+/// True if a program is at the far interface.
 fn has_program(hosts: &VethPair) -> bool {
     let far = &hosts.far;
     let output =
@@ -104,7 +104,7 @@ fn the_program_is_gone_with_a_process_that_is_killed() {
     load(&hosts, next.address(), "r2p2");
 }
 
-/// What `serve` says at once, without these capabilities.
+/// Standard error of a `serve` that fails without these capabilities.
 fn refused(hosts: &VethPair, without: &str, args: &[&str]) -> String {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &hosts.far, "setpriv", "--bounding-set", without]);

@@ -63,7 +63,7 @@ impl Trial for Tried {
     }
 }
 
-/// How services are served.
+/// Way in which services are served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Serving {
     Here,

@@ -9,7 +9,7 @@ use tailcut_services::{
 use crate::calls::{blocking, word};
 use crate::trial::Word;
 
-/// What to add up.
+/// Numbers to add up.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Sum {
     name: Option<String>,
@@ -93,7 +93,7 @@ fn two_services_of_one_server_have_a_codec_each() {
     assert_eq!((metrics.replied, metrics.failed), (2, 1));
 }
 
-/// What a codec makes of a message, and that it reads it back.
+/// Bytes that a codec makes of a message, which it reads back.
 fn check<C: Codec<T>, T: PartialEq + std::fmt::Debug>(message: &T) -> Vec<u8> {
     let mut bytes = b"header".to_vec();
     C::encode(message, &mut bytes).expect("bytes");

@@ -23,7 +23,7 @@ use crate::trial::{Description, Failure, Word};
 struct Counting {
     inside: AtomicUsize,
     inside_max: AtomicUsize,
-    /// Where nobody waits, whoever holds goes on at once.
+    /// Release that those who hold wait for; without it, they go on at once.
     released: Option<Notify>,
 }
 
@@ -69,7 +69,7 @@ impl Trial for Counting {
     }
 }
 
-/// What is around the services.
+/// Layer around the services.
 #[derive(Clone, Copy)]
 enum Around {
     LimitOf(usize),

@@ -18,7 +18,7 @@ impl Drop for Serving {
     }
 }
 
-/// What the client prints.
+/// Output of the client.
 fn greet(address: &str, names: &[&str]) -> String {
     let client = Command::new(env!("CARGO_BIN_EXE_helloworld-client"))
         .arg(address)

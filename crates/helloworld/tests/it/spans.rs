@@ -1,4 +1,4 @@
-//! What a subscriber of `tracing` hears of calls.
+//! Output of a `tracing` subscriber about calls.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};

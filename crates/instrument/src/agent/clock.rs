@@ -1,9 +1,9 @@
-//! What the clock of an agent shows, estimated from round trips.
+//! Offset of an agent's clock, estimated from round trips.
 //!
 //! An answer that came quickly was stamped close to the middle of its round trip; how far from it
 //! nobody can know, but not by more than half of the round trip. So of the latest exchanges the one
 //! with the smallest round trip counts. Clocks drift by some 50 us in a second at worst, which is
-//! why old exchanges are forgotten.
+//! why old exchanges are dropped.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ pub(super) struct Offsets {
     exchanges: VecDeque<Offset>,
 }
 
-/// What to add to a time here to have it on the agent's clock.
+/// Offset of the agent's clock from the clock here, with the round trip that it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offset {
     ns: i128,

@@ -21,7 +21,7 @@ use thiserror::Error;
 
 use super::stream::Hurried;
 
-/// Why there is no next frame.
+/// Reason why there is no next frame.
 #[derive(Debug, Error)]
 pub(super) enum Broken {
     #[error("closed the connection")]
@@ -72,7 +72,7 @@ pub(super) struct Sealer<W> {
     writer: W,
     tls: Tls,
     frame: Vec<u8>,
-    /// What TLS has made of a part of the frame.
+    /// Output of TLS for a part of the frame.
     sealed: Vec<u8>,
 }
 
@@ -156,7 +156,7 @@ impl Opener<Hurried> {
     }
 }
 
-/// What TLS has opened of what a reader gives.
+/// Reader of the plaintext that TLS opens from another reader's bytes.
 #[derive(Debug)]
 struct Opened<R> {
     reader: BufReader<R>,
@@ -185,7 +185,7 @@ impl<R: Read> Read for Opened<R> {
     }
 }
 
-/// What is locked is whole whenever a thread may panic.
+/// Locks a mutex, poisoned or not: what it holds is whole whenever a thread may panic.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

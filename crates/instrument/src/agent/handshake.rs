@@ -1,4 +1,4 @@
-//! How a coordinator and an agent begin: who speaks which version, and who has the key.
+//! Handshake of a coordinator and an agent: the version that each speaks, and who has the key.
 //!
 //! | from | what |
 //! |---|---|
@@ -30,7 +30,7 @@ pub(super) struct Session {
     pub(super) opener: Opener<Hurried>,
 }
 
-/// Why no session began; each reads as what the other side did.
+/// Reason why no session began; each reads as what the other side did.
 #[derive(Debug, Error)]
 pub(super) enum Refusal {
     #[error("is no tailcut agent: it answered something else")]
@@ -106,17 +106,17 @@ impl From<io::Error> for Refusal {
     }
 }
 
-/// What may come before an agent's hello.
+/// Output that may come before an agent's hello.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Before {
     /// Nothing.
     Nothing,
-    /// What a login shell's startup files print, and perhaps [`ABSENT`] and a line instead of a
+    /// Output of a login shell's startup files, and perhaps [`ABSENT`] and a line instead of a
     /// hello.
     ShellNoise,
 }
 
-/// What a host prints where there is no agent to start.
+/// Magic that a host prints where there is no agent to start.
 pub(super) const ABSENT: &[u8; MAGIC_LEN] = b"tcabsent";
 
 /// Begins as the coordinator of an agent at a host.

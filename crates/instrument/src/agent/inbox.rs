@@ -1,4 +1,4 @@
-//! What an agent has told and nobody has taken yet, bounded in bytes.
+//! Queue of an agent's events that nobody has taken yet, bounded in bytes.
 //!
 //! Invariant: what was told last, why the agent is gone, always finds a place, and is handed out
 //! after all before it, once.
@@ -70,12 +70,12 @@ impl Inbox {
         Some(told)
     }
 
-    /// Whether [`Inbox::push`] waits.
+    /// True if [`Inbox::push`] waits.
     pub(super) fn is_full(&self) -> bool {
         self.lock().bytes > BYTES_MAX
     }
 
-    /// Forgets everything.
+    /// Drops everything.
     pub(super) fn clear(&self) {
         let mut state = self.lock();
         if !state.closed {

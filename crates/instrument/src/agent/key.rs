@@ -30,7 +30,7 @@ use tailcut_proto::node::Time;
 
 use crate::text_file::{self, CONFIG_BYTES_MAX};
 
-/// What a file of a key holds.
+/// Contents of a key file: a shared key, or certificates.
 #[derive(Clone, Debug)]
 pub struct Key(Kind);
 
@@ -99,8 +99,7 @@ impl Key {
         writeln!(file, "{text}").with_context(|| format!("cannot write {shown}"))
     }
 
-    /// What takes the place of a key where none is needed: both sides know it, and so does
-    /// everybody.
+    /// Stand-in for a key where none is needed: both sides know it, and so does everybody.
     pub(super) fn public() -> Result<Self> {
         Self::of(&[0; KEY_LEN])
     }
@@ -136,13 +135,13 @@ impl Key {
         Ok(ServerConnection::new(config)?.into())
     }
 
-    /// Whether the other side has said that it speaks the agents' protocol, where its certificate
-    /// does not.
+    /// True if the other side has said that it speaks the agents' protocol: by ALPN, or by its
+    /// certificate where the key is shared.
     pub(super) fn is_spoken_in(&self, tls: &Connection) -> bool {
         matches!(self.0, Kind::Shared(_)) || tls.alpn_protocol() == Some(ALPN)
     }
 
-    /// Why nobody could be let in by what it holds, if so.
+    /// Checks that somebody can be let in by what it holds.
     pub(super) fn check_agent(&self) -> Result<()> {
         self.agent().map(|_| ())
     }

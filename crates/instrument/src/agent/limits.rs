@@ -1,4 +1,4 @@
-//! What an agent does for whoever has its key, and what for nobody.
+//! Limits of an agent: what it does for whoever has its key, and what for nobody.
 
 use std::net::SocketAddr;
 
@@ -13,11 +13,11 @@ use crate::network::{is_private, resolve, unix_path};
 pub struct Limits {
     /// Requests a second.
     pub rate_max_per_s: f64,
-    /// What it loads.
+    /// Targets that the agent loads.
     pub targets: Targets,
 }
 
-/// What may be loaded.
+/// Targets that may be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Targets {
     /// Loopback and private ranges.
@@ -27,7 +27,7 @@ pub enum Targets {
 }
 
 impl Limits {
-    /// Whether the job is one that this agent does, and what it grants then.
+    /// Grant for a job; an error if the job is none that this agent does.
     pub(super) fn check(&self, job: &Job) -> Result<Granted> {
         self.check_load(job)?;
         ensure!(job.datapath.is_none(), "an agent loads by sockets; leave --datapath out");
@@ -92,7 +92,7 @@ impl Limits {
     }
 }
 
-/// Whether so many connections are none too many.
+/// Checks a number of connections against the limit.
 pub(super) fn check_connections(connections: u32) -> Result<()> {
     within("connections", u64::from(connections), 1, CONNECTIONS_MAX)
 }
@@ -131,7 +131,7 @@ const OUTSTANDING_MAX: u64 = 1_000_000;
 const TIMEOUT_NS_MAX: u64 = 60_000_000_000;
 const SLICE_NS_MIN: u64 = 1_000_000;
 const SLICE_NS_MAX: u64 = 10_000_000_000;
-/// What fits in a frame.
+/// Limits by what fits in a frame.
 const SLICE_REQUESTS_MAX: f64 = 1e6;
 const TARGETS_MAX: u64 = 1_024;
 const TARGET_LEN_MAX: usize = 300;

@@ -26,7 +26,7 @@ use super::serve::{Service, Watch, serve};
 use super::stream::Stream;
 use crate::job::AgentEvent;
 
-/// What an agent is busy with, for the process around it; clones share it.
+/// Activity of an agent, for the process around it; clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Activity(Arc<State>);
 
@@ -43,7 +43,7 @@ struct State {
 }
 
 impl Activity {
-    /// Whether there is a coordinator.
+    /// True if there is a coordinator.
     pub fn has_coordinator(&self) -> bool {
         self.0.is_taken.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! What coordinator and agent tell each other, and the bodies of frames that say it.
+//! Messages between coordinator and agent, and the bodies of frames that carry them.
 //!
 //! The first byte of an agent's body says what follows: JSON for what is rare, varints for slices
 //! and counts.
@@ -15,7 +15,7 @@ use tailcut_measure::codec::{
 use crate::job::{AgentEvent, Job};
 use crate::result::Host;
 
-/// What a coordinator says.
+/// Message of a coordinator.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Order {
@@ -47,13 +47,13 @@ impl Order {
     }
 }
 
-/// What an agent says.
+/// Message of an agent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", deny_unknown_fields)]
 pub(super) enum Report {
     Pong {
         sent_ns: u64,
-        /// What the agent's clock shows.
+        /// Time on the agent's clock, ns.
         agent_ns: u64,
     },
     /// About the job of this number; 0 is for what is about none.
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(&Order::read(&body).unwrap(), order);
     }
 
-    /// What is told about job 7, after it was sent.
+    /// Event about job 7, after it was sent.
     fn sent(told: AgentEvent) -> AgentEvent {
         let mut body = Vec::new();
         Report::Event { number: 7, told }.put(&mut body);

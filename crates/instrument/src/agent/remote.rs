@@ -101,7 +101,7 @@ struct Link {
     inbox: Inbox,
     offsets: Mutex<Offsets>,
     progress: Mutex<Progress>,
-    /// When the agent was heard last.
+    /// Time at which the agent was last heard, ns.
     heard_ns: AtomicU64,
     /// The session is over. Whoever finds it so first tells why: what others see is its end.
     ended: AtomicBool,
@@ -201,7 +201,7 @@ impl Drop for RemoteAgent {
 }
 
 impl Link {
-    /// What cannot be sent any more ends the session, which [`Agent::poll`] tells of.
+    /// Sends an order. A failure to send ends the session, which [`Agent::poll`] tells of.
     fn order(&self, order: &Order) -> Result<()> {
         match self.send(order) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -283,7 +283,7 @@ impl Link {
 }
 
 impl Progress {
-    /// Whether what is told is about the job.
+    /// True if what is told is about the job.
     fn admits(&mut self, number: u64, told: &AgentEvent) -> Result<bool> {
         if number != self.number {
             return Ok(false);

@@ -59,7 +59,7 @@ impl Service {
     }
 }
 
-/// What ends with the process when the coordinator falls silent.
+/// Part of the process that ends when the coordinator falls silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Watch {
     /// Nothing: reads and writes end when the stream is closed.
@@ -90,7 +90,7 @@ pub(super) fn serve(session: Session, service: Service, watch: Watch) -> Result<
 
 struct Link {
     sealer: Mutex<Sealer<Stream>>,
-    /// When the coordinator was heard last.
+    /// Time at which the coordinator was last heard, ns.
     heard_ns: AtomicU64,
 }
 
@@ -230,7 +230,7 @@ impl Worker {
 pub(super) const SILENCE_NS_MAX: u64 = 2_000_000_000;
 
 const WATCH_NS: u64 = 100_000_000;
-/// How long orders wait while the engine has nothing to tell.
+/// Longest time that orders wait while the engine has nothing to tell.
 const POLL_NS: u64 = 5_000_000;
 /// A coordinator waits for answers to most of what it orders.
 const ORDERS_MAX: usize = 16;

@@ -13,13 +13,13 @@ use crate::job::Role;
 /// One agent of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSpec {
-    /// Where it is.
+    /// Place of the agent.
     pub place: Place,
     /// `,role=NAME`; symmetric by default.
     pub role: Role,
 }
 
-/// Where an agent is.
+/// Place of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Threads of this process.
@@ -30,7 +30,7 @@ pub enum Place {
     Ssh(Destination),
 }
 
-/// What ssh is told.
+/// Destination of an ssh connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Destination {
     /// `HOST` or `USER@HOST`; `HOST` may be a name of ssh's configuration.

@@ -34,7 +34,7 @@ use super::message::printable;
 use super::spec::Destination;
 use super::stream::Stream;
 
-/// What runs on the host.
+/// Binary that runs on the host.
 #[derive(Clone, Debug)]
 pub(super) struct Payload {
     path: PathBuf,
@@ -64,7 +64,8 @@ impl Payload {
         Ok(Self { path: path.to_owned(), hash })
     }
 
-    /// Where it is on a host, as a shell there writes it: one directory for each version and build.
+    /// Directory of the binary on a host, as a shell there writes it: one for each version and
+    /// build.
     fn cache(&self) -> String {
         format!("${{XDG_CACHE_HOME:-$HOME/.cache}}/tailcut/{VERSION}-{}", &self.hash[..16])
     }
@@ -164,7 +165,7 @@ fn copy(destination: &Destination, payload: &Payload) -> Result<()> {
 #[derive(Debug)]
 pub(super) struct Shell {
     child: Child,
-    /// What it has printed on standard error when that ends.
+    /// Output on standard error, sent when that ends.
     words: Receiver<String>,
 }
 
@@ -195,7 +196,7 @@ impl Shell {
         Ok(Self { child, words })
     }
 
-    /// What it printed last, once it has ended; it gets a moment to do so by itself.
+    /// Last words on standard error, once it has ended; it gets a moment to do so by itself.
     pub(super) fn last_words(self) -> String {
         let words = self.words.recv_timeout(LAST_WORDS_MAX);
         words

@@ -17,9 +17,9 @@ use tailcut_net::clock::Clock;
 pub(super) struct Stream {
     input: Arc<File>,
     output: Arc<File>,
-    /// Whether both are one socket.
+    /// True if input and output are one socket.
     is_socket: bool,
-    /// Whether anything has come.
+    /// True if any bytes have come.
     is_heard: Arc<AtomicBool>,
 }
 
@@ -44,7 +44,7 @@ impl Stream {
         }
     }
 
-    /// Whether nothing has been read of it.
+    /// True if nothing has been read of the stream.
     pub(super) fn is_silent(&self) -> bool {
         !self.is_heard.load(Ordering::Relaxed)
     }

@@ -165,7 +165,7 @@ struct Connection {
     left: usize,
     /// A message that is read and not passed over, with its head.
     message: BytesMut,
-    /// What has been written and not sent yet.
+    /// Bytes that have been written and not sent yet.
     buffer: BytesMut,
     /// Requests that have been written, and those that are answered.
     written: u64,
@@ -181,7 +181,7 @@ enum Phase {
     Entering,
     Preparing,
     Ready,
-    /// Why, for people.
+    /// Refusal, with its reason for people.
     Refused(String),
 }
 
@@ -515,7 +515,7 @@ mod tests {
         message(b'E', format!("SERROR\0C{state}\0M{said}\0\0").as_bytes())
     }
 
-    /// What the server says until a statement is prepared, to a user whom it trusts.
+    /// Messages of the server until a statement is prepared, to a user whom it trusts.
     fn welcome() -> Vec<u8> {
         let parts = [
             message(b'R', &[0; 4]),

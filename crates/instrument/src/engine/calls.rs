@@ -64,9 +64,9 @@ pub(super) struct Endpoints {
     counts: ClientCounts,
     sampler: Sampler,
     trace: Option<Trace>,
-    /// What happened in this turn: to which lane, and when.
+    /// Events of this turn, with their lane and time.
     events: Vec<(usize, Time, Event)>,
-    /// When the last call was made that has not been flushed yet.
+    /// Time of the last call that has not been flushed yet.
     called_at: Option<Time>,
 }
 
@@ -171,7 +171,7 @@ fn add_endpoint(
     opening.add_towards(driver, target).context("cannot open a socket")
 }
 
-/// What opens the endpoints of a plan, whose calls may have copies.
+/// Opening of a plan's endpoints, whose calls may have copies.
 fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Result<Opening> {
     let mut opening = opening(plan, stamps)?;
     let targets: Vec<_> = plan.lanes.iter().map(|lane| lane.target).collect();
@@ -180,7 +180,7 @@ fn cloning_opening(plan: &Plan, stamps: StampConfig) -> Result<Opening> {
     Ok(opening)
 }
 
-/// How endpoints are opened that only call.
+/// Opening of endpoints that only call.
 fn opening(plan: &Plan, stamps: StampConfig) -> Result<Opening> {
     let xdp = plan.job.datapath.as_deref().map(XdpConfig::from_datapath).transpose();
     let opening = plan.job.transport.opening_over(xdp.map_err(anyhow::Error::msg)?)?;
@@ -243,7 +243,7 @@ pub(super) fn probe(plan: &Plan, probe: &Probe<'_>) -> Result<Arrived> {
     }
 }
 
-/// How a call before the load has ended.
+/// Outcome of a call before the load.
 pub(super) enum CallEnd {
     /// By a reply, or by a refusal: the peer speaks the protocol.
     Answered,
@@ -517,7 +517,7 @@ impl Lane {
     }
 }
 
-/// How often a call before the load looks for the network's word.
+/// Interval at which a call before the load looks for the network's word.
 const ASK_LOOK_NS: u64 = 20_000_000;
 
 /// Ports of a thread: each costs a look in every turn.

@@ -1,4 +1,4 @@
-//! What the connections of a load thread have in common, whatever carries them.
+//! Common parts of the connections of a load thread, whatever carries them.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,14 +18,14 @@ pub(super) trait Connections: ClientTransport<Error = anyhow::Error> {
     /// One connection more, to be opened while the load goes on.
     fn add_lane(&mut self, target: SocketAddr);
 
-    /// What was counted since the beginning.
+    /// Counts since the beginning.
     fn counts(&mut self) -> ClientCounts;
 
-    /// What picks requests to be stamped.
+    /// Sampler that picks requests to be stamped.
     fn sampler(&mut self) -> &mut Sampler;
 }
 
-/// When requests are given up: all wait equally long, so the first sent is the first to go.
+/// Deadlines of requests: all wait equally long, so the first sent is the first to expire.
 #[derive(Default)]
 pub(super) struct Expiries {
     /// Deadline, lane, and number within the lane or tag.
@@ -56,7 +56,7 @@ impl Expiries {
     }
 }
 
-/// When requests may leave that fill a store.
+/// Pace of the requests that fill a store.
 pub(super) struct Pace {
     gap_ns: u64,
     /// The next; any before the first.
@@ -69,7 +69,7 @@ impl Pace {
         Self { gap_ns, next: None }
     }
 
-    /// Whether a request may leave at `now`, which then does.
+    /// True if a request may leave at `now`, which then does.
     pub(super) fn admits(&mut self, now: Time) -> bool {
         let next = *self.next.get_or_insert(now);
         let is_due = next <= now;

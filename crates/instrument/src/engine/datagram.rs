@@ -72,11 +72,11 @@ pub(super) struct Flows {
     expiries: Expiries,
     preload: Option<Preload>,
     pace: Pace,
-    /// What stands before requests, over NetClone.
+    /// Envelope in front of requests, over NetClone.
     envelope: Option<Envelope>,
     /// The request being written.
     buffer: Vec<u8>,
-    /// What the kernel has dropped of each lane, as last asked.
+    /// Datagrams of each lane that the kernel has dropped, as last asked.
     drops: Vec<u32>,
     /// The lane to be asked next.
     next_asked: usize,
@@ -85,7 +85,7 @@ pub(super) struct Flows {
     sampler: Sampler,
 }
 
-/// What an outcome is written to.
+/// Records that an outcome is written to.
 struct Accounting<'a> {
     index: usize,
     now: Time,
@@ -134,7 +134,7 @@ impl Flows {
         Ok(flows)
     }
 
-    /// What knows replies.
+    /// Framer of replies.
     fn framer(&self) -> Result<Box<dyn DatagramFramer>> {
         Ok(match self.envelope {
             Some(_) => Box::new(Enveloped::new(&self.app)),
@@ -517,7 +517,7 @@ const FLOWS_MAX: usize = 1 << 16;
 /// Keys asked for at a time while a store is filled.
 const FILL_WINDOW: u64 = 64;
 
-/// When a key is asked for again.
+/// Delay until a key is asked for again.
 const FILL_AGAIN_NS: u64 = 20_000_000;
 
 /// Lanes whose drops are asked for at a time; a system call each.

@@ -1,4 +1,4 @@
-//! Which protocol a server speaks that has not answered in ours.
+//! Identification of the protocol of a server that has not answered in ours.
 //!
 //! It is sent a line that every protocol of lines answers, if only with a complaint, then a TLS
 //! handshake, and then PostgreSQL's question for one. All are harmless: `PING` changes nothing
@@ -27,13 +27,13 @@ pub(super) fn identify(target: &Target) -> Option<Spoken> {
     }
 }
 
-/// What a server speaks that has answered in this: one of HTTPS may complain in HTTP, without a
+/// Protocol of a server that has answered in this one: one of HTTPS may complain in HTTP, without a
 /// word of TLS.
 pub(super) fn refine(target: &Target, spoken: Spoken) -> Spoken {
     if spoken == Spoken::Http && accepts_tls(target) { Spoken::Tls } else { spoken }
 }
 
-/// Whether a server of PostgreSQL agrees to TLS.
+/// True if a server of PostgreSQL agrees to TLS.
 pub(super) fn upgrades_postgres(target: &Target) -> bool {
     first_bytes(target, None, POSTGRES_TLS).is_some_and(|answered| answered == b"S")
 }
@@ -46,7 +46,7 @@ fn accepts_tls(target: &Target) -> bool {
     tls.is_ok_and(|tls| first_bytes(target, Some(&tls), &[]).is_some())
 }
 
-/// Whether somebody listens over TCP at a port.
+/// True if somebody listens over TCP at a port.
 pub(super) fn accepts_tcp(target: SocketAddr) -> bool {
     TcpStream::connect_timeout(&target, Duration::from_nanos(WAIT_NS)).is_ok()
 }
@@ -85,7 +85,7 @@ const LINE: &[u8] = b"PING\r\n\r\n";
 /// SSLRequest, which a server of PostgreSQL answers with one byte.
 const POSTGRES_TLS: &[u8] = &[0, 0, 0, 8, 4, 210, 22, 47];
 
-/// How long to wait for each answer.
+/// Longest wait for each answer.
 const WAIT_NS: u64 = 250_000_000;
 
 const HEARD_LEN_MAX: usize = 1_024;

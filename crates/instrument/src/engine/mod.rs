@@ -60,9 +60,9 @@ pub struct LocalAgent {
     unready: u32,
     undone: u32,
     target: Option<SocketAddr>,
-    /// Where timestamps come from.
+    /// Source of timestamps.
     source: StampSource,
-    /// How busy the CPUs are, from when all threads are ready.
+    /// Watch of CPU contention, from when all threads are ready.
     cpu: Option<CpuWatch>,
     /// The same of packets that are dropped.
     drops: Option<DropWatch>,
@@ -118,7 +118,7 @@ impl LocalAgent {
     }
 }
 
-/// What an agent on behalf of another host loads with.
+/// Engine of an agent that loads on behalf of another host.
 pub(crate) fn local() -> Box<dyn Agent> {
     Box::new(LocalAgent::with_stamps(StampSource::Kernel))
 }

@@ -1,4 +1,4 @@
-//! What a load thread is to do.
+//! Plans of load threads.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::Path;
@@ -16,7 +16,7 @@ use tailcut_proto::node::Time;
 use crate::job::{Job, LoadShare, STREAMS_PER_THREAD, Transport};
 use crate::{apps, network};
 
-/// What a thread is to do.
+/// Plan of a load thread.
 pub(super) struct Plan {
     pub(super) index: u32,
     pub(super) app: App,
@@ -29,7 +29,7 @@ pub(super) struct Plan {
     /// Targets that this thread asks before the load: all, or none.
     pub(super) probed: Vec<SocketAddr>,
     pub(super) job: Job,
-    /// Where timestamps come from.
+    /// Source of timestamps.
     pub(super) source: StampSource,
 }
 
@@ -142,7 +142,7 @@ impl Plan {
         self.job.first_stream + u64::from(self.index) * STREAMS_PER_THREAD + 1
     }
 
-    /// What the requests depend on beside the application.
+    /// Setting that the requests depend on beside the application.
     pub(super) fn setting(&self) -> Setting<'_> {
         let transport = self.job.transport;
         let is_tls = transport == Transport::Tls;

@@ -33,7 +33,7 @@ use super::plan::Plan;
 use super::target::Target;
 use crate::job::{Job, Transport};
 
-/// What is wrong with a target, and what would help: a line each.
+/// Fault of a target, and what would help: a line each.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 struct Complaint {
     cause: String,
@@ -81,7 +81,7 @@ struct Asked<'a> {
     tls: Option<&'a TlsClient>,
     /// Requests, and the replies that are due for them.
     requests: VecDeque<(Vec<u8>, Expected)>,
-    /// When it was begun.
+    /// Time at which the asking was begun.
     start: Time,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Asked<'a> {
         Ok(Self { target, address, app, job, tls, requests: requests.collect(), start })
     }
 
-    /// How long a silent target is waited for, ns: as long as a request of the load might wait.
+    /// Longest wait for a silent target, ns: as long as a request of the load might wait.
     fn patience_ns(&self) -> u64 {
         self.job.timeout_ns.max(SILENT_NS)
     }
@@ -163,7 +163,7 @@ impl<'a> Asked<'a> {
         Ok(dialogue)
     }
 
-    /// Whether the target may well speak this.
+    /// True if the target may well speak this protocol.
     fn expects(&self, spoken: Spoken) -> bool {
         let over_tls = self.job.transport == Transport::Tls;
         match spoken {
@@ -487,7 +487,7 @@ struct Dialogue {
     end: Option<End>,
 }
 
-/// How a dialogue has ended.
+/// Outcome of a dialogue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum End {
     Answered,
@@ -517,7 +517,7 @@ impl Dialogue {
         }
     }
 
-    /// Whether the error that was answered is one of gRPC.
+    /// True if the error that was answered is one of gRPC.
     fn is_of_grpc(&self) -> bool {
         self.error.is_some_and(|(_, code)| code.text().starts_with("grpc-"))
     }
@@ -605,7 +605,7 @@ impl Dialogue {
     }
 }
 
-/// Whether a load of such answers would be none.
+/// True if a load of such answers would be none.
 fn is_fatal(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Error(ErrorKind::Refused | ErrorKind::Unauthorised))
 }
@@ -630,10 +630,10 @@ const SILENT_NS: u64 = 1_000_000_000;
 const IDENTIFIED: [Spoken; 5] =
     [Spoken::Http, Spoken::Http2, Spoken::Redis, Spoken::Memcached, Spoken::Postgres];
 
-/// When a silent target is asked what it speaks.
+/// Silence after which a target is asked what it speaks.
 const IDENTIFY_NS: u64 = 300_000_000;
 
-/// How long a port may take to be listened at.
+/// Longest time that a port may take to be listened at.
 const STARTING_NS: u64 = 500_000_000;
 
 /// From a datagram to the next.
@@ -643,7 +643,7 @@ const AGAIN_NS: u64 = 100_000_000;
 /// in ten million times.
 const KEYS_ASKED: usize = 20;
 
-/// How long asking may take where requests are paced.
+/// Longest time that asking may take where requests are paced.
 const PACED_NS: u64 = 200_000_000;
 
 /// Of what comes, enough to know a protocol and an error page by.

@@ -1,4 +1,4 @@
-//! Which timestamps arrive, found out before the load by requests to its target.
+//! Probe of the timestamps that arrive, by requests to the target before the load.
 
 use std::sync::OnceLock;
 
@@ -21,7 +21,7 @@ pub(super) struct Held {
     _datagrams: Option<Datagrams>,
 }
 
-/// What the threads of an agent share: the first that asks probes for all.
+/// Stamps that arrive, shared by the threads of an agent: the first that asks probes for all.
 pub(super) fn find(
     plan: &Plan,
     tls: Option<&TlsClient>,

@@ -1,5 +1,5 @@
-//! Whose turn it is to carry the next request: of the lanes that have room, the one that has waited
-//! longest.
+//! Queue of lanes for the next request: of those that have room, the one that has waited longest is
+//! next.
 //!
 //! Invariant: a lane waits at most once.
 
@@ -24,7 +24,7 @@ impl ReadyQueue {
         }
     }
 
-    /// Whether a lane waits that has room indeed; those before it that have none any more wait no
+    /// True if a lane waits that has room indeed; those before it that have none any more wait no
     /// longer.
     pub(super) fn has_any(&mut self, has_room: impl Fn(usize) -> bool) -> bool {
         while let Some(&lane) = self.waiting.front() {

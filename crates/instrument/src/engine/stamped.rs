@@ -19,7 +19,7 @@ use tailcut_proto::node::Time;
 
 use crate::job::StampKind;
 
-/// Which stamps a probe has seen.
+/// Stamps that a probe has seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     stamping: Stamping,
@@ -28,7 +28,7 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// What threads ask their sockets for.
+    /// Stamps that threads ask their sockets for.
     pub(super) fn config(&self) -> StampConfig {
         StampConfig { stamping: self.stamping, source: self.source }
     }
@@ -74,17 +74,17 @@ impl Sampler {
         Self { every, left: every, found, matchers, past, stamped: Vec::new() }
     }
 
-    /// What sockets are asked for.
+    /// Stamps that sockets are asked for.
     pub(super) fn config(&self) -> StampConfig {
         self.found.config()
     }
 
-    /// Whether there is anything to be stamped.
+    /// True if there is anything to be stamped.
     pub(super) fn is_on(&self) -> bool {
         self.every > 0
     }
 
-    /// Whether the next request is to be stamped.
+    /// True if the next request is to be stamped.
     #[inline]
     pub(super) fn picks(&mut self) -> bool {
         if self.every == 0 {
@@ -140,7 +140,7 @@ impl Sampler {
         self.matchers[lane].handle_failure(key);
     }
 
-    /// What was counted, and the latencies by several clocks, since the last call.
+    /// Counts, and the latencies by several clocks, since the last call.
     pub(super) fn take(&mut self, now: Time) -> (MatchCounts, Vec<Latencies>) {
         let mut counts = std::mem::take(&mut self.past);
         for matcher in &mut self.matchers {

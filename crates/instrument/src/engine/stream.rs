@@ -35,14 +35,14 @@ use super::stamped::Sampler;
 use super::target::Target;
 use crate::job::{ClientCounts, Credentials};
 
-/// What is waited for on a connection.
+/// Request in a connection's queue.
 struct Pending {
     what: Asked,
     /// The key that its stamps are matched by, where it is stamped.
     stamped: Option<u64>,
 }
 
-/// What an outcome is written to; before the load there are no slices.
+/// Records that an outcome is written to; before the load there are no slices.
 struct Accounting<'a, 'b> {
     index: usize,
     now: Time,
@@ -76,9 +76,9 @@ struct Lane {
     is_open: bool,
     /// Its greeting is over, and its store is being filled.
     is_filling: bool,
-    /// When it may be opened again.
+    /// Time from which the connection may be opened again.
     open_at: Time,
-    /// When something came last.
+    /// Time at which something last came.
     heard_at: Time,
     conversation: Conversation,
     queue: VecDeque<Pending>,
@@ -98,7 +98,7 @@ struct Lane {
 pub(super) struct StreamLanes {
     streams: Streams,
     tls: Option<TlsClient>,
-    /// Where all lanes go, if not to their addresses.
+    /// Unix socket that all lanes go to, if not to their addresses.
     unix: Option<Arc<Path>>,
     app: App,
     lanes: Vec<Lane>,
@@ -115,7 +115,7 @@ pub(super) struct StreamLanes {
     pace: Pace,
     clock: Clock,
     counts: ClientCounts,
-    /// Why the last connection ended.
+    /// Reason why the last connection ended.
     last_reason: Option<Reason>,
     /// A connection has been open.
     is_answered: bool,
@@ -589,7 +589,7 @@ impl Lane {
     }
 }
 
-/// Why a connection has ended, as people say it.
+/// Reason why a connection has ended, as people say it.
 fn say(reason: &Reason) -> String {
     match reason {
         Reason::Refused => "nobody listens there".to_owned(),
@@ -615,8 +615,8 @@ const WRITES_MAX: usize = 4;
 /// From the end of a connection to the next attempt.
 const REOPEN_NS: u64 = 10_000_000;
 
-/// How long to wait for the first connection of all.
+/// Longest wait for the first connection of all.
 const FIRST_OPEN_NS_MAX: u64 = 2_000_000_000;
 
-/// How long to wait for a step of opening.
+/// Longest wait for a step of opening.
 const OPEN_STEP_NS: u64 = 10_000_000;

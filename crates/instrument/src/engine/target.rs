@@ -1,4 +1,4 @@
-//! Where a stream goes to: an address, or a Unix socket of this host.
+//! Target of a stream: an address, or a Unix socket of this host.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ pub(super) enum Target {
 }
 
 impl Target {
-    /// Where a lane goes: to the Unix socket where there is one, and then over no address.
+    /// Target of a lane: the Unix socket where there is one, otherwise the address.
     pub(super) fn of(unix: Option<&Arc<Path>>, address: SocketAddr) -> Self {
         unix.map_or(Self::Address(address), |path| Self::Unix(Arc::clone(path)))
     }
@@ -37,8 +37,8 @@ impl Target {
         }
     }
 
-    /// Why a connection could not be begun, where that may change: nobody listens at a Unix socket
-    /// now, or its queue is full.
+    /// Reason why a connection could not be begun, where that may change: nobody listens at a Unix
+    /// socket now, or its queue is full.
     pub(super) fn refusal(&self, error: &io::Error) -> Option<Reason> {
         let passes = matches!(
             error.kind(),

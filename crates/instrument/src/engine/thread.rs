@@ -107,22 +107,22 @@ impl load_loop::Clock for RealClock {
     }
 }
 
-/// What the threads of an agent look at.
+/// Controls that the threads of an agent look at.
 #[derive(Debug)]
 pub(super) struct Controls {
-    /// When the load begins; `NOT_YET` until that is known.
+    /// Time at which the load begins; `NOT_YET` until that is known.
     pub(super) start: AtomicU64,
     pub(super) is_stopped: AtomicBool,
     /// Over all threads.
     pub(super) connections: AtomicU32,
-    /// Which timestamps arrive, once a thread has probed.
+    /// Stamps that arrive, once a thread has probed.
     pub(super) found: OnceLock<Found>,
 }
 
 struct Worker {
     plan: Plan,
     load: LoadLoop<RealClock, dyn Connections>,
-    /// What was told of the counters.
+    /// Counters as last told.
     told: ClientCounts,
 }
 
@@ -181,7 +181,7 @@ impl Worker {
 /// As long as a sleep may end late where this was measured.
 const NEAR_NS: u64 = 50_000;
 
-/// How long connections may take to open, and stores to fill.
+/// Longest time that connections may take to open, and stores to fill.
 const OPEN_NS_MAX: u64 = 60_000_000_000;
 
 /// No start is known.

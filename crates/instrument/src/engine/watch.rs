@@ -1,4 +1,4 @@
-//! Which calls of an endpoint are stamped, told by what their packets say on the wire.
+//! Stamped calls of an endpoint, told by what their packets say on the wire.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use tailcut_wire::{homa, r2p2};
 
 use crate::job::Transport;
 
-/// Whose packets they are.
+/// Protocol of the packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wire {
     R2p2,
@@ -79,7 +79,7 @@ impl Watch {
         self.numbers.insert(id, number);
     }
 
-    /// Whether a call waits for its request to leave.
+    /// True if a call waits for its request to leave.
     #[inline]
     pub(super) fn is_waiting(&self) -> bool {
         !self.picked.is_empty()

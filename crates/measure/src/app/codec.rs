@@ -29,7 +29,7 @@ pub trait Codec: fmt::Debug + fmt::Display + Send + Sync {
         Box::new(NoFramer)
     }
 
-    /// What speaks on a connection that has a life of its own, such as HTTP/2's; none where
+    /// Session of a connection that has a life of its own, such as HTTP/2's; none where
     /// [`Codec::replies`] frames all that comes. [`Codec::requests`] then writes what
     /// [`Session::write`] reads, for streams alone.
     fn session(&self) -> Option<Box<dyn Session>> {
@@ -41,7 +41,7 @@ pub trait Codec: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
-    /// What a server is asked in clear before TLS begins; none where TLS comes first of all.
+    /// Question to a server in clear before TLS begins; none where TLS comes first of all.
     fn tls_upgrade(&self) -> Option<TlsUpgrade> {
         None
     }
@@ -93,7 +93,7 @@ pub type Write = Box<dyn FnMut(u64, &mut Generator, &mut Vec<u8>) -> Expected + 
 /// The requests that fill a store before a run: every key, once.
 #[derive(Clone)]
 pub struct Preload {
-    /// How many requests there are: one for each key.
+    /// Number of requests: one for each key.
     pub key_count: u64,
     /// Appends the request that sets the key of an index below that. Several connections share the
     /// work.
@@ -121,7 +121,7 @@ pub trait Framer: fmt::Debug + Send {
         if bytes.is_empty() { Ok(()) } else { Err(Malformed::Unsolicited) }
     }
 
-    /// Whether a reply has begun.
+    /// True if a reply has begun.
     fn is_within(&self) -> bool;
 
     /// The protocol's own name of the error that the last reply was; none where it has none.
@@ -144,13 +144,13 @@ pub trait Session: fmt::Debug + Send {
     /// Appends what a new connection begins with.
     fn begin(&mut self, login: Option<Login<'_>>, out: &mut Vec<u8>);
 
-    /// Whether the handshake is over.
+    /// True if the handshake is over.
     fn is_ready(&self) -> bool;
 
-    /// Whether the server takes another request now.
+    /// True if the server takes another request now.
     fn has_room(&self) -> bool;
 
-    /// Whether the server takes no more requests on this connection, and owes nothing on it: close
+    /// True if the server takes no more requests on this connection, and owes nothing on it: close
     /// it.
     fn is_spent(&self) -> bool {
         false
@@ -179,13 +179,13 @@ pub trait Session: fmt::Debug + Send {
         ErrorCode::default()
     }
 
-    /// Why the server lets nobody in, in its words; none where it does, or has not said yet.
+    /// Reason why the server lets nobody in, in its words; none where it does, or has not said yet.
     fn refusal(&self) -> Option<String> {
         None
     }
 }
 
-/// What stands for the framer of an application that has sessions.
+/// Stand-in for the framer of an application that has sessions.
 #[derive(Debug)]
 struct NoFramer;
 
@@ -240,7 +240,7 @@ pub struct Expected {
     /// The request's name over datagrams (see [`Key::Tag`]). On a stream it names nothing that the
     /// driver must look at.
     pub tag: u64,
-    /// What frames the reply, in the codec's own terms: its bytes, or which command it answers.
+    /// Framing of the reply, in the codec's own terms: its bytes, or which command it answers.
     pub due: u32,
 }
 
@@ -258,18 +258,18 @@ pub enum Carrier {
 /// The circumstances of a run, besides its application, on which requests depend.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// What carries them.
+    /// Carrier of the requests.
     pub carrier: Carrier,
     /// The target's name and port, for HTTP.
     pub authority: &'a str,
-    /// Whether the stream is encrypted, which HTTP/2's requests say.
+    /// True if the stream is encrypted, which HTTP/2's requests say.
     pub is_tls: bool,
 }
 
 /// A question in clear whether a server speaks TLS, of protocols whose port TLS came to later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsUpgrade {
-    /// What is sent first of all.
+    /// Bytes that are sent first of all.
     pub request: &'static [u8],
     /// The byte by which the server agrees. The handshake follows.
     pub agreed: u8,

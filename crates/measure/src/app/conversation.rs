@@ -1,4 +1,4 @@
-//! What is said on one connection, whichever way its application speaks: in order, or as a session
+//! Conversation on one connection, whichever way its application speaks: in order, or as a session
 //! of its own.
 //!
 //! | state | becomes | when |
@@ -85,7 +85,7 @@ impl Conversation {
         }
     }
 
-    /// Whether what it begins with is over, so that requests may be written.
+    /// True if the greeting or handshake is over, so that requests may be written.
     #[inline]
     pub fn is_ready(&self) -> bool {
         match &self.way {
@@ -94,7 +94,7 @@ impl Conversation {
         }
     }
 
-    /// Whether the server takes another request now.
+    /// True if the server takes another request now.
     #[inline]
     pub fn has_room(&self) -> bool {
         match &self.way {
@@ -103,7 +103,7 @@ impl Conversation {
         }
     }
 
-    /// Whether nothing more is to be had from the connection, though no reply has said so: close
+    /// True if nothing more is to be had from the connection, though no reply has said so: close
     /// it. To be looked at when all bytes are taken, and when a request has been given up.
     pub fn is_spent(&self) -> bool {
         match &self.way {
@@ -112,8 +112,8 @@ impl Conversation {
         }
     }
 
-    /// Why the server does not let the connection in, if it has said so: in its words as far as the
-    /// codec reads them, which may be none.
+    /// Reason why the server does not let the connection in, if it has said so: in its words as far
+    /// as the codec reads them, which may be none.
     pub fn refusal(&self) -> Option<String> {
         match &self.way {
             Way::Session { session, .. } => session.refusal(),
@@ -124,7 +124,7 @@ impl Conversation {
         }
     }
 
-    /// Whether its requests are framed by a protocol in which bytes say nothing to people.
+    /// True if its requests are framed by a protocol in which bytes say nothing to people.
     pub fn is_session(&self) -> bool {
         matches!(self.way, Way::Session { .. })
     }

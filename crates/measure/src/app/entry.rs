@@ -16,14 +16,14 @@ pub struct Entry {
     pub form: &'static str,
     /// Reads what stands behind the colon; `load` gives the samples of files.
     pub parse: Parse,
-    /// What it is, in a sentence for people.
+    /// Description of the application, in a sentence for people.
     pub about: &'static str,
     /// Options behind the colon, in tables that several may share.
     pub options: &'static [&'static [AppOption]],
-    /// What carries it where nobody says: a stream for what others speak over TCP.
+    /// Carrier where nobody says: a stream for what others speak over TCP.
     pub carrier: Carrier,
-    /// What stands behind the colon, with what the files hold that it names; `None` where it names
-    /// none.
+    /// Function that puts into the text behind the colon what the files hold that it names; `None`
+    /// where it names none.
     pub with_files: Option<WithFiles>,
     /// The server's side, where `tailcut serve` has it.
     pub serves: Serves,
@@ -36,9 +36,9 @@ pub struct Entry {
 pub struct AppOption {
     /// Its name, in front of `=` where it has a value.
     pub name: &'static str,
-    /// How it is written: `keys=N`.
+    /// Written form: `keys=N`.
     pub form: &'static str,
-    /// What it does and its default, in a sentence for people.
+    /// Effect of the option and its default, in a sentence for people.
     pub about: &'static str,
     /// A whole application that has it.
     pub example: &'static str,

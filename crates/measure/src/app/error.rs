@@ -20,41 +20,41 @@ pub enum AppError {
     /// An option that the application does not have.
     #[error("{app} has no option {option:?}; it has {known}")]
     OptionUnknown {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
-        /// What was given.
+        /// Option that was given.
         option: String,
-        /// What there is.
+        /// Options that the application has.
         known: String,
     },
     /// An option given twice.
     #[error("{app}: {option} is given twice")]
     Repeated {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
-        /// Which option.
+        /// Name of the option.
         option: &'static str,
     },
     /// An option without its value.
     #[error("{app}: write {option}=VALUE")]
     ValueMissing {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
-        /// Which option.
+        /// Name of the option.
         option: &'static str,
     },
     /// An option that has no default.
     #[error("{app} needs {option}=")]
     Required {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
-        /// Which option.
+        /// Name of the option.
         option: &'static str,
     },
     /// Quotes that are not closed, or go on behind it.
     #[error("{app}: a value in quotes ends with them; within it write \\\" \\\\ \\r \\n \\t")]
     Quotes {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
     },
     /// Options that exclude each other.
@@ -63,11 +63,11 @@ pub enum AppError {
     /// A value that the option does not take.
     #[error("{option} must be {rule}, but is {value:?}")]
     Value {
-        /// Which option.
+        /// Name of the option.
         option: &'static str,
-        /// What it takes.
+        /// Values that the option takes.
         rule: &'static str,
-        /// What was given.
+        /// Value that was given.
         value: String,
     },
     /// A number that is none.
@@ -75,7 +75,7 @@ pub enum AppError {
     Quantity {
         /// Of what.
         option: &'static str,
-        /// What is wrong with it.
+        /// Error in the number.
         source: QuantityError,
     },
     /// A distribution that is none.
@@ -83,7 +83,7 @@ pub enum AppError {
     Distribution {
         /// Of what.
         option: &'static str,
-        /// What is wrong with it.
+        /// Error in the distribution.
         source: DistributionError,
     },
     /// A distribution of sizes of which none would do.
@@ -109,9 +109,9 @@ pub enum AppError {
     /// A command that is none.
     #[error("the command {text:?}: {reason}")]
     Template {
-        /// What was given.
+        /// Command that was given.
         text: String,
-        /// What is wrong with it.
+        /// Reason why it is no command.
         reason: &'static str,
     },
     /// A request that is none.
@@ -122,7 +122,7 @@ pub enum AppError {
     File {
         /// The file as it was named.
         path: String,
-        /// What is wrong with it.
+        /// Reason why the file cannot be used.
         reason: String,
     },
     /// A call of gRPC that is none.
@@ -131,13 +131,13 @@ pub enum AppError {
     /// An application that is spoken over connections alone.
     #[error("{app} is spoken over TCP and TLS alone")]
     Messages {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
     },
     /// An application that needs a connection.
     #[error("{app} is not spoken over UDP")]
     Datagrams {
-        /// Which application.
+        /// Name of the application.
         app: &'static str,
     },
 }

@@ -55,7 +55,7 @@ impl fmt::Debug for Requests {
 pub struct Replies {
     app: App,
     framer: Box<dyn Framer>,
-    /// What ended the connection.
+    /// Error that ended the connection.
     malformed: Option<Malformed>,
 }
 

@@ -50,9 +50,9 @@ struct Grpc {
     headers: Vec<String>,
     /// As its definition encodes it.
     message: Vec<u8>,
-    /// How often a call sends it: once in a unary call.
+    /// Number of times that a call sends it: once in a unary call.
     count: u32,
-    /// Whether each waits until the server has answered the one before with a message.
+    /// True if each message waits until the server has answered the one before with a message.
     takes_turns: bool,
 }
 
@@ -294,5 +294,5 @@ const OPTIONS: &[AppOption] = &[
 const CONTENT_TYPE: u8 = 31;
 /// A call's messages are held once for all calls, and once for each that waits for a window.
 const CALL_BYTES_MAX: usize = 16 << 20;
-/// What gRPC's servers take where nobody has said more.
+/// Largest message that gRPC's servers take where nobody has said more.
 const MESSAGE_BYTES_MAX: usize = 4 << 20;

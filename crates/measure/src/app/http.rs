@@ -82,7 +82,7 @@ struct Request {
     host: Option<String>,
     /// Further lines of the head, such as `Accept: */*`.
     headers: Vec<String>,
-    /// What it carries; empty for nothing.
+    /// Body of the request; empty for none.
     body: String,
 }
 
@@ -392,7 +392,7 @@ enum At {
     UntilClose,
 }
 
-/// What the head has said so far.
+/// Contents of the head so far.
 #[derive(Clone, Copy, Debug)]
 struct Head {
     status: u16,
@@ -484,7 +484,7 @@ impl Replies {
         Self { lines: Lines::new(), at: At::Status, head: Head::new(0, After::Keep) }
     }
 
-    /// Whether the reply ends with its head.
+    /// Begins the body; true if the reply ends with its head.
     fn begin_body(&mut self, expected: Expected) -> Result<bool, Malformed> {
         let head = &mut self.head;
         // What counts from here on are the trailers.
@@ -606,7 +606,7 @@ pub(super) fn code(status: u16) -> ErrorCode {
     ErrorCode::of(itoa::Buffer::new().format(status).as_bytes())
 }
 
-/// What a status means.
+/// Outcome that a status means.
 pub(super) fn outcome(status: u16) -> Outcome {
     match status {
         401 | 403 | 407 => Outcome::Error(ErrorKind::Unauthorised),
@@ -666,9 +666,9 @@ const OPTIONS: &[AppOption] = &[
     },
 ];
 
-/// What the request says itself.
+/// Headers that the request writes itself.
 const FRAMING_HEADERS: [&str; 4] = ["host", "content-length", "transfer-encoding", "expect"];
-/// What is about a connection of HTTP/1.1 (RFC 9113, section 8.2.2).
+/// Headers about a connection of HTTP/1.1 (RFC 9113, section 8.2.2).
 const CONNECTION_HEADERS: [&str; 5] =
     ["connection", "keep-alive", "proxy-connection", "upgrade", "te"];
 /// Headers of the static table of HTTP/2 (RFC 7541, appendix A).
@@ -682,7 +682,7 @@ const CONTENT_LENGTH: u8 = 28;
 /// Of a reply's head, or of its trailers.
 const HEAD_BYTES_MAX: u64 = 1 << 16;
 
-/// What a reply may carry ([`Expected::due`]): a body as its head says, or never one, whatever the
-/// head says, for it answers HEAD.
+/// Body that a reply may carry ([`Expected::due`]): one as its head says, or never one, whatever
+/// the head says, for it answers HEAD.
 const BODY: u32 = 0;
 const NO_BODY: u32 = 1;

@@ -12,9 +12,9 @@ pub(super) struct Line<'a> {
     pub(super) text: &'a [u8],
     /// Bytes of all of it, with its end.
     pub(super) len: u64,
-    /// Whether that is less than all.
+    /// True if `text` is less than the whole line.
     pub(super) is_cut: bool,
-    /// Whether it ended in CR LF, not in LF alone.
+    /// True if the line ended in CR LF, not in LF alone.
     pub(super) has_return: bool,
 }
 
@@ -78,14 +78,13 @@ impl Lines {
         Some(line(&self.held[..held_len], seen, before))
     }
 
-    /// Whether a line has begun.
+    /// True if a line has begun.
     pub(super) fn is_within(&self) -> bool {
         self.seen > 0
     }
 }
 
-/// What the line of `len` bytes shows that begins with `bytes`; `before` is what came before its
-/// end.
+/// Line of `len` bytes that begins with `bytes`; `before` is what came before its end.
 fn line(bytes: &[u8], len: u64, before: Option<u8>) -> Line<'_> {
     let has_return = before == Some(b'\r');
     let text_len = len - 1 - u64::from(has_return);
@@ -123,7 +122,7 @@ impl<const N: usize> HeldHead<N> {
         (self.held_len == 0).then(|| &self.held[..len])
     }
 
-    /// Whether one has begun.
+    /// True if a head has begun.
     pub(super) fn is_within(&self) -> bool {
         self.held_len > 0
     }
@@ -149,8 +148,8 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
         .try_fold(0u64, |value, c| c.is_ascii_digit().then(|| value * 10 + u64::from(c - b'0')))
 }
 
-/// What is shown of a line. The longest that means something is memcached's, with a key of 250
-/// bytes.
+/// Bytes that are shown of a line. The longest that means something is memcached's, with a key of
+/// 250 bytes.
 pub(super) const LINE_BYTES_MAX: usize = 512;
 
 #[cfg(test)]

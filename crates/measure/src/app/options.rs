@@ -19,7 +19,7 @@ pub struct Options {
     app: &'static str,
     /// Names, with their values; a word has none.
     items: Vec<(String, Option<String>)>,
-    /// What was asked for, there or not.
+    /// Names that were asked for, there or not.
     asked: Vec<&'static str>,
 }
 
@@ -64,7 +64,7 @@ impl Options {
             .collect()
     }
 
-    /// Whether a word is given.
+    /// Takes a word; true if it is given.
     pub fn take_word(&mut self, name: &'static str) -> bool {
         self.asked.push(name);
         let before = self.items.len();
@@ -72,7 +72,7 @@ impl Options {
         before != self.items.len()
     }
 
-    /// Whether an option with a value is given and not taken.
+    /// True if an option is given and not taken.
     pub(super) fn has(&self, name: &str) -> bool {
         self.items.iter().any(|(given, _)| given == name)
     }
@@ -183,7 +183,7 @@ fn unquote(app: &'static str, chars: &mut Peekable<Chars<'_>>) -> Result<String,
     }
 }
 
-/// What stands behind a backslash, and what it means.
+/// Characters behind a backslash, and what they mean.
 const ESCAPES: [(char, char); 5] =
     [('"', '"'), ('\\', '\\'), ('r', '\r'), ('n', '\n'), ('t', '\t')];
 

@@ -49,7 +49,7 @@ impl Framer for Counted {
 /// Replies that are datagrams of as many bytes as are due.
 #[derive(Debug)]
 pub(super) struct Tagged {
-    /// Where the tag begins; none where there is no room for it.
+    /// Offset of the tag; none where there is no room for it.
     pub(super) at: Option<usize>,
 }
 

@@ -80,7 +80,7 @@ impl App {
         self.entry.serves
     }
 
-    /// What carries it where nobody says otherwise.
+    /// Carrier where nobody says otherwise.
     pub fn carrier(&self) -> Carrier {
         self.entry.carrier
     }
@@ -98,7 +98,8 @@ impl App {
         self.codec.datagrams().ok_or(AppError::Datagrams { app: self.name() })
     }
 
-    /// What fills its store; none, where it has no store, or where nobody said how to fill it.
+    /// Requests that fill its store; none, where it has no store, or where nobody said how to fill
+    /// it.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl App {
         }
     }
 
-    /// What a new connection sends first: [`Codec::write_greeting`].
+    /// Appends what a new connection sends first: [`Codec::write_greeting`].
     pub fn write_greeting(&self, login: Option<Login<'_>>, out: &mut Vec<u8>) -> Option<Expected> {
         self.codec.write_greeting(login, out)
     }
@@ -133,7 +134,7 @@ impl App {
         self.codec.alpn()
     }
 
-    /// What a server is asked in clear before TLS begins: [`Codec::tls_upgrade`].
+    /// Question to a server in clear before TLS begins: [`Codec::tls_upgrade`].
     pub fn tls_upgrade(&self) -> Option<TlsUpgrade> {
         self.codec.tls_upgrade()
     }

@@ -27,7 +27,7 @@ impl Reply {
 pub struct Answer {
     /// Number of the request on its connection, from 0.
     pub number: u64,
-    /// What was answered.
+    /// Reply to the request.
     pub reply: Reply,
 }
 

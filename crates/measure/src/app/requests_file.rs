@@ -15,7 +15,7 @@ pub type ReadFile<'a> = dyn FnMut(&str) -> Result<Vec<u8>, String> + 'a;
 /// A line of such a file.
 #[derive(Debug)]
 pub(super) struct Weighted<'a> {
-    /// How often it is asked, against the others; 1 where the line has none.
+    /// Weight of the request against the others; 1 where the line has none.
     pub(super) weight: Result<u32, AppError>,
     pub(super) text: &'a str,
 }

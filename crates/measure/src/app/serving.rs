@@ -32,7 +32,7 @@ pub trait TaskForm: fmt::Debug + Sync {
     /// Where it has another length.
     fn read_payload(&self, task: &mut Task, payload: &[u8], len: u64) -> Result<(), Malformed>;
 
-    /// Whether a request says its service time and nothing else, so that a server may draw it.
+    /// True if a request says its service time and nothing else, so that a server may draw it.
     fn is_time_alone(&self) -> bool {
         false
     }
@@ -52,11 +52,11 @@ pub struct Limits {
 /// A request: how long to serve it, and what to answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// How long the service takes, ns.
+    /// Duration of the service, ns.
     pub service_ns: u64,
     /// Bytes of the reply.
     pub(super) reply_len: usize,
-    /// What the reply begins with.
+    /// First bytes of the reply.
     head: [u8; REPLY_HEAD_MAX],
     /// Bytes of that.
     head_len: usize,
@@ -104,7 +104,7 @@ pub struct Tasks {
     head: HeldHead<HEAD_LEN_MAX>,
     /// The request whose payload is under way, and what is left of that.
     within: Option<(Task, u64)>,
-    /// What ended the connection.
+    /// Error that ended the connection.
     malformed: Option<Malformed>,
 }
 

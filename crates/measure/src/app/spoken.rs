@@ -70,7 +70,7 @@ impl Spoken {
         is_redis(bytes).then_some(Self::Redis)
     }
 
-    /// Whether the application of this name speaks it.
+    /// True if the application of this name speaks the protocol.
     pub fn is_of(self, app: &str) -> bool {
         match self {
             Self::Http => app == "http",

@@ -21,9 +21,9 @@ use crate::quantity::{Unit, parse_count};
 /// defaults, or `etc`.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Store {
-    /// How many keys there are, 1 to 2^40.
+    /// Number of keys, 1 to 2^40.
     pub(super) keys: u64,
-    /// Which of them a request names.
+    /// Rule by which a request picks its key.
     pub(super) pick: Pick,
     /// Bytes of a key, bounded to what the protocol takes and to what tells the keys apart.
     pub(super) key: Distribution,
@@ -33,7 +33,7 @@ pub(super) struct Store {
     pub(super) get: Option<f64>,
 }
 
-/// How requests pick keys.
+/// Rule by which requests pick keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pick {
     /// Each key equally likely: `uniform`.
@@ -145,7 +145,7 @@ impl fmt::Display for Pick {
     }
 }
 
-/// What is drawn for the requests of one load thread.
+/// Draws for the requests of one load thread.
 #[derive(Clone, Debug)]
 pub(super) struct Traffic {
     pub(super) keys: Keys,

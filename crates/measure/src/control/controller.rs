@@ -78,7 +78,7 @@ impl Controller {
         }
     }
 
-    /// What follows from the window of the step before.
+    /// Step that follows from the window of the step before.
     pub fn handle_window(&mut self, window: &Window) -> Step {
         self.handle_samples(&window.samples);
         self.totals.agents_lost.extend(window.agents_lost.iter().cloned());
@@ -215,7 +215,7 @@ impl Controller {
         self.found = Found::of(&mut self.samples(), &self.settings);
     }
 
-    /// What of the run's time is left for warm-ups, when each is to be followed by a measurement.
+    /// Time of the run that is left for warm-ups, when each is to be followed by a measurement.
     fn warmup_left_ns(&self) -> u64 {
         let Limits { warmup_max_ns, measure_min_ns, .. } = self.settings.limits;
         warmup_max_ns
@@ -223,7 +223,7 @@ impl Controller {
             .min(self.left_ns().saturating_sub(measure_min_ns))
     }
 
-    /// What is left of the time for everything.
+    /// Time that is left for everything.
     fn left_ns(&self) -> u64 {
         let spent_ns = self.warmed_ns + self.given_up_ns + self.totals.measured_ns;
         self.settings.limits.total_max_ns.saturating_sub(spent_ns)
@@ -257,7 +257,7 @@ impl Controller {
         Verdict::from_reasons(lost.chain(interrupted).chain(found.reasons(&self.totals)).collect())
     }
 
-    /// What is known of the usual percentiles, and of the one that was asked for.
+    /// Estimates of the usual percentiles, and of the one that was asked for, with their verdicts.
     fn known(&self) -> Vec<Known> {
         let asked = self.settings.p;
         let usual = PERCENTILES.into_iter().filter(|&p| !is_same(p, asked));

@@ -1,4 +1,4 @@
-//! What the samples of a measurement say of one percentile: how well it is known, and what speaks
+//! Percentile as the samples of a measurement show it: how well it is known, and what speaks
 //! against it.
 //!
 //! Invariant: a percentile against which nothing speaks is known as well as was asked, from a load
@@ -68,7 +68,7 @@ impl Found {
         }
     }
 
-    /// What speaks against the percentile, of a measurement that adds up to `totals`.
+    /// Reasons against the percentile, of a measurement that adds up to `totals`.
     pub(super) fn reasons(&self, totals: &Totals) -> Vec<Reason> {
         let mut reasons: Vec<_> = self
             .lateness()
@@ -86,7 +86,7 @@ impl Found {
         reasons
     }
 
-    /// Whether the client's own delay is a part of the percentile.
+    /// Fault of the client, if its own delay is a part of the percentile.
     pub(super) fn lateness(&self) -> Option<Reason> {
         lateness(self.p, self.intended.ok()?.value_ns, self.actual.ok()?.value_ns)
     }
@@ -95,15 +95,14 @@ impl Found {
         self.stationarity.holds(self.tolerance())
     }
 
-    /// What an objective that is to be decided on makes of it.
+    /// Answer to the objective, where one is to be decided on.
     pub(super) fn answer(&self) -> Option<Answer> {
         self.objective()
             .zip(self.intended.ok())
             .map(|(objective, estimate)| objective.judge(&estimate))
     }
 
-    /// How long to measure in all to reach the target, after `measured_ns`; `None` where it is
-    /// reached.
+    /// Time to measure in all to reach the target, after `measured_ns`; `None` where it is reached.
     pub(super) fn shortfall_ns(&self, measured_ns: u64) -> Option<u64> {
         match self.shortfall(measured_ns)? {
             Reason::IntervalWide { needed_ns, .. } | Reason::Undecided { needed_ns } => {
@@ -120,7 +119,7 @@ impl Found {
         }
     }
 
-    /// What is missing to the target.
+    /// Reason why the target is not reached.
     fn shortfall(&self, measured_ns: u64) -> Option<Reason> {
         let p = self.p;
         let estimate = match self.intended {
@@ -193,10 +192,10 @@ fn scaled(measured_ns: u64, factor: f64) -> u64 {
 /// Halves of a warm-up that differ by less pass for settled, and so do those of a run that is only
 /// to decide.
 pub(super) const SETTLED: f64 = 0.05;
-/// How many independent looks the few of a measurement are worth; found by trial on M/M/1 and
+/// Number of independent looks that the few of a measurement are worth; found by trial on M/M/1 and
 /// M/M/4.
 const LOOKS: f64 = 2.0;
-/// What a forecast adds, so that it need not be made twice.
+/// Margin of a forecast, so that it need not be made twice.
 const MARGIN: f64 = 1.15;
 /// Closer to its limit than this a percentile is not told from it.
 const UNDECIDED_SHARE: f64 = 0.01;

@@ -1,4 +1,4 @@
-//! What speaks against a measurement while it is still being made, from what is cheap to know.
+//! Reasons against a measurement while it is still being made, from what is cheap to know.
 //!
 //! A look of the [`Controller`](super::Controller) takes intervals and tests over all samples; a
 //! glance takes counts and two percentiles, and judges them by the same limits. It decides nothing.
@@ -10,12 +10,12 @@ use super::totals::{Totals, lateness};
 use crate::outcome::Counts;
 use crate::verdict::{Reason, Verdict};
 
-/// Where a measurement stands.
+/// State of a measurement that is being made.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Glance {
-    /// How long it has lasted, ns.
+    /// Duration of the measurement so far, ns.
     pub measured_ns: u64,
-    /// What became of its requests.
+    /// Counts of its requests by outcome.
     pub counts: Counts,
     /// Of the replies, those that say that the server did not do what was asked.
     pub errors: u64,
@@ -32,8 +32,8 @@ pub struct Glance {
 }
 
 impl Glance {
-    /// What speaks against it so far, of a run that is to know the percentile `p`, a share in (0,
-    /// 1); the weightiest first.
+    /// Verdict so far, of a run that is to know the percentile `p`, a share in (0, 1); the
+    /// weightiest reason first.
     pub fn verdict(&self, p: f64) -> Verdict {
         let totals = Totals {
             measured_ns: self.measured_ns,

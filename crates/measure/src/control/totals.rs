@@ -41,7 +41,7 @@ impl Totals {
             window.arrivals.iter().copied().chain(self.arrivals).reduce(ArrivalFit::worse);
     }
 
-    /// Whether the gaps between sends were not those asked for.
+    /// Fault of the gaps between sends, if they were not those asked for.
     pub(super) fn arrival_fault(&self) -> Option<Reason> {
         let wrong = self.arrivals.filter(ArrivalFit::is_wrong);
         wrong.map(|fit| Reason::ArrivalsWrong { fault: fit.fault })
@@ -52,7 +52,7 @@ impl Totals {
         lost + refused + timeout + self.errors
     }
 
-    /// Whether the load was the one asked for.
+    /// Fault of the load, if it was not the one asked for, or more than was answered.
     pub(super) fn load_fault(&self) -> Option<Reason> {
         let Self { offered, sent, replied, measured_ns, .. } = *self;
         let per_s = |count: f64| count * 1e9 / measured_ns.max(1) as f64;
@@ -76,7 +76,7 @@ impl Totals {
         self.answered_with_errors().into_iter().chain(self.unanswered()).collect()
     }
 
-    /// Whether most replies say that a key is not there.
+    /// Fault of the store, if most replies say that a key is not there.
     pub(super) fn missing(&self) -> Option<Reason> {
         let (misses, replied) = (self.misses, self.counts.replied);
         let are_most = misses as f64 > replied as f64 * MISSES_SHARE_MAX;
@@ -107,8 +107,8 @@ impl Totals {
     }
 }
 
-/// Whether the client's own delay is a part of the percentile `p`, by its values from the intended
-/// and from the actual send.
+/// Fault of the client, if its own delay is a part of the percentile `p`, by that percentile's
+/// values from the intended and from the actual send.
 pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reason> {
     let is_late = intended_ns - actual_ns > (actual_ns * LATE_SHARE).max(LATE_MIN_NS);
     is_late.then_some(Reason::ClientLate { p, intended_ns, actual_ns })

@@ -1,4 +1,4 @@
-//! What the grammar reads, and which parameters it accepts.
+//! Grammar of distributions: the forms that it reads, and the parameters that it accepts.
 //!
 //! One table says how each form is written, and what its parameters are called and may be; reading,
 //! writing and checking a form all go by it.
@@ -12,10 +12,10 @@ use super::quantiles::extreme_value_cdf;
 use super::{DistributionError, Form};
 use crate::quantity::{MAGNITUDE_MAX, Unit};
 
-/// What a parameter may be.
+/// Rule that a parameter must keep.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
-    /// Whether it has the unit of what is drawn; other parameters are plain numbers.
+    /// True if the parameter has the unit of what is drawn; other parameters are plain numbers.
     has_unit: bool,
     low: Bound<f64>,
     /// The highest.
@@ -145,7 +145,7 @@ fn name_of(usage: &str) -> &str {
     usage.split(':').next().unwrap_or(usage)
 }
 
-/// What the parameters of a form are called and may be.
+/// Names and rules of a form's parameters.
 fn rules(name: &str) -> &'static [(&'static str, Rule)] {
     GRAMMAR.iter().find(|(usage, _)| name_of(usage) == name).map_or(&[], |(_, rules)| rules)
 }
@@ -173,7 +173,7 @@ const fn value(low: Bound<f64>, text: &'static str) -> Rule {
     Rule { has_unit: true, low, high: MAGNITUDE_MAX, text }
 }
 
-/// How each form is written, and its parameters in that order.
+/// Usage of each form, and its parameters in that order.
 const GRAMMAR: [(&str, &[(&str, Rule)]); 10] = [
     ("fixed:V", &[("the value of fixed", NOT_NEGATIVE)]),
     ("uni:MAX", &[("the maximum of uni", POSITIVE)]),

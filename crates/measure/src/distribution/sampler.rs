@@ -1,4 +1,4 @@
-//! What a form needs precomputed to be drawn from.
+//! Sampler of a form: what it needs precomputed to be drawn from.
 //!
 //! Invariant: a draw is finite, and has the tail of its form.
 

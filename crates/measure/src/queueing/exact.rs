@@ -107,7 +107,7 @@ impl Exact {
     }
 }
 
-/// What closed forms ask of a service.
+/// Shape of a service, as closed forms ask for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Exponential,

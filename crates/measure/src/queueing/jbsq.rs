@@ -101,7 +101,7 @@ struct Chain {
     states: Vec<Vec<u32>>,
     /// The states of each level.
     levels: Vec<Range<usize>>,
-    /// Where each state is entered from, and at which rate.
+    /// Transitions into each state: the state before, and the rate.
     incoming: Vec<Vec<(usize, f64)>>,
     /// Each state's rate of services.
     busy: Vec<f64>,

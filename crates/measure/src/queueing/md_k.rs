@@ -173,7 +173,7 @@ fn poisson_weights(mean: f64, least: usize) -> Vec<f64> {
     }
 }
 
-/// How fast the number in the system decays: the positive root x of load (e^x - 1) = x.
+/// Decay rate of the number in the system: the positive root x of load (e^x - 1) = x.
 fn decay_rate(load: f64) -> f64 {
     // Newton's method from above converges, as the function is convex: at -2 ln(load) it is
     // positive.

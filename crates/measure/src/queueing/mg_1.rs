@@ -117,7 +117,7 @@ impl Grid {
         self.step * (CELLS - 1) as f64
     }
 
-    /// Whether nothing is left beyond its end.
+    /// True if nothing is left beyond its end.
     fn is_spent(&self) -> bool {
         self.waited[CELLS - 1] == 0.0
     }
@@ -252,13 +252,13 @@ const STEP: f64 = 1.0 / 2048.0;
 const CELLS: usize = 1 << 15;
 /// As far as an `f64` counts.
 const GRIDS: usize = 512;
-/// What folds back begins a whole transform later, and is e^-28 of itself; what rounds is lifted by
-/// e^7 at most.
+/// Points of the transform: what folds back begins a whole transform later, and is e^-28 of itself;
+/// what rounds is lifted by e^7 at most.
 const POINTS: usize = 4 * CELLS;
 // For which a single algorithm will do, in place of all that a planner may choose from.
 const _: () = assert!(POINTS.is_power_of_two());
 const TILT: f64 = 28.0;
-/// What rounding leaves of a tail.
+/// Residue that rounding leaves of a tail.
 const NEGLIGIBLE: f64 = 1e-12;
 /// A cell in which the service's tail falls by more is integrated in halves.
 const FALL_MAX: f64 = 1.0 / 4096.0;

@@ -85,7 +85,7 @@ impl<S: Sojourn + ?Sized> Sojourn for Box<S> {
     }
 }
 
-/// Why a model cannot be computed.
+/// Reason why a model cannot be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum QueueingError {

@@ -222,8 +222,7 @@ proptest! {
     }
 }
 
-/// What happens to one request: bits for a reply, and for the loss, repetition and delay of its
-/// stamps.
+/// Fate of one request: bits for a reply, and for the loss, repetition and delay of its stamps.
 #[derive(Clone, Copy, Debug)]
 struct Fate(u32);
 
@@ -232,7 +231,7 @@ impl Fate {
         !self.0.is_multiple_of(8)
     }
 
-    /// When its stamps come, and for which keys.
+    /// Times at which its stamps come, and the keys that they are for.
     fn arrivals(
         self,
         at: u64,

@@ -17,7 +17,7 @@ use crate::arrivals::Process;
 use crate::distribution::{Distribution, DistributionError, Form};
 use crate::quantity::Unit;
 
-/// What the gaps should be.
+/// Gaps that are asked for.
 #[derive(Clone, Debug)]
 pub struct Asked {
     gaps: Distribution,
@@ -47,7 +47,7 @@ impl Asked {
         })
     }
 
-    /// Where in (0, 1) the gaps `gaps_ns` of one sender lie: evenly, if they are those asked for.
+    /// Places in (0, 1) of the gaps `gaps_ns` of one sender: even, if they are those asked for.
     pub fn places(&self, gaps_ns: &[f64]) -> impl Iterator<Item = f64> {
         let spreads = (1..).map(|index| (f64::from(index) * GOLDEN).fract());
         gaps_ns.iter().zip(spreads).map(|(&gap_ns, spread)| self.place(gap_ns, spread))
@@ -58,8 +58,7 @@ impl Asked {
         self.gaps.mean().unwrap_or(f64::INFINITY) * self.scale_ns
     }
 
-    /// Where in (0, 1) a gap lies; `spread`, in (0, 1), says where within what cannot be told
-    /// apart.
+    /// Place in (0, 1) of a gap; `spread`, in (0, 1), says where within what cannot be told apart.
     fn place(&self, gap_ns: f64, spread: f64) -> f64 {
         let value = |ns: f64| ns / self.scale_ns;
         if self.has_steps() {
@@ -93,22 +92,22 @@ impl Asked {
     }
 }
 
-/// How gaps fit.
+/// Fit of gaps to those asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ArrivalFit {
     /// Gaps compared.
     pub gaps: usize,
     /// Anderson and Darling's A2.
     pub statistic: f64,
-    /// How likely gaps that are right show an A2 as large.
+    /// Probability that gaps that are right show an A2 as large.
     pub p_value: f64,
     /// The fault: (A2 - 1) / gaps, from 0.
     pub fault: f64,
 }
 
 impl ArrivalFit {
-    /// How evenly `places`, as of [`Asked::places`] of any number of senders, lie in (0, 1). `None`
-    /// for fewer than [`GAPS_MIN`].
+    /// Fit of `places`, as of [`Asked::places`] of any number of senders: how evenly they lie in
+    /// (0, 1). `None` for fewer than [`GAPS_MIN`].
     pub fn of(places: &mut [f64]) -> Option<Self> {
         if places.len() < GAPS_MIN {
             return None;
@@ -124,7 +123,7 @@ impl ArrivalFit {
         if (self.is_wrong(), self.fault) >= (other.is_wrong(), other.fault) { self } else { other }
     }
 
-    /// Whether the gaps are significantly and noticeably others than was asked: by about as much as
+    /// True if the gaps are significantly and noticeably others than was asked: by about as much as
     /// if 7 % of them had been put together in bursts.
     pub fn is_wrong(&self) -> bool {
         self.p_value < SIGNIFICANCE && self.fault > FAULT_MAX
@@ -136,7 +135,7 @@ impl ArrivalFit {
 pub struct AndersonDarling {
     /// A2, about 1 for values that are uniform.
     pub statistic: f64,
-    /// How likely uniform values show an A2 as large.
+    /// Probability that uniform values show an A2 as large.
     pub p_value: f64,
 }
 
@@ -160,7 +159,7 @@ pub fn anderson_darling(places: &mut [f64]) -> Option<AndersonDarling> {
     Some(AndersonDarling { statistic, p_value: (1.0 - at_most(statistic, count)).clamp(0.0, 1.0) })
 }
 
-/// How late sends were.
+/// Lateness of sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Lateness {
     /// The median, ns.
@@ -212,7 +211,7 @@ fn at_most_in_the_limit(z: f64) -> f64 {
     (-polynomial(&[1.0776, -2.30695, 0.43424, -0.082_433, 0.008_056, -0.000_314_6], z).exp()).exp()
 }
 
-/// What `count` values add to the limit's probability `x`.
+/// Correction that `count` values add to the limit's probability `x`.
 fn correction(count: f64, x: f64) -> f64 {
     if x > 0.8 {
         return polynomial(&[-130.2137, 745.2337, -1705.091, 1950.646, -1116.360, 255.7844], x)

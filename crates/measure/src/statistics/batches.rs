@@ -68,7 +68,7 @@ fn of_windows(sums: &[f64], window: usize) -> f64 {
 /// Cells of a run: fine enough for windows of a 256th to slide by a quarter.
 pub(super) const CELLS: usize = 1024;
 const CELLS_MIN: usize = 8;
-/// How many windows of each length a run holds side by side; the longest first.
+/// Numbers of windows of each length that a run holds side by side; the longest first.
 const BATCHES: [usize; 4] = [32, 64, 128, 256];
 
 #[cfg(test)]

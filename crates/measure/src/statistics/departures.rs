@@ -1,4 +1,4 @@
-//! When the requests of one sender should have left, and when they did.
+//! Departures of one sender's requests: when they should have left, and when they did.
 //!
 //! A sender does one thing at a time: a request that comes due while the one before it is being
 //! sent leaves as soon as that send is over. That is no fault of its schedule, though it shows in
@@ -30,13 +30,12 @@ struct Departure {
     intended_ns: u64,
 }
 
-/// What the gaps between departures are.
+/// Gaps between departures.
 #[derive(Clone, Debug, Default)]
 pub struct Gaps {
     /// Between actual departures, ns.
     pub seen_ns: Vec<f64>,
-    /// Where the gaps lie in (0, 1), what a send takes left out: evenly, if they are those asked
-    /// for.
+    /// Places in (0, 1) of the gaps, what a send takes left out: even, if they are those asked for.
     pub places: Vec<f64>,
 }
 
@@ -90,7 +89,7 @@ fn in_order(parts: &[(u32, Vec<Departure>)]) -> Vec<Departure> {
     run
 }
 
-/// What a send takes: the time to the next one, where that came due just after the send began.
+/// Duration of a send: the time to the next one, where that came due just after the send began.
 fn send_ns(runs: &[Vec<Departure>], asked: &Asked) -> u64 {
     let came_due = |pair: &&[Departure]| {
         (1..=SEND_NS).contains(&pair[1].intended_ns.saturating_sub(pair[0].sent_ns))
@@ -111,9 +110,9 @@ fn gaps_ns(departures: &[Departure], at_ns: impl Fn(&Departure) -> u64) -> Vec<f
 
 /// Departures that are looked at: their fault is known to a hundredth of its limit.
 pub const DEPARTURES_MAX: usize = 50_000;
-/// What a send takes at least, about a system call.
+/// Least duration of a send, about a system call.
 pub const SEND_NS: u64 = 3_000;
-/// What one takes at most, with the kernel's work for the receiver in it.
+/// Longest duration of a send, with the kernel's work for the receiver in it.
 pub const SEND_NS_MAX: u64 = 20_000;
 /// A sender that takes a larger share of the mean gap for a send does not keep a schedule.
 const SEND_SHARE_MAX: f64 = 0.25;

@@ -9,12 +9,12 @@
 
 use super::reference::normal_cdf;
 
-/// What the test found.
+/// Result of the test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DickeyFuller {
     /// The t statistic of the level's coefficient; very negative where the level returns.
     pub statistic: f64,
-    /// How likely a series with a wandering level shows a statistic as low.
+    /// Probability that a series with a wandering level shows a statistic as low.
     pub p_value: f64,
     /// Lagged differences in the regression.
     pub lags: usize,
@@ -46,8 +46,8 @@ pub fn dickey_fuller(values: &[f64]) -> Option<DickeyFuller> {
 /// The differences on a constant, on differences before them, and on the level.
 struct Regression {
     observations: usize,
-    /// What is left of the differences' sum of squares after the constant, the level, and each
-    /// further lag.
+    /// Residual sum of squares of the differences after the constant, the level, and each further
+    /// lag.
     residuals: Vec<f64>,
     /// The coefficient of the level and its column's length where all other columns are taken out
     /// first.
@@ -150,7 +150,7 @@ fn mackinnon_p(statistic: f64) -> f64 {
 
 /// Fewer values than this leave no freedom to test with.
 pub const VALUES_MIN: usize = 20;
-/// What is left of a column's square where rounding alone is left.
+/// Residue of a column's square where rounding alone is left.
 const DEPENDENT: f64 = 1e-24;
 const P_ONE_ABOVE: f64 = 2.74;
 const P_ZERO_BELOW: f64 = -18.83;

@@ -1,4 +1,4 @@
-//! Whether two runs differ in a percentile.
+//! Difference of two runs in a percentile.
 //!
 //! The interval of the difference is recovered from those of its terms (MOVER, Zou and Donner,
 //! 2008), so that it is as skewed as they are and two results on paper suffice; no samples are
@@ -29,7 +29,7 @@ impl Difference {
         Self { value_ns, low_ns: value_ns - low, high_ns: value_ns + high }
     }
 
-    /// Whether the interval leaves zero out: the runs differ.
+    /// True if the interval leaves zero out: the runs differ.
     pub fn is_one(&self) -> bool {
         self.low_ns > 0.0 || self.high_ns < 0.0
     }

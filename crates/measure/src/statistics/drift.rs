@@ -14,22 +14,22 @@ use super::difference::Difference;
 use super::quantile::Ranked;
 use super::reference::student_beyond;
 
-/// How the second half of a run differs from the first.
+/// Difference of the second half of a run from the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drift {
     /// The second half's geometric mean over the first's, up to the percentile, less 1.
     pub body: f64,
-    /// How likely halves of a steady run differ as much in the body; two-sided.
+    /// Probability that halves of a steady run differ as much in the body; two-sided.
     pub body_p_value: f64,
     /// The second half's percentile over the first's, less 1; `None` where the samples do not
     /// support it.
     pub tail: Option<f64>,
-    /// Whether the interval of the tail's difference leaves zero out.
+    /// True if the interval of the tail's difference leaves zero out.
     pub tail_is_one: bool,
 }
 
 impl Drift {
-    /// Whether the halves differ significantly and by more than the share `tolerance`, in the body
+    /// True if the halves differ significantly and by more than the share `tolerance`, in the body
     /// or in the tail.
     pub fn is_beyond(&self, tolerance: f64) -> bool {
         // Twice as much and half as much are the same drift.

@@ -17,7 +17,7 @@ use super::reference::{beta_quantile, student_within};
 /// A percentile with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// Which percentile, as a share in (0, 1): 0.99 for the p99.
+    /// Percentile, as a share in (0, 1): 0.99 for the p99.
     pub p: f64,
     /// The percentile of the samples, ns.
     pub value_ns: f64,
@@ -25,12 +25,11 @@ pub struct Estimate {
     pub low_ns: f64,
     /// The upper end of its interval, ns.
     pub high_ns: f64,
-    /// How often such an interval is to contain the truth.
+    /// Probability with which such an interval is to contain the truth.
     pub confidence: f64,
     /// Samples that it is from.
     pub samples: u64,
-    /// How many times more samples than independent ones it takes for the same certainty; at least
-    /// 1.
+    /// Samples that give the certainty of one independent sample; at least 1.
     pub inflation: f64,
 }
 
@@ -41,14 +40,14 @@ impl Estimate {
         Self { p, value_ns, low_ns, high_ns, confidence: 0.95, samples: 1_000, inflation: 1.0 }
     }
 
-    /// How many independent samples these are worth.
+    /// Number of independent samples that these are worth.
     pub fn effective(&self) -> f64 {
         self.samples as f64 / self.inflation
     }
 
-    /// How many independent samples on the rarer side of the percentile these are worth. With few,
-    /// the tail is a matter of a few episodes, and neither it nor its interval can be relied on;
-    /// see [`BEYOND_MIN`].
+    /// Number of independent samples on the rarer side of the percentile that these are worth. With
+    /// few, the tail is a matter of a few episodes, and neither it nor its interval can be relied
+    /// on; see [`BEYOND_MIN`].
     pub fn beyond(&self) -> f64 {
         self.effective() * self.p.min(1.0 - self.p)
     }
@@ -64,7 +63,7 @@ impl Estimate {
     }
 }
 
-/// Why there is no estimate.
+/// Reason why there is no estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Unsupported {
@@ -184,7 +183,7 @@ pub fn samples_needed(p: f64) -> Result<u64, Unsupported> {
     Ok((SAMPLES_BEYOND_MIN / p.min(1.0 - p) - 1e-6).ceil() as u64)
 }
 
-/// How much correlation inflates the variance of the share above the percentile.
+/// Inflation by correlation of the variance of the share above the percentile.
 struct Inflation {
     factor: f64,
     freedom: f64,
@@ -201,8 +200,8 @@ fn inflation_at(samples: &[f32], value: f32, p: f64) -> Option<Inflation> {
 #[derive(Clone, Debug)]
 struct Ordered {
     samples: Vec<f32>,
-    /// Where they are parted: nothing before such an index is larger than what lies there, and
-    /// nothing after it smaller. Ascending.
+    /// Indices at which the samples are parted: nothing before one is larger than what lies there,
+    /// and nothing after it smaller. Ascending.
     cuts: Vec<usize>,
 }
 
@@ -232,7 +231,7 @@ impl Ordered {
 pub const BEYOND_MIN: f64 = 30.0;
 /// Fewer samples beyond a percentile than this leave it to chance.
 const SAMPLES_BEYOND_MIN: f64 = 10.0;
-/// How many times more samples lie beyond the levels at which bursts are looked for. The lowest
+/// Factors by which more samples lie beyond the levels at which bursts are looked for. The lowest
 /// level comes first, so that the others are looked for above it alone.
 const WIDER: [f64; 3] = [10.0, 3.0, 1.0];
 /// Below it levels tell of the many, not of the slow.

@@ -19,8 +19,8 @@ pub fn student_beyond(t: f64, freedom: f64) -> f64 {
     beta_cdf(freedom / (freedom + t * t), freedom / 2.0, 0.5)
 }
 
-/// What Student's t with `freedom` degrees of freedom stays within, on both sides of zero, with
-/// probability `confidence`.
+/// Bound that Student's t with `freedom` degrees of freedom stays within, on both sides of zero,
+/// with probability `confidence`.
 pub fn student_within(confidence: f64, freedom: f64) -> f64 {
     let beyond = 1.0 - confidence;
     let mut high = 1.0;

@@ -1,6 +1,6 @@
 //! Latencies in the order in which their requests were sent, within a bound.
 //!
-//! How alike neighbours are shows only in their order, which a histogram forgets. A [`Series`]
+//! How alike neighbours are shows only in their order, which a histogram drops. A [`Series`]
 //! keeps every latency until its limit; from then on every second one, then every fourth, and so
 //! on, evenly by the order of sending. Thinning costs width, never honesty: the interval is that of
 //! the samples kept. Histograms are no part of this and stay whole.
@@ -11,11 +11,12 @@
 /// One reply, as an agent hands it over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
-    /// When its request should have left, ns on the clock that all agents of the run share.
+    /// Time at which the request should have left, ns on the clock that all agents of the run
+    /// share.
     pub intended_ns: u64,
     /// From then to the reply, ns.
     pub latency_ns: u64,
-    /// How much later than intended the request left, ns.
+    /// Delay from the intended to the actual send, ns.
     pub late_ns: u64,
 }
 
@@ -68,7 +69,7 @@ impl Series {
         self.seen += 1;
     }
 
-    /// Forgets all samples, and keeps every one again.
+    /// Drops all samples, and keeps every one again.
     pub fn clear(&mut self) {
         (self.stride, self.seen) = (1, 0);
         self.kept.clear();

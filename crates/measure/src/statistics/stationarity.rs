@@ -17,7 +17,7 @@ use super::batches::cells;
 use super::dickey_fuller::{DickeyFuller, dickey_fuller};
 use super::drift::{Drift, Halved, drift};
 
-/// What the tests found.
+/// Results of the tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stationarity {
     /// Of the windows' mean logarithms; `None` where they are constant.
@@ -29,8 +29,8 @@ pub struct Stationarity {
 }
 
 impl Stationarity {
-    /// Whether nothing speaks against it. `tolerance` is the share by which the halves may differ,
-    /// and the level may wander, whatever the certainty.
+    /// True if nothing speaks against stationarity. `tolerance` is the share by which the halves
+    /// may differ, and the level may wander, whatever the certainty.
     pub fn holds(&self, tolerance: f64) -> bool {
         let wanders = self.spread > tolerance
             && self.dickey_fuller.is_some_and(|test| test.p_value >= SIGNIFICANCE);

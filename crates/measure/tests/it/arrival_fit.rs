@@ -187,7 +187,7 @@ fn departs_wrong(process: &str, rate_per_s: f64, habits: Sender, seed: u64) -> b
 /// A sender with habits.
 #[derive(Clone, Copy, Default)]
 struct Sender {
-    /// What a send takes.
+    /// Duration of a send.
     send_ns: u64,
     /// It pauses for ten mean gaps at a time, and for this share of the time.
     still: f64,
@@ -195,7 +195,7 @@ struct Sender {
     from: f64,
 }
 
-/// What is seen of a sender that was to leave `gaps` of this process and rate.
+/// Gaps seen of a sender that was to leave `gaps` of this process and rate.
 fn departures(gaps: &[f64], (process, rate_per_s): (&str, f64), habits: Sender, seed: u64) -> Gaps {
     let Sender { send_ns, still, from } = habits;
     let mut rng = generator(seed, 2);

@@ -1,4 +1,4 @@
-//! What the controller does with what it is handed, step by step.
+//! Steps of the controller, by what it is handed.
 
 use tailcut_measure::control::{
     Controller, Correction, Leg, Report, Settings, Step, Target, Window,

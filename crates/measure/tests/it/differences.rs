@@ -1,5 +1,5 @@
-//! Whether a difference between two runs is one: on an M/M/1 queue, whose neighbouring latencies
-//! are alike, two runs of the same seldom seem to differ, and a slower server is found.
+//! Difference between two runs: on an M/M/1 queue, whose neighbouring latencies are alike, two runs
+//! of the same seldom seem to differ, and a slower server is found.
 
 use rand::Rng;
 use tailcut_measure::generator::{Generator, generator};
@@ -26,7 +26,7 @@ fn a_slower_server_is_found() {
     assert!(found as f64 >= 0.95 * PAIRS as f64, "{found} of {PAIRS}");
 }
 
-/// How many pairs of runs differ, whose mean services are these shares of the mean gap.
+/// Number of pairs of runs that differ, whose mean services are these shares of the mean gap.
 fn differing(stream: u64, means: (f64, f64)) -> usize {
     let mut rng = generator(4, stream);
     let p99 = |samples: Vec<f32>| estimate(&samples, 0.99, 0.95).expect("there are enough");

@@ -35,11 +35,11 @@ pub struct Load {
     /// Datagrams on their way at a time; at most 64, and within one GSO batch of 65,507 bytes for
     /// [`exchange_trains`].
     pub outstanding: usize,
-    /// How long to go on.
+    /// Duration of the load.
     pub slice_ns: u64,
 }
 
-/// What came of an exchange or a stream.
+/// Result of an exchange or a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Datagrams that came back, or were sent or received.

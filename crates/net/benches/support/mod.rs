@@ -1,4 +1,4 @@
-//! What the benches share: the bare loops on two pinned cores, alternated with ours in short
+//! Parts that the benches share: the bare loops on two pinned cores, alternated with ours in short
 //! slices, and the ratio's median and quartiles. Absolute figures depend on the machine and the
 //! minute; ratios of neighbouring slices do not.
 

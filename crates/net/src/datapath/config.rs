@@ -26,9 +26,9 @@ pub struct UdpConfig {
     /// Segmented sends: GSO batches travel as one message. Default on; off to measure one datagram
     /// a message.
     pub segmented_send: SegmentedSend,
-    /// How long a burst may wait for room in the send buffer before it is dropped. Default 1 ms, in
-    /// which a 10 Gb/s link drains a third of the buffer: longer, and the peer's datagrams wait
-    /// behind ours.
+    /// Longest time that a burst may wait for room in the send buffer before it is dropped. Default
+    /// 1 ms, in which a 10 Gb/s link drains a third of the buffer: longer, and the peer's datagrams
+    /// wait behind ours.
     pub send_wait_ns: u64,
     /// Local addresses: a socket at all addresses of the host says at which of them a datagram
     /// arrived, so that the answer leaves from there. Default on; a node that only asks is spared a

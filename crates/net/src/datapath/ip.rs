@@ -271,8 +271,8 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// What is made of bytes from 10.0.0.1 or 2001:db8::1 at port 4000: the peer's port and the
-    /// packet's length.
+    /// Checks the result of bytes from 10.0.0.1 or 2001:db8::1 at port 4000: the peer's port and
+    /// the packet's length.
     fn check(local: &str, bytes: &[u8], expected: Result<(u16, usize), Strays>) {
         check_form(Form::Own, local, bytes, expected);
     }

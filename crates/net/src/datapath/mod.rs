@@ -87,8 +87,8 @@ pub trait Datapath {
     /// As [`Datapath::recv_burst`].
     fn recv_burst_stamped(&mut self, f: impl FnMut(Path, &mut [u8], Stamps)) -> io::Result<usize>;
 
-    /// Where to write the next transmit before [`Datapath::queue`], in the memory that it leaves
-    /// from. A layer around the node asks for room before and after, and fills it in place.
+    /// Space for the next transmit, to be written before [`Datapath::queue`], in the memory that it
+    /// leaves from. A layer around the node asks for room before and after, and fills it in place.
     fn frame(&mut self, headroom: usize, tailroom: usize) -> Frame<'_>;
 
     /// Queues what was written to [`Datapath::frame`], from its first byte on: a layer that asks
@@ -149,7 +149,7 @@ pub trait Datapath {
     /// remembered. Anybody who knows both ends' ports can forge it.
     fn take_refused(&mut self) -> Option<SocketAddr>;
 
-    /// Whether there is one.
+    /// True if [`Datapath::take_refused`] has a peer to give.
     fn has_refused(&self) -> bool;
 
     /// Takes note that a poll has found its descriptor ready, for a datapath whose descriptor

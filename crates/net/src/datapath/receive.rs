@@ -8,12 +8,12 @@ use super::config::UdpMetrics;
 use crate::stamps::Stamps;
 use crate::sys;
 
-/// What a port keeps of what the network did.
+/// Counters of a port, and the peers that have refused its datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Account {
     /// The counters so far.
     pub(super) metrics: UdpMetrics,
-    /// Where nothing listens, by ICMP's word, each once; at most [`REFUSED_MAX`].
+    /// Peers where nothing listens, by ICMP's word, each once; at most [`REFUSED_MAX`].
     refused: Vec<SocketAddr>,
 }
 
@@ -30,7 +30,7 @@ impl Account {
         self.refused.pop()
     }
 
-    /// Whether there is one.
+    /// True if there is a refused peer to take.
     pub(super) fn has_refused(&self) -> bool {
         !self.refused.is_empty()
     }
@@ -52,11 +52,11 @@ pub(super) struct Receiver {
     is_dense: bool,
     /// Messages of a burst: fewer where they are long.
     burst_len: usize,
-    /// What is received beside bytes and sender.
+    /// Information that is received beside bytes and sender.
     beside: Beside,
 }
 
-/// What a socket tells beside a datagram's bytes and its sender.
+/// Information that a socket gives beside a datagram's bytes and its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beside {
     /// Nothing: GSO batches arrive cut.
@@ -64,7 +64,7 @@ pub(super) enum Beside {
     /// Nothing yet; where the datagrams of a GSO batch end, so that it arrives whole, once one
     /// seems to have been cut.
     Batches,
-    /// What it has been asked for.
+    /// All that it has been asked for.
     All,
 }
 
@@ -111,8 +111,8 @@ impl Receiver {
         Ok(datagrams)
     }
 
-    /// Whether most messages of a burst came from whom the one before came from, as those of a GSO
-    /// batch that the kernel has cut.
+    /// True if at least half of the messages of a burst came from the sender of the one before, as
+    /// those of a GSO batch that the kernel has cut.
     fn is_cut(&mut self, messages: usize) -> bool {
         let mut before = None;
         let follows = |index: &usize| {
@@ -122,7 +122,7 @@ impl Receiver {
         messages > 1 && 2 * (0..messages).filter(follows).count() >= messages
     }
 
-    /// What the socket tells from now on.
+    /// Sets what the socket tells from now on.
     pub(super) fn set_beside(&mut self, beside: Beside) {
         self.beside = beside;
     }

@@ -45,12 +45,12 @@ impl Queue {
         &mut self.arena[self.used..self.used + GSO_BYTES_MAX]
     }
 
-    /// Where the space begins in [`Queue::bytes`].
+    /// Offset of the space in [`Queue::bytes`].
     pub(super) fn space_at(&self) -> usize {
         self.used
     }
 
-    /// What was written to spaces, also after they have left.
+    /// Bytes written to spaces, also after they have left.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.arena
     }
@@ -94,7 +94,7 @@ impl Queue {
             || self.used + GSO_BYTES_MAX > self.arena.len()
     }
 
-    /// Hands the burst to `send` and forgets it.
+    /// Hands the burst to `send` and drops it.
     #[inline]
     pub(super) fn flush(&mut self, mut send: impl FnMut(&[u8], &[Outgoing])) {
         for burst in self.messages.chunks(self.burst_max) {

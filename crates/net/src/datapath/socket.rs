@@ -35,8 +35,8 @@ pub struct SocketPort<F> {
     pub(super) framing: F,
     /// The bound address, with the port as the protocol counts it.
     local: SocketAddr,
-    /// Where what leaves says from which address it does. A socket at one address, or of a node
-    /// that only asks, is not told with what arrives.
+    /// Source addresses of what leaves. A socket at one address, or of a node that only asks, is
+    /// not told at which address datagrams arrive.
     sources: Sources,
     /// As configured; the sender may have turned it off since.
     segmented_send: SegmentedSend,
@@ -365,6 +365,6 @@ fn set_options(socket: &Socket, config: &UdpConfig) -> io::Result<()> {
     }
 }
 
-/// How often the kernel is asked for room while as many bytes are sent as may wait: what is sent in
-/// between goes unseen.
+/// Times that the kernel is asked for room while as many bytes are sent as may wait: what is sent
+/// in between goes unseen.
 const ROOM_LOOKS: usize = 4;

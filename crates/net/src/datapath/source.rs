@@ -1,4 +1,4 @@
-//! Which of this host's addresses a datagram leaves from.
+//! Source addresses of datagrams, among those of this host.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
@@ -29,14 +29,14 @@ pub(super) struct Sources {
     found: Option<Found>,
 }
 
-/// What the kernel has said of a peer.
+/// Source address that the kernel has chosen for a peer.
 #[derive(Debug)]
 struct Found {
-    /// Who.
+    /// The peer.
     peer: SocketAddr,
     /// The source of what goes there.
     ip: IpAddr,
-    /// What the kernel had refused to send then: an address that is the host's no more is refused.
+    /// Sends that the kernel had refused by then: an address that is the host's no more is refused.
     refused: u64,
 }
 

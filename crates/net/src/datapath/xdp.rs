@@ -58,7 +58,7 @@ pub struct XdpPort {
     claim: Arc<Claim>,
     /// A socket at each queue that is this port's. The first one sends.
     lanes: Vec<Xsk>,
-    /// Who this is, and what has been counted.
+    /// This end of the port's datagrams, and the counters.
     ends: LocalEnd,
     /// Ways to peers.
     hops: Hops,
@@ -149,8 +149,7 @@ struct LocalEnd {
     protocol: u8,
     /// The interface's number.
     interface: u32,
-    /// Where paths say at which address of this host a datagram has arrived, and from which one
-    /// leaves.
+    /// Addresses of this host in paths: at which a datagram has arrived, and from which one leaves.
     sources: Sources,
     /// The program has looked whose frames are: a VLAN may be one of a bond or a bridge above the
     /// interface.
@@ -243,7 +242,8 @@ impl XdpPort {
         })
     }
 
-    /// How packets come: where the program runs, and whether frames are copied.
+    /// Description of how packets come: where the program runs, whether frames are copied, and how
+    /// many queues.
     pub fn describe(&self) -> String {
         self.claim.interface().describe()
     }
@@ -259,7 +259,7 @@ impl XdpPort {
         XdpMetrics { peers_evicted, ways_flushed, ..self.ends.metrics }
     }
 
-    /// What the kernel counts of the rings. A system call: for reports.
+    /// Counters that the kernel keeps of the rings. A system call: for reports.
     ///
     /// # Errors
     ///
@@ -449,7 +449,7 @@ impl XdpPort {
     }
 }
 
-/// Why a datagram goes through the kernel.
+/// Reason why a datagram goes through the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Detour {
     /// The neighbour is not known, or is to be confirmed.
@@ -549,7 +549,7 @@ impl Datapath for XdpPort {
         metrics
     }
 
-    /// What the receive ring has places for, each with a full packet.
+    /// Bytes that the receive ring has places for, each with a full packet.
     fn receive_buffer_bytes(&self) -> io::Result<usize> {
         Ok(RECEIVE_LEN as usize * 2048)
     }

@@ -1,4 +1,4 @@
-//! What a dispatcher is to be like.
+//! Configuration of a dispatcher.
 
 use std::num::NonZeroU32;
 
@@ -22,9 +22,9 @@ pub struct Config {
     /// each has a queue of its own, and workers are reserved for the short ones. 1 to
     /// [`TYPES_MAX`]. Default 1: one queue.
     pub types: usize,
-    /// How a job comes from the queue to its worker. Default [`Delivery::Push`].
+    /// Delivery of a job from the queue to its worker. Default [`Delivery::Push`].
     pub delivery: Delivery,
-    /// How long an idle worker spins at most before it sleeps, where gaps are short enough to be
+    /// Longest time that an idle worker spins before it sleeps, where gaps are short enough to be
     /// worth it; nanoseconds. Between looks it yields its core to whoever would give it something.
     /// Default [`Wait::SPIN_NS`].
     pub spin_ns_max: u64,

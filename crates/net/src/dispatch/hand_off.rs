@@ -1,4 +1,4 @@
-//! What a hand-off costs and how long a job takes, measured on a sample of the jobs, and the bound
+//! Cost of a hand-off and service time of a job, measured on a sample of the jobs, and the bound
 //! that follows.
 //!
 //! A worker that is allowed b jobs takes max(S, (S + RTT) / b) for each, S being its service time
@@ -30,9 +30,9 @@ pub(super) struct HandOff {
 /// A job on its way whose times are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// When it was given to its worker.
+    /// Time at which it was given to its worker.
     pub(super) pushed_at: Time,
-    /// Whether the worker had nothing else and was awake, so that its round trip is a hand-off.
+    /// True if the worker had nothing else and was awake, so that its round trip is a hand-off.
     pub(super) is_hand_off: bool,
 }
 
@@ -41,7 +41,7 @@ impl HandOff {
         Self { round_trip_ns: None, service_ns: None, bound: None, countdown: 0, samples: 0 }
     }
 
-    /// Whether the next job is to be a sample.
+    /// True if the next job is to be a sample.
     #[inline]
     pub(super) fn samples_next(&mut self) -> bool {
         if self.countdown > 0 {
@@ -121,7 +121,7 @@ const SAMPLE_EVERY: u32 = 64;
 /// The first jobs are all samples.
 const EAGER_SAMPLES: u32 = 16;
 
-/// What an outlier may add to an average that is next to nothing: a sixteenth of 1 ms.
+/// Limit of what an outlier may add to an average that is next to nothing: a sixteenth of 1 ms.
 const OUTLIER_NS: u64 = 1_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Which jobs the thread that dispatches runs itself: those of types whose services are shorter
-//! than what a hand-off costs (Concord's work-conserving dispatcher, for what is short alone).
+//! Jobs that the thread that dispatches runs itself: those of types whose services are shorter than
+//! what a hand-off costs (Concord's work-conserving dispatcher, for what is short alone).
 //!
 //! | a type is | event | then |
 //! |---|---|---|
@@ -37,21 +37,21 @@ pub(super) struct OwnJobs<J> {
     is_open: bool,
 }
 
-/// What is known of each type.
+/// State of each type of jobs, and the counters.
 #[derive(Clone, Debug)]
 pub(super) struct Rule {
     /// As configured.
     mode: InPlace,
     /// By type.
     kinds: [Kind; TYPES_MAX],
-    /// What happened so far.
+    /// Events so far.
     pub(super) counts: InPlaceCounts,
 }
 
-/// What is known of one type.
+/// State of one type of jobs.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
-    /// What is done with its jobs.
+    /// Handling of its jobs.
     state: State,
     /// Those that were timed since the state began or they were last found to be short.
     window: Window,
@@ -61,19 +61,19 @@ struct Kind {
     begun: u32,
 }
 
-/// What is done with jobs of a type.
+/// Handling of jobs of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Workers run them and time each.
     Learned,
     /// They run in place.
     InPlace {
-        /// When that began.
+        /// Time at which that began.
         since: Time,
     },
     /// Workers run them.
     Barred {
-        /// When they are timed again.
+        /// Time at which they are timed again.
         until: Time,
     },
 }
@@ -95,7 +95,7 @@ impl<J> OwnJobs<J> {
         Self { rule: Rule::new(mode), pending: VecDeque::with_capacity(capacity), is_open: false }
     }
 
-    /// Whether the owner runs jobs from here on.
+    /// Sets whether the owner runs jobs from here on.
     #[inline]
     pub(super) fn set_open(&mut self, is_open: bool) {
         self.is_open = is_open;
@@ -122,7 +122,7 @@ impl<J> OwnJobs<J> {
         self.pending.len()
     }
 
-    /// Whether workers are to time a job of a type.
+    /// True if workers are to time a job of a type.
     #[inline]
     pub(super) fn is_timed(&mut self, kind: TypeId, now: Time) -> bool {
         self.is_open && self.rule.is_timed(kind, now)
@@ -178,7 +178,7 @@ impl Rule {
         }
     }
 
-    /// Whether the owner is to time the job of a type that it runs next: one of [`TIMED_EVERY`] of
+    /// True if the owner is to time the job of a type that it runs next: one of [`TIMED_EVERY`] of
     /// each type.
     #[inline]
     pub(super) fn times_next(&mut self, kind: TypeId) -> bool {

@@ -1,4 +1,4 @@
-//! What a dispatcher counts and measures.
+//! Counters and measurements of a dispatcher.
 
 use std::ops::Deref;
 
@@ -37,9 +37,9 @@ pub struct Metrics {
     pub panics: u64,
     /// By type of jobs; all zero past the types that there are, and where there is one.
     pub types: [TypeMetrics; TYPES_MAX],
-    /// What happened so far.
+    /// Events so far.
     pub counts: Counts,
-    /// What happened so far to jobs that its owner runs in place; nothing where it runs none.
+    /// Events so far about jobs that its owner runs in place; nothing where it runs none.
     pub in_place: InPlaceCounts,
 }
 
@@ -52,7 +52,7 @@ pub struct ByWorker {
     len: usize,
 }
 
-/// What is known of a type of jobs.
+/// Measurements of a type of jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TypeMetrics {
     /// Jobs in its queue.
@@ -96,7 +96,7 @@ pub struct InPlaceCounts {
 }
 
 impl ByWorker {
-    /// What a scheduler counts at so many workers.
+    /// Jobs outstanding at each of so many workers, as a scheduler counts them.
     pub(super) fn outstanding<T, P: Policy + ?Sized>(
         scheduler: &Scheduler<T, P>,
         len: usize,

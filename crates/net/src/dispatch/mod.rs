@@ -75,7 +75,7 @@ pub struct Dispatcher<J, P = Levels> {
     /// The queue that workers pull from, where they do; the lanes are not used then, and a worker
     /// of the scheduler is a place in it.
     pulled: Option<Pulled<J>>,
-    /// What it shares with the workers besides the lanes.
+    /// State that it shares with the workers besides the lanes.
     shared: Arc<Shared>,
     /// A bit for each worker that has something.
     busy: u64,
@@ -83,7 +83,7 @@ pub struct Dispatcher<J, P = Levels> {
     committed: u64,
     /// A bit for each worker that has been given something since the last flush.
     pushed: u64,
-    /// What is measured, and the bound that follows.
+    /// Measurements of hand-offs, and the bound that follows.
     hand_off: HandOff,
     /// As configured.
     bound: Bound,
@@ -100,7 +100,7 @@ pub struct Dispatcher<J, P = Levels> {
 struct Lane<J> {
     /// The lane to it.
     sender: Sender<J>,
-    /// When it last had a job done, or was given one while it had none.
+    /// Time at which it last had a job done, or was given one while it had none.
     progress_at: Time,
     /// The job whose times are taken, if one is at the worker.
     sample: Option<Sample>,
@@ -213,7 +213,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         }
     }
 
-    /// How long whose job is refused now is to stay away, ns.
+    /// Delay after which a job that is refused now may come again, ns.
     pub fn retry_after_ns(&self) -> u64 {
         self.scheduler.retry_after_ns()
     }
@@ -301,8 +301,8 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         }
     }
 
-    /// When to poll again though nothing is done: a job will have waited for too long, or a worker
-    /// is idle while another has more than it can be at.
+    /// Time at which to poll again though nothing is done: a job will have waited for too long, or
+    /// a worker is idle while another has more than it can be at.
     pub fn next_look(&self) -> Option<Time> {
         self.scheduler.next_expiry().into_iter().chain(self.next_steal()).min()
     }
@@ -338,7 +338,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.scheduler.types()
     }
 
-    /// Whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]):
+    /// Sets whether the owner runs jobs itself from here on, of types that are short ([`InPlace`]):
     /// those that it offers by [`Dispatcher::offer_in_place`]. It then takes all that
     /// [`Dispatcher::next_in_place`] has after each poll, and says how long each took; and has
     /// another thread take over where it does not return from one, for such a job is not known
@@ -365,13 +365,13 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.in_place.next()
     }
 
-    /// Whether there are jobs for the owner to run.
+    /// True if there are jobs for the owner to run.
     #[inline]
     pub fn has_in_place(&self) -> bool {
         self.in_place.len() > 0
     }
 
-    /// Whether the owner is to time the job of a type that it runs next, as it is one in eight of
+    /// True if the owner is to time the job of a type that it runs next, as it is one in eight of
     /// its type.
     #[inline]
     pub fn times_next_in_place(&mut self, kind: TypeId) -> bool {
@@ -397,7 +397,7 @@ impl<J: Send, P: Policy> Dispatcher<J, P> {
         self.in_place.rule.counts.taken_over += 1;
     }
 
-    /// What it has counted and measured.
+    /// Counters and measurements so far.
     pub fn metrics(&self) -> Metrics {
         let outstanding = (0..self.lanes.len()).map(|index| self.outstanding(index));
         let pushed_to = if self.pulled.is_some() { 0 } else { self.lanes.len() };
@@ -546,7 +546,7 @@ impl<J, P> Drop for Dispatcher<J, P> {
     }
 }
 
-/// Which jobs may run in place: none where workers pull, which is there to be compared with.
+/// Jobs that may run in place: none where workers pull, which is there to be compared with.
 fn in_place_mode(config: &Config) -> InPlace {
     if config.delivery == Delivery::Pull { InPlace::Never } else { config.in_place }
 }

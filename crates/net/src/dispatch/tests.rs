@@ -428,7 +428,7 @@ fn a_policy_that_clones_runs_a_job_once_and_leaves_nothing_outstanding() {
     });
 }
 
-/// Whether a job of a type is kept for the owner.
+/// Offers the owner a job of a type; true if it is kept.
 fn offer_in_place(dispatcher: &mut Dispatcher<Job>, number: u64, kind: TypeId) -> bool {
     dispatcher.offer_in_place((number, None), Wait::from(Time::MAX).of_type(kind)).is_ok()
 }

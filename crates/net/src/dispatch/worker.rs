@@ -28,17 +28,17 @@ use crate::sys::{LaneTaken as Taken, Puller, Taker};
 pub struct Worker<J> {
     /// Its place among the dispatcher's workers, from 0.
     index: usize,
-    /// Where its jobs come from.
+    /// Source of its jobs.
     source: Source<J>,
-    /// What all of them share.
+    /// State that all workers share.
     shared: Arc<Shared>,
-    /// How long it spins, and what it has learned of that.
+    /// Its time to spin, and what that was learned from.
     spin: SpinTime,
     /// The core to run on.
     core: Option<usize>,
 }
 
-/// Where a worker's jobs come from.
+/// Source of a worker's jobs.
 #[derive(Debug)]
 pub(super) enum Source<J> {
     /// Its lane from the dispatcher.
@@ -65,7 +65,7 @@ impl<J: Send> Source<J> {
     }
 }
 
-/// What a dispatcher and its workers share besides the lanes.
+/// State that a dispatcher and its workers share besides the lanes.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// A bit for each worker that sleeps or is about to.
@@ -82,7 +82,7 @@ pub(super) struct Shared {
     waker: Waker,
 }
 
-/// What a worker counts.
+/// Counters of a worker.
 #[derive(Debug, Default)]
 struct WorkerCounts {
     /// Times that it went to sleep.
@@ -136,7 +136,7 @@ impl Shared {
         u64::from(woken.count_ones())
     }
 
-    /// Whether a worker sleeps, or is about to.
+    /// True if a worker sleeps, or is about to.
     pub(super) fn is_asleep(&self, index: usize) -> bool {
         self.asleep.0.load(Ordering::Relaxed) & 1 << index != 0
     }

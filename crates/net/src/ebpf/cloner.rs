@@ -10,7 +10,7 @@
 //! Clients and servers are behind one interface. The way to a server is where its responses come
 //! from, so the first of them, whatever it answers, makes the program place there.
 //!
-//! User space deals with the pairs of a server that does not answer: it forgets the way there
+//! User space deals with the pairs of a server that does not answer: it releases the way there
 //! ([`XdpCloner::release_way`]), until the server answers what user space has tried it with.
 //!
 //! Invariant: it decides as [`tailcut_proto::netclone::Switch`] whose servers are all in service.
@@ -30,14 +30,14 @@ use self::layout::{COUNTS_MAX, CPUS_MAX, FILTER_LEN, cloner, server};
 use super::address::{ip_words, port_word};
 use super::{Attached, Mode, Object, SharedMemory, Tested};
 
-/// What the program is told once.
+/// Configuration that the program is given once.
 #[derive(Clone, Debug)]
 pub struct ClonerConfig {
     /// The address that requests are sent to and that servers answer to.
     pub listen: SocketAddr,
     /// The servers, by their ids; at most 16, of the same family of addresses.
     pub servers: Vec<SocketAddr>,
-    /// Where a request goes that is not cloned.
+    /// Choice of the server for a request that is not cloned.
     pub fallback: Fallback,
     /// Cells in each of the filter's tables: a power of two up to 131,072.
     pub filter_len: u32,
@@ -47,14 +47,14 @@ pub struct ClonerConfig {
     pub first: (u32, u32),
 }
 
-/// What the program knows of a server.
+/// State that the program keeps of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClonerServer {
     /// Requests placed there, without clones. Wraps.
     pub asked: u32,
     /// Responses from there, without those that went up. Wraps.
     pub answered: u32,
-    /// What waits there, as it has reported last.
+    /// Requests that wait there, as it has reported last.
     pub load: u32,
     /// The way there is known.
     pub has_way: bool,
@@ -156,7 +156,7 @@ impl XdpCloner {
         self.word(index, server::INTERFACE).store(0, Ordering::Release);
     }
 
-    /// What the program knows of a server. Panics for an id above 15.
+    /// State that the program keeps of a server. Panics for an id above 15.
     pub fn server(&self, index: usize) -> ClonerServer {
         let read = |field| self.word(index, field).load(Ordering::Relaxed);
         ClonerServer {
@@ -186,7 +186,7 @@ impl XdpCloner {
         Ok(())
     }
 
-    /// What it has counted since it was loaded, as [`COUNT_NAMES`] names it.
+    /// Counters since it was loaded, as [`COUNT_NAMES`] names them.
     pub fn counts(&self) -> [u64; COUNT_NAMES.len()] {
         let cpu = |cpu: usize, index: usize| {
             let offset = cloner::COUNTS + 8 * (cpu * COUNTS_MAX + index);

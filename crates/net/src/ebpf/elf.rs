@@ -8,7 +8,7 @@
 
 use crate::sys::ProgramKind;
 
-/// What an object declares.
+/// Declarations of an object.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Declared<'a> {
     /// The programs.
@@ -26,7 +26,7 @@ pub(super) struct Declared<'a> {
 pub(super) struct ProgramText<'a> {
     /// The name of its function.
     pub(super) name: &'a str,
-    /// What its section's name says, as libbpf has it.
+    /// Kind of the program by its section's name, as libbpf has it.
     pub(super) kind: ProgramKind,
     /// Its instructions, 8 bytes each.
     pub(super) text: &'a [u8],
@@ -41,7 +41,7 @@ pub(super) struct Use {
     pub(super) instruction: usize,
     /// The map, by its index; `None` for the variables.
     pub(super) map: Option<usize>,
-    /// Where the variable is, besides what the instruction adds.
+    /// Offset of the variable, besides what the instruction adds.
     pub(super) offset: u32,
 }
 
@@ -179,7 +179,7 @@ impl<'a> Elf<'a> {
         Some(declared)
     }
 
-    /// What the instructions of a section name.
+    /// Maps and variables that the instructions of a section name.
     fn uses(&self, of: u32, maps: &[&Symbol<'a>]) -> Option<Vec<Use>> {
         let relocations =
             self.sections.iter().filter(|section| section.kind == REL && section.info == of);
@@ -203,7 +203,7 @@ impl<'a> Elf<'a> {
     }
 }
 
-/// What a section has in the file.
+/// Bytes of a section in the file.
 fn content<'a>(bytes: &'a [u8], header: &[u8]) -> Option<&'a [u8]> {
     if word(header, 4)? == NOBITS {
         return Some(&[]);

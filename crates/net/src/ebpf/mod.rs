@@ -39,7 +39,7 @@ pub struct Object {
     variables_bytes: u32,
 }
 
-/// Where a program runs.
+/// Mode of a program: where it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// In the driver.
@@ -181,7 +181,7 @@ impl Object {
         self.map(map)?.remove(key)
     }
 
-    /// How many keys a map has now; a system call for each.
+    /// Number of keys in a map now; a system call for each.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl Attached {
         self.link.pin(&c_path(path)?)
     }
 
-    /// What is pinned there.
+    /// Opens what is pinned at a path.
     ///
     /// # Errors
     ///
@@ -286,7 +286,8 @@ fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// What the map of the global variables is pinned as. The file system takes no name with a dot.
+/// Name under which the map of the global variables is pinned. The file system takes none with a
+/// dot.
 const VARIABLES: &str = "variables";
 
 fn instructions(text: &[u8]) -> Vec<Instruction> {

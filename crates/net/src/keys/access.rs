@@ -1,5 +1,5 @@
-//! Who may call what of sealed servers, while they run: a policy that may be followed by another,
-//! and a file of one.
+//! Access policy of sealed servers, while they run: one that may be followed by another, and a file
+//! of one.
 //!
 //! | the file | then |
 //! |---|---|
@@ -33,7 +33,7 @@ pub struct LiveAccess {
 
 #[derive(Debug)]
 struct Shared {
-    /// How often it has changed.
+    /// Number of its changes so far.
     version: AtomicU64,
     /// The policy as it is now.
     access: Mutex<Arc<Access>>,
@@ -45,7 +45,7 @@ struct Shared {
 pub struct AccessSource {
     /// The policy, and what reads it again.
     live: LiveAccess,
-    /// What is known of the file.
+    /// State of the file.
     state: Arc<Mutex<State>>,
     /// The thread that reads it again.
     renewal: Arc<Renewal>,
@@ -86,7 +86,7 @@ impl LiveAccess {
         is_new
     }
 
-    /// How often it has changed.
+    /// Number of its changes so far.
     #[inline]
     pub(super) fn version(&self) -> u64 {
         self.shared.version.load(Ordering::Relaxed)

@@ -34,20 +34,20 @@ use super::tls::{self, ANSWER, BYTES_MAX, Pem, REFUSED};
 use crate::clock::Clock;
 use crate::door::{Places, make_room, network_of};
 
-/// What a key agent is told.
+/// Configuration of a key agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
     /// The file of the group's keys, which the agent alone changes.
     pub group: PathBuf,
     /// The list of those who may have keys, and which.
     pub clients: PathBuf,
-    /// What it shows to those with X.509 certificates; without it pre-shared keys alone count.
+    /// Certificate shown to those with X.509 certificates; without it pre-shared keys alone count.
     pub certificate: Option<Certificate>,
-    /// How long each key is used. One hour is usual.
+    /// Time for which each key is used. One hour is usual.
     pub every: Duration,
 }
 
-/// Where an agent's certificate is, and whose it takes. All PEM.
+/// Files of an agent's certificate, and of those that it takes. All PEM.
 #[derive(Clone, Debug)]
 pub struct Certificate {
     /// Its own, and those between it and its authority.
@@ -66,19 +66,20 @@ pub struct Certificate {
 pub struct KeyAgent {
     /// As configured.
     config: AgentConfig,
-    /// What it hands out, and to whom. Nobody has it while files are read or written.
+    /// Keys that it hands out, and those who may have them. Not locked while files are read or
+    /// written.
     book: Mutex<Book>,
     /// Its files, as they were read last: who looks at them has it.
     seen: Mutex<Seen>,
     /// Connections, the oldest first.
     strangers: Mutex<Vec<Stranger>>,
-    /// What has been done.
+    /// Counters so far.
     counts: Counts,
-    /// When the next refusal may be logged.
+    /// Time from which the next line about a connection may be logged.
     tell_at: Mutex<Time>,
 }
 
-/// What an agent has counted.
+/// Counters of an agent.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Answers with keys.
@@ -95,7 +96,7 @@ pub struct Counts {
 struct Book {
     /// The group's keys, as its file has them.
     keys: Keys,
-    /// Who may have them.
+    /// Those who may have them.
     welcome: Arc<Welcome>,
 }
 
@@ -109,7 +110,7 @@ struct Seen {
     problem: Option<String>,
 }
 
-/// Who may have keys, and how they are spoken to.
+/// Those who may have keys, and the agent's end of TLS for them.
 #[derive(Debug)]
 struct Welcome {
     /// The list.
@@ -134,7 +135,7 @@ struct Entrance<'a> {
 struct Stranger {
     /// Counted over all that came.
     number: u64,
-    /// Where it has come from.
+    /// Network that it has come from.
     network: Prefix,
     /// The connection.
     stream: Hurried,
@@ -175,7 +176,7 @@ impl KeyAgent {
         Ok(agent)
     }
 
-    /// What it has counted.
+    /// Counters so far.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
@@ -196,7 +197,7 @@ impl KeyAgent {
         seen.problem = problem;
     }
 
-    /// How often to look.
+    /// Interval between looks.
     pub fn interval(&self) -> Duration {
         (self.config.every / 8).min(Duration::from_secs(1))
     }
@@ -396,7 +397,7 @@ impl KeyAgent {
         text
     }
 
-    /// Whether a line about a connection may be logged: one a second.
+    /// True if a line about a connection may be logged: one a second.
     fn may_tell(&self) -> bool {
         let (mut tell_at, now) = (lock(&self.tell_at), Clock.now());
         let may = now >= *tell_at;

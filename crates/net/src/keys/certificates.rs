@@ -1,5 +1,5 @@
-//! Who a program is in TLS and whom it lets in, by certificates: the same as they show to a key
-//! agent.
+//! Identity of a program in TLS and of those whom it lets in, by certificates: the same as they
+//! show to a key agent.
 //!
 //! ```text
 //! tailcut-certificates 1
@@ -25,10 +25,10 @@ use super::file::invalid;
 use super::identities;
 use super::tls::{self, Pem};
 
-/// What such a text says.
+/// Certificates and identities that a text names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Certificates {
-    /// Where they are.
+    /// Files of the certificates.
     pem: Pem<PathBuf>,
     /// Identities of who may connect.
     admitted: Vec<String>,
@@ -37,7 +37,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Whether a text is one of these.
+    /// True if a text has the title of one of these.
     pub fn is_title_of(text: &str) -> bool {
         lines(text).next().is_some_and(|(_, line)| line.starts_with(TITLE))
     }

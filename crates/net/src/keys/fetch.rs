@@ -27,14 +27,14 @@ use super::hurried::Hurried;
 use super::pinned;
 use super::tls::{self, ALPN, ANSWER, BYTES_MAX, Pem, REFUSED};
 
-/// Whom to ask, and how to show who asks.
+/// Key agent to ask, and what to show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asking {
     /// Host and port.
     agent: String,
     /// The name in its certificate, where it is another than the host.
     name: Option<String>,
-    /// What is shown.
+    /// Certificate or secret that is shown.
     shown: Shown,
 }
 
@@ -44,17 +44,17 @@ enum Shown {
     Secret(PathBuf),
 }
 
-/// What an agent has answered.
+/// Answer of a key agent.
 #[derive(Debug)]
 pub(super) struct Answer {
     /// The keys.
     pub(super) keys: Keys,
-    /// When to ask again.
+    /// Delay until it is to be asked again.
     pub(super) again_in: Duration,
 }
 
 impl Asking {
-    /// Whether a text says whom to ask, and has no keys itself.
+    /// True if a text names a key agent to ask, and has no keys itself.
     pub(super) fn is_asking(text: &str) -> bool {
         lines(text).next().is_some_and(|(_, line)| line.starts_with(TITLE))
     }
@@ -105,7 +105,7 @@ impl Asking {
         exchange(stream, (config, name), meanwhile).map_err(failed)
     }
 
-    /// What has gone wrong, in words of who asks.
+    /// Description of an error, in words of who asks.
     fn told(&self, error: &io::Error) -> String {
         use rustls::{AlertDescription as Alert, CertificateError as Invalid, Error};
         match error.get_ref().and_then(|why| why.downcast_ref::<Error>()) {

@@ -155,7 +155,7 @@ pub fn new_reset() -> io::Result<HopKey> {
     entropy::secret().map(HopKey::new)
 }
 
-/// When a file last changed, and which it is: it has not changed as long as this is the same.
+/// Identity of a file and time of its last change: it has not changed as long as this is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fingerprint([i64; 6]);
 

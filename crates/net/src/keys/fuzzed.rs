@@ -1,5 +1,5 @@
-//! What fuzzers do to a key agent and to those who ask it: texts that anyone may have written, and
-//! handshakes that someone on the way changes.
+//! Attacks of fuzzers on a key agent and on those who ask it: texts that anyone may have written,
+//! and handshakes that someone on the way changes.
 
 use std::collections::VecDeque;
 use std::fs::{self, Permissions};
@@ -69,9 +69,9 @@ pub struct Exchanges {
     agent: Arc<KeyAgent>,
     /// The client's end of TLS.
     config: Arc<ClientConfig>,
-    /// Whom it asks for.
+    /// Name that it asks for.
     name: ServerName<'static>,
-    /// What the client should be given.
+    /// Keys that the client should be given.
     keys: Keys,
 }
 
@@ -116,7 +116,7 @@ impl Exchanges {
         Ok(Self { agent, config, name, keys })
     }
 
-    /// What a stranger sends to the agent gives it no keys.
+    /// Sends the agent what a stranger says, which gives it no keys.
     ///
     /// # Errors
     ///
@@ -158,9 +158,9 @@ impl Exchanges {
     }
 }
 
-/// What a stranger says, and what it hears.
+/// Connection of a stranger: what it says, and what it hears.
 struct Said<'a> {
-    /// What the agent has not read.
+    /// Bytes that the agent has not read.
     to_agent: &'a [u8],
     /// All that the agent has said.
     to_stranger: Vec<u8>,
@@ -182,17 +182,17 @@ impl Write for Said<'_> {
     }
 }
 
-/// What lies between an agent and its client, and the client.
+/// Connection between an agent and its client, and the client.
 struct Way<'a> {
     /// It says what it has to say when the agent reads.
     client: ClientConnection,
-    /// Why it gives up, if it does.
+    /// Error for which it gives up, if it does.
     failed: Option<io::Error>,
     /// As [`Exchanges::exchange`] has them.
     changes: &'a [u8],
     /// Bytes that have come by, to the agent and to the client.
     sent: [usize; 2],
-    /// What the agent has not read.
+    /// Bytes that the agent has not read.
     to_agent: VecDeque<u8>,
 }
 

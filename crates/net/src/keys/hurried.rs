@@ -15,15 +15,15 @@ use crate::clock::Clock;
 pub(super) struct Hurried {
     /// The connection.
     stream: Arc<TcpStream>,
-    /// When it is given up.
+    /// Time at which it is given up.
     deadline: Time,
-    /// How long it has in all, ns.
+    /// Time that it has in all, ns.
     patience_ns: u64,
-    /// When the socket is told again how long it may wait.
+    /// Time at which the socket's timeout is set again.
     arm_at: Time,
     /// Bytes that may still be read.
     left: usize,
-    /// Whether anything has come.
+    /// True if anything has come.
     is_heard: Arc<AtomicBool>,
 }
 
@@ -36,7 +36,7 @@ impl Hurried {
         Ok(Self { stream, deadline, patience_ns, arm_at: 0, left: bytes_max, is_heard })
     }
 
-    /// Whether nothing has been read of it.
+    /// True if nothing has been read of it.
     pub(super) fn is_silent(&self) -> bool {
         !self.is_heard.load(Ordering::Relaxed)
     }
@@ -103,7 +103,7 @@ impl Write for Hurried {
     }
 }
 
-/// What a socket with a timeout says of that.
+/// Error of a socket, with a timeout told as such.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         ErrorKind::WouldBlock => ErrorKind::TimedOut.into(),

@@ -1,4 +1,4 @@
-//! Who may have which keys of a group: the list of a key agent.
+//! Identities and the keys of a group that each may have: the list of a key agent.
 //!
 //! ```text
 //! tailcut-key-clients 1
@@ -34,16 +34,16 @@ pub(super) struct Identities {
     pub(super) pinned: Vec<Pinned>,
 }
 
-/// Who has a pre-shared key.
+/// Holder of a pre-shared key.
 #[derive(Debug)]
 pub(super) struct Pinned {
     /// As listed.
     pub(super) listed: String,
     /// Its keys.
     pub(super) role: Role,
-    /// What it shows, and what is shown to it.
+    /// Identity that it shows, and that is shown to it.
     pub(super) identity: Identity,
-    /// What it asks for.
+    /// Name that it asks for.
     pub(super) name: String,
 }
 
@@ -146,7 +146,7 @@ pub(super) fn names_of(certificate: &CertificateDer<'_>) -> Result<Vec<String>, 
     Ok(names)
 }
 
-/// Whether a text names who has a certificate.
+/// True if a text names a holder of a certificate.
 pub(super) fn is_identity(text: &str) -> bool {
     is_spiffe_id(text) || text.strip_prefix("dns:").is_some_and(is_host_name)
 }
@@ -175,7 +175,7 @@ fn is_host_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= 253 && text.bytes().all(is_allowed)
 }
 
-/// What stands before the file of a pre-shared key.
+/// Prefix of the file of a pre-shared key.
 const SECRET: &str = "psk:";
 
 const FORM: &str = "it should be an identity (spiffe://DOMAIN/PATH, dns:name in small letters, or psk:FILE) and a role \

@@ -56,7 +56,7 @@ pub struct LiveKeys {
 
 #[derive(Debug)]
 struct Shared {
-    /// How often they have changed.
+    /// Number of their changes so far.
     version: AtomicU64,
     /// The keys as they are now.
     keys: Mutex<Arc<Keys>>,
@@ -132,26 +132,26 @@ impl From<&LiveKeys> for LiveKeys {
     }
 }
 
-/// What a driver knows of the keys of one of its nodes, and of who may call it.
+/// State that a driver keeps of the keys of one of its nodes, and of who may call it.
 #[derive(Debug)]
 pub(crate) struct Watch {
     /// The keys.
     live: LiveKeys,
     /// The change that the node has taken.
     seen: u64,
-    /// When the wall clock is read next.
+    /// Time of the next reading of the wall clock.
     read_at: Time,
     /// Keys that were not there, as far as they have been logged.
     lost: LostKeys,
-    /// When the next line about them may be written.
+    /// Time from which the next line about them may be written.
     lost_tell_at: Time,
-    /// Who may call what; `None` where all may call everything.
+    /// Policy of who may call what; `None` where all may call everything.
     access: Option<WatchAccess>,
     /// Forks before the node was made.
     forks: u32,
 }
 
-/// What a driver knows of the policy of one of its nodes.
+/// State that a driver keeps of the policy of one of its nodes.
 #[derive(Debug)]
 struct WatchAccess {
     /// The policy.
@@ -160,7 +160,7 @@ struct WatchAccess {
     seen: u64,
     /// Refused requests that have been logged.
     told: u64,
-    /// When the next line about them may be written.
+    /// Time from which the next line about them may be written.
     tell_at: Time,
 }
 
@@ -262,7 +262,8 @@ impl WatchAccess {
     }
 }
 
-/// How often the wall clock is read: who is resumed, or whose clock is set, is off for no longer.
+/// Interval between readings of the wall clock: who is resumed, or whose clock is set, is off for
+/// no longer.
 const CLOCK_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// Between two lines about refused requests.

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use super::file::{invalid, read_secret};
 
-/// What only a holder of the secret can show: a certificate, and the private key that it is for.
+/// Certificate that only a holder of the secret can show, and the private key that it is for.
 pub type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
 /// The identity of a secret for a purpose, which `label` names, in a certificate for `name`.
@@ -62,7 +62,7 @@ pub fn parse_hex(text: &str) -> Option<[u8; KEY_LEN]> {
 /// Bytes of a secret.
 pub const KEY_LEN: usize = 32;
 
-/// What comes before the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
+/// Prefix of the seed of an Ed25519 key in PKCS #8 (RFC 8410, section 7).
 const PKCS8_ED25519: &[u8] = &[
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
 ];

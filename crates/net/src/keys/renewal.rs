@@ -29,11 +29,11 @@ pub(super) trait Renews {
     /// Renews it at once; true if that could be done.
     fn renew(&mut self) -> bool;
 
-    /// How long until it should be looked at again.
+    /// Delay until it should be looked at again.
     fn wait(&self) -> Duration;
 }
 
-/// What a thread does until it waits for more.
+/// Work of a thread until it waits for more.
 type Task = Box<dyn FnOnce() + Send>;
 
 /// A thread without a task.
@@ -142,7 +142,7 @@ static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 /// Most of them.
 const IDLE_MAX: usize = 2;
 
-/// How soon what has not come yet is looked at: an agent may want to be asked as soon again.
+/// Interval between looks at what has not come yet: an agent may want to be asked as soon again.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Where keys come from: a file, which is looked at once a second; or a key agent, which a file
-//! names, and which is asked again as often as it says.
+//! Sources of keys: a file, which is looked at once a second; or a key agent, which a file names,
+//! and which is asked again as often as it says.
 //!
 //! | the file | then |
 //! |---|---|
@@ -33,7 +33,7 @@ use crate::entropy;
 pub struct Source {
     /// The keys, and what renews them.
     live: LiveKeys,
-    /// What is known of where they come from; `None` until they have come.
+    /// State of where they come from; `None` until they have come.
     state: Arc<Mutex<Option<State>>>,
     /// The thread that renews them.
     renewal: Arc<Renewal>,
@@ -48,7 +48,8 @@ struct State {
     live: LiveKeys,
     /// The file that was last read; `None` if it was not there.
     seen: Option<Fingerprint>,
-    /// When a key agent is asked next; `None` where the file has the keys.
+    /// Time at which a key agent is asked next, or a file is read again that could not be read;
+    /// `None` where neither is due.
     ask_at: Option<Time>,
     /// After what time the agent wants to be asked again; zero before it has said that.
     again_in: Duration,
@@ -61,7 +62,7 @@ struct State {
 struct Read {
     /// The keys.
     keys: Keys,
-    /// When to ask for them again, where they do not stand in the file.
+    /// Delay until they are to be asked for again, where they do not stand in the file.
     again_in: Option<Duration>,
 }
 
@@ -95,8 +96,8 @@ impl Source {
         Ok(Self { live, state: renewed, renewal })
     }
 
-    /// Whether a file is well, without asking a key agent: the keys in it, or `None` where it names
-    /// an agent.
+    /// Checks a file, without asking a key agent: the keys in it, or `None` where it names an
+    /// agent.
     ///
     /// # Errors
     ///
@@ -189,7 +190,7 @@ impl Renews for State {
     }
 }
 
-/// What a file holds.
+/// Contents of a file.
 enum Text {
     Keys(Keys),
     #[cfg(feature = "key-agent")]
@@ -232,13 +233,13 @@ fn first(path: &Path, meanwhile: &mut dyn FnMut()) -> io::Result<Read> {
     }
 }
 
-/// Whether an error of a file stays until the file changes.
+/// True if an error of a file stays until the file changes.
 pub(crate) fn is_lasting(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as Kind;
     matches!(kind, Kind::InvalidData | Kind::InvalidInput | Kind::NotFound | Kind::PermissionDenied)
 }
 
-/// Whether an error may be gone in a moment.
+/// True if an error may be gone in a moment.
 fn is_passing(kind: io::ErrorKind) -> bool {
     use io::ErrorKind as Kind;
     matches!(
@@ -271,7 +272,7 @@ fn jittered(time: Duration, percent: u32) -> Time {
     Clock.now() + (time * share / 100).as_nanos() as u64
 }
 
-/// How often a file is looked at.
+/// Interval between looks at a file.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
 /// Of the first time.

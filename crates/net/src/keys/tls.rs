@@ -36,10 +36,10 @@ use super::file::{invalid, read_secret, read_text};
 use super::identities::{Identities, names_of};
 use super::pinned::Identity;
 
-/// Where certificates are, PEM.
+/// Files of certificates, PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pem<P> {
-    /// Who the other side's certificate is to be signed by.
+    /// Authority that the other side's certificate is to be signed by.
     pub(super) ca: P,
     /// This side's, and those between it and its authority.
     pub(super) cert: P,
@@ -49,7 +49,7 @@ pub(super) struct Pem<P> {
     pub(super) crl: Option<P>,
 }
 
-/// What a [`Pem`] names.
+/// Contents of the files of a [`Pem`].
 struct Read {
     /// The authority.
     roots: RootCertStore,
@@ -183,7 +183,7 @@ pub(super) fn server_for(
     server(Shown { own: Some(own), pinned: Vec::new() }, verifier, alpn)
 }
 
-/// What a server shows, and what verifies who connects.
+/// Certificate that a server shows, and the verifier of who connects.
 fn ends(
     pem: &Pem<impl AsRef<Path>>,
 ) -> io::Result<(Arc<CertifiedKey>, Arc<dyn ClientCertVerifier>)> {
@@ -216,8 +216,8 @@ fn server(shown: Shown, verifier: Verifier, alpn: &[u8]) -> io::Result<Arc<Serve
     Ok(Arc::new(config))
 }
 
-/// What rustls has, AES-128-GCM first: SHA-384 beside AES-256 is hashed without the CPU's
-/// instructions, some hundred times in a handshake, and the exchange of keys (X25519) is no
+/// Cryptography provider of rustls, AES-128-GCM first: SHA-384 beside AES-256 is hashed without the
+/// CPU's instructions, some hundred times in a handshake, and the exchange of keys (X25519) is no
 /// stronger than the former.
 fn provider() -> Arc<CryptoProvider> {
     let mut provider = default_provider();
@@ -240,7 +240,7 @@ impl KeyProvider for CurvesFirst {
     }
 }
 
-/// What an agent shows.
+/// Certificates that an agent shows.
 #[derive(Debug)]
 struct Shown {
     /// Its certificate, if it has one.
@@ -257,7 +257,7 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// Whose certificates an agent takes: the pinned ones as they are, and what the authority has
+/// Verifier of clients' certificates: the pinned ones as they are, and what the authority has
 /// signed. A pinned one signs no other.
 #[derive(Debug)]
 struct Verifier {
@@ -270,7 +270,7 @@ struct Verifier {
     admitted: Option<Vec<String>>,
     /// The authority's names.
     hints: Vec<DistinguishedName>,
-    /// What verifies signatures.
+    /// Provider of the algorithms that verify signatures.
     provider: Arc<CryptoProvider>,
 }
 

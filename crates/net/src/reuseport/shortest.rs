@@ -27,7 +27,7 @@ use crate::datapath::Datapath;
 use crate::datapath::udp::{self, UdpConfig, UdpPort};
 use crate::sys::{Instruction, Map, MapKind, SharedMemory, attach_reuseport_program};
 
-/// Where a thread of a group says how many requests wait for it.
+/// Queue length of a thread of a group: the requests that wait for it, which it reports here.
 #[derive(Debug)]
 pub struct QueueLen {
     /// Of all threads of the group.
@@ -90,7 +90,7 @@ fn unsupported(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, text)
 }
 
-/// What the program reads and writes.
+/// Maps that the program reads and writes.
 struct Maps {
     /// The thread of each session.
     sessions: Map,

@@ -29,15 +29,15 @@ pub(super) struct Link {
     pub(super) socket: TcpStream,
     /// The other end.
     pub(super) peer: SocketAddr,
-    /// How far the connection is.
+    /// Phase of the connection.
     pub(super) phase: Phase,
-    /// When connecting, greeting or leaving is given up.
+    /// Time at which connecting, greeting or leaving is given up.
     pub(super) deadline: Time,
     /// Events that the socket is registered for.
     pub(super) interest: Interest,
     /// The owner has closed it: nothing more is told of it.
     pub(super) is_closed: bool,
-    /// When the last bytes were received.
+    /// Times at which the last bytes were received.
     pub(super) received: Stamps,
     /// Bytes that the socket has taken.
     pub(super) written: u64,
@@ -63,7 +63,7 @@ pub(super) struct Link {
     pub(super) is_paused: bool,
 }
 
-/// How far a connection is.
+/// Phase of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// TCP's handshake is under way.
@@ -120,7 +120,7 @@ impl Link {
         }
     }
 
-    /// Where the owner writes.
+    /// Buffer that the owner writes to.
     #[inline]
     pub(super) fn output(&mut self) -> &mut Vec<u8> {
         match &mut self.tls {

@@ -47,7 +47,8 @@ pub struct Streams {
     table: Table,
     /// By number; none is ever closed.
     listeners: Vec<Listener>,
-    /// How the thread waits; connections have the keys of their ids, listeners [`LISTENER`] too.
+    /// Descriptors and wait of the thread; connections have the keys of their ids, listeners
+    /// [`LISTENER`] too.
     poller: Poller,
     /// Buffers that connections read through.
     buffers: Buffers,
@@ -111,7 +112,7 @@ pub enum Event<'a> {
     Closed(Reason),
 }
 
-/// Why a connection has ended, or has never begun.
+/// Reason why a connection has ended, or has never begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Nobody listens at the peer's port.
@@ -155,7 +156,7 @@ pub struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    /// Which one.
+    /// Id of the connection.
     #[inline]
     pub fn id(&self) -> ConnectionId {
         self.id
@@ -166,15 +167,15 @@ impl Connection<'_> {
         self.link.peer
     }
 
-    /// Where to append what is to be sent; it leaves when the event is over. To be appended to and
-    /// nothing else: what is in it may be partly on its way. There is no limit within an event: a
-    /// peer that does not read is not read from either.
+    /// Buffer to append to what is to be sent; it leaves when the event is over. To be appended to
+    /// and nothing else: what is in it may be partly on its way. There is no limit within an event:
+    /// a peer that does not read is not read from either.
     #[inline]
     pub fn output(&mut self) -> &mut Vec<u8> {
         self.link.output()
     }
 
-    /// When the last packet of the bytes of this event was received; nothing without
+    /// Times at which the last packet of the bytes of this event was received; nothing without
     /// [`StreamConfig::stamps`].
     #[inline]
     pub fn received(&self) -> Stamps {
@@ -200,21 +201,22 @@ impl Connection<'_> {
     }
 }
 
-/// How [`Streams`] are set up.
+/// Configuration of [`Streams`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamConfig {
     /// Connections at a time; more are refused. Default 65,536: the ports of one address. Each
     /// costs the kernel some 10 KiB.
     pub connections_max: usize,
-    /// How long a connection may take to open, its TLS handshake included. Default 5 s, in which
-    /// TCP asks three times.
+    /// Longest time that a connection may take to open, its TLS handshake included. Default 5 s, in
+    /// which TCP asks three times.
     pub connect_timeout_ns: u64,
-    /// How long a connection that the owner has closed may take to send the rest. Default 1 s.
+    /// Longest time that a connection that the owner has closed may take to send the rest. Default
+    /// 1 s.
     pub linger_ns: u64,
     /// Bytes that may wait for a peer that does not read. Default 1 MiB. Beyond,
     /// [`Streams::output`] gives `None` and the peer is not read from, until it reads.
     pub output_len_max: usize,
-    /// Which timestamps connections have. Default none.
+    /// Timestamps of connections. Default none.
     pub stamps: StampConfig,
 }
 
@@ -404,7 +406,7 @@ impl Streams {
         address.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))
     }
 
-    /// Whether a connection is open, and not closed by its owner.
+    /// True if a connection is open, and not closed by its owner.
     #[inline]
     pub fn is_open(&self, id: ConnectionId) -> bool {
         self.table.link(id).is_some_and(|link| link.phase == Phase::Open && !link.is_closed)
@@ -415,9 +417,9 @@ impl Streams {
         self.table.link(id)?.socket.local_addr().ok()
     }
 
-    /// Where to append what is to be sent, before [`Streams::flush`]. To be appended to and nothing
-    /// else. `None`, counted, when [`StreamConfig::output_len_max`] bytes wait already; `None` too
-    /// for a connection that is not open.
+    /// Buffer to append to what is to be sent, before [`Streams::flush`]. To be appended to and
+    /// nothing else. `None`, counted, when [`StreamConfig::output_len_max`] bytes wait already;
+    /// `None` too for a connection that is not open.
     #[inline]
     pub fn output(&mut self, id: ConnectionId) -> Option<&mut Vec<u8>> {
         let link = self.table.link_mut(id)?;
@@ -518,7 +520,7 @@ impl Streams {
         self.poller.waker()
     }
 
-    /// Whether [`Streams::poll`] would not sleep, for an owner who has something to announce before
+    /// True if [`Streams::poll`] would not sleep, for an owner who has something to announce before
     /// a sleep, or others to look at while it spins.
     #[inline]
     pub fn keeps_turning(&mut self) -> bool {
@@ -579,7 +581,7 @@ impl Streams {
         driver.wait_by(until, |fds, timeout_ns| self.poller.sleep_among(fds, timeout_ns))
     }
 
-    /// When [`Streams::look`] has something to tell though no descriptor is ready.
+    /// Time at which [`Streams::look`] has something to tell though no descriptor is ready.
     pub fn next_deadline(&self) -> Option<Time> {
         (self.pending > 0).then_some(self.next_deadline)
     }

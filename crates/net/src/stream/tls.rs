@@ -27,14 +27,14 @@ pub struct TlsClient {
     /// Sent to the server (SNI) and looked for in its certificate; `None` stands for the address
     /// that is connected to.
     name: Option<ServerName<'static>>,
-    /// What is asked in clear before the handshake.
+    /// Question that is asked in clear before the handshake.
     upgrade: Option<Upgrade>,
 }
 
 /// A question in clear whether a server speaks TLS.
 #[derive(Clone, Copy, Debug)]
 struct Upgrade {
-    /// What the client sends, and nothing before it.
+    /// Bytes that the client sends, and nothing before them.
     request: &'static [u8],
     /// The byte by which the server agrees, and says no more.
     agreed: u8,
@@ -134,11 +134,11 @@ pub(super) struct Session {
     pub(super) plain: Vec<u8>,
     /// The end of the handshake has been told.
     is_told: bool,
-    /// What comes before TLS.
+    /// State of the session before TLS.
     clear: Clear,
 }
 
-/// How far a session is before TLS.
+/// State of a session before TLS.
 #[derive(Clone, Copy, Debug)]
 enum Clear {
     ToAsk(Upgrade),

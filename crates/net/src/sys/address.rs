@@ -65,7 +65,7 @@ impl SockAddr {
         }
     }
 
-    /// Where the kernel reads or writes the address.
+    /// Pointer to the address, by which the kernel reads or writes it.
     #[inline]
     pub(crate) fn as_ptr(&self) -> *const libc::sockaddr {
         self.0.as_ptr().cast()

@@ -122,7 +122,7 @@ impl Map {
         bpf(MAP_DELETE_ELEM, &mut self.element(key, &[])).map(|_| ())
     }
 
-    /// How many keys it has now; a system call for each.
+    /// Number of its keys now; a system call for each.
     pub(crate) fn len(&self) -> io::Result<usize> {
         let (mut key, mut next) = (Vec::new(), vec![0; self.key_bytes as usize]);
         for count in 0.. {
@@ -254,7 +254,7 @@ pub(super) fn bpf<T: Attributes>(command: libc::c_int, attributes: &mut T) -> io
     check(unsafe { libc::syscall(libc::SYS_bpf, command, pointer, len) } as isize)
 }
 
-/// What is pinned at a path.
+/// Opens what is pinned at a path.
 pub(super) fn open_pinned(path: &CStr) -> io::Result<OwnedFd> {
     bpf_fd(OBJ_GET, &Pinned { path: path.as_ptr() as u64, fd: 0, flags: 0 })
 }
@@ -296,9 +296,9 @@ struct MapElement {
     map: i32,
     /// Zero.
     padding: u32,
-    /// Where the key is.
+    /// Address of the key.
     key: u64,
-    /// Where the value is.
+    /// Address of the value.
     value: u64,
     /// None: the entry is made or replaced.
     flags: u64,
@@ -311,18 +311,18 @@ struct ProgramLoad {
     kind: u32,
     /// Of the instructions, 8 bytes each.
     count: u32,
-    /// Where they are.
+    /// Address of the instructions.
     instructions: u64,
-    /// Where its name is, which ends with a zero.
+    /// Address of the license's name, which ends with a zero.
     license: u64,
 }
 
 #[derive(Clone)]
 #[repr(C)]
 struct Pinned {
-    /// Where the path is, which ends with a zero.
+    /// Address of the path, which ends with a zero.
     path: u64,
-    /// What is pinned; 0 for what is opened.
+    /// Descriptor that is pinned; 0 for what is opened.
     fd: i32,
     /// None.
     flags: u32,
@@ -331,11 +331,11 @@ struct Pinned {
 #[derive(Clone)]
 #[repr(C)]
 struct InfoByFd {
-    /// What is asked about.
+    /// Descriptor that is asked about.
     fd: i32,
     /// Bytes of the answer.
     bytes: u32,
-    /// Where the answer goes.
+    /// Address of the buffer for the answer.
     info: u64,
 }
 

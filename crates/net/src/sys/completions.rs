@@ -1,4 +1,4 @@
-//! What many threads are done with, for the one that began it: a stack without locks, of which the
+//! Completed work of many threads, for the one that began it: a stack without locks, of which the
 //! one takes all at once.
 //!
 //! | step | by | the head |
@@ -36,7 +36,7 @@ pub struct Taken<T> {
 struct Node<T> {
     /// The one pushed before; null while a `Parcel` owns this.
     next: *mut Node<T>,
-    /// What it is a parcel of.
+    /// Contents of the parcel.
     item: T,
 }
 
@@ -78,7 +78,7 @@ impl<T: Send> Completions<T> {
         Self { head: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// Whether there is something to take.
+    /// True if there is something to take.
     #[cfg(test)]
     fn has_some(&self) -> bool {
         let head = self.head.load(Ordering::Relaxed);

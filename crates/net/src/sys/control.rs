@@ -59,7 +59,7 @@ impl Control {
         &self.0[..used]
     }
 
-    /// Where the kernel reads or writes.
+    /// Pointer to the buffer, by which the kernel reads or writes it.
     #[inline]
     pub(super) fn as_ptr(&self) -> *const libc::c_void {
         self.0.as_ptr().cast()
@@ -74,7 +74,7 @@ fn time_at(data: &[u8], index: usize) -> Option<u64> {
     seconds.checked_mul(1_000_000_000)?.checked_add(ns).filter(|&time| time > 0)
 }
 
-/// How a send is marked, and what carries stamps back: the two have the same number.
+/// Mark of a send, and the carrier of stamps back: the two have the same number.
 pub(super) const TIMESTAMPING: (i32, i32) = (libc::SOL_SOCKET, libc::SO_TIMESTAMPING);
 
 /// Control messages with the address of this host: that a datagram came to, and that one is to

@@ -1,4 +1,4 @@
-//! How often this process has been forked.
+//! Number of times that this process has been forked.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -42,7 +42,7 @@ mod tests {
         Keys { role, group, cipher, reset: None, epochs }
     }
 
-    /// Whether a child's turns are refused, and nothing leaves there.
+    /// True if a child's turns are refused, and nothing leaves there.
     fn is_refused_in_child(driver: &mut Driver<Endpoint>) -> bool {
         // SAFETY: the child calls the driver alone, and ends without what runs at an exit.
         match unsafe { libc::fork() } {

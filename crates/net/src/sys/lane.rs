@@ -67,7 +67,7 @@ pub(crate) struct Taker<T> {
 
 /// A job that the worker is at; dropping it hands it back.
 pub(crate) struct Taken<'a, T> {
-    /// Where it is, in the state taken.
+    /// Slot of the job, in the state taken.
     pub(super) slot: &'a Slot<T>,
     /// It may go and be shared where a `&mut T` may.
     pub(super) job: PhantomData<&'a mut T>,
@@ -158,7 +158,7 @@ impl<T: Send> Sender<T> {
         }
     }
 
-    /// Whether [`Sender::collect`] would find a job.
+    /// True if [`Sender::collect`] would find a job.
     pub(crate) fn is_done(&self) -> bool {
         let slot = self.slots.at(self.tail);
         self.head != self.tail && slot.state.load(Ordering::Acquire) == DONE
@@ -205,7 +205,7 @@ impl<T: Send> Taker<T> {
         prefetch_to_write(self.slots.at(self.next));
     }
 
-    /// Whether [`Taker::take`] would find a job.
+    /// True if [`Taker::take`] would find a job.
     #[inline]
     pub(crate) fn has_job(&self) -> bool {
         let slot = self.slots.at(self.next);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// Lends bytes for as long as it lives. Whoever has them must have let go of them by then.
 #[derive(Debug)]
 pub struct Loan<'a> {
-    /// What is handed out; counts who has it.
+    /// Bytes that are handed out; counts who has them.
     bytes: Arc<Borrowed>,
     /// The bytes outlive it.
     lender: PhantomData<&'a [u8]>,
@@ -18,7 +18,7 @@ pub struct Loan<'a> {
 struct Borrowed {
     /// The first of them.
     start: *const u8,
-    /// How many.
+    /// Number of bytes.
     len: usize,
 }
 

@@ -27,7 +27,7 @@ impl Mapping {
         Self::map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, (-1, 0))
     }
 
-    /// What a descriptor has at an offset.
+    /// Mapping of what a descriptor has at an offset.
     pub(super) fn of(fd: BorrowedFd<'_>, len: usize, offset: i64) -> io::Result<Self> {
         Self::map(len, libc::MAP_SHARED | libc::MAP_POPULATE, (fd.as_raw_fd(), offset))
     }
@@ -86,8 +86,8 @@ fn spare(len: usize) -> Option<Mapping> {
     Some(spares.swap_remove(at))
 }
 
-/// What was given back last, which is what a client that comes after another needs: the kernel
-/// would clear their pages.
+/// Mappings that were given back, for a client that comes after another: the kernel would clear
+/// their pages.
 static SPARES: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
 
 /// Most of them, and how long each is at most.

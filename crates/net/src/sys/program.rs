@@ -10,7 +10,7 @@ use super::bpf::{Attributes, Instruction, PROG_LOAD, bpf, bpf_fd, open_pinned, p
 #[derive(Debug)]
 pub(crate) struct Program(OwnedFd);
 
-/// What a program is run on.
+/// Packets that a program is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProgramKind {
     /// Packets of several buffers too, and not of one alone.
@@ -24,7 +24,7 @@ pub(crate) struct ProgramKind {
 #[derive(Debug)]
 pub(crate) struct Link(OwnedFd);
 
-/// What a program says of a packet.
+/// Verdict of a program on a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Verdict {
@@ -43,9 +43,9 @@ pub enum Verdict {
 /// A packet after a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tested {
-    /// What the program has said last.
+    /// Verdict of the last run.
     pub verdict: Verdict,
-    /// What it has made of the packet.
+    /// The packet as the program has left it.
     pub packet: Vec<u8>,
     /// The time that it took on average, nanoseconds.
     pub ns: u32,
@@ -179,15 +179,15 @@ struct ProgramLoad {
     kind: u32,
     /// Of the instructions, 8 bytes each.
     count: u32,
-    /// Where they are.
+    /// Address of the instructions.
     instructions: u64,
-    /// Where its name is, which ends with a zero.
+    /// Address of the license's name, which ends with a zero.
     license: u64,
-    /// How much the verifier says.
+    /// Level of detail of the verifier's log.
     log_level: u32,
     /// Room for it.
     log_bytes: u32,
-    /// Where it goes.
+    /// Address of the log's buffer.
     log: u64,
     /// Any version.
     kernel: u32,
@@ -212,9 +212,9 @@ struct TestRun {
     bytes_in: u32,
     /// Room for the packet afterwards; the answer: its length.
     bytes_out: u32,
-    /// Where the packet is.
+    /// Address of the packet.
     packet_in: u64,
-    /// Where it goes.
+    /// Address of the buffer for the packet afterwards.
     packet_out: u64,
     /// Runs.
     repeat: u32,

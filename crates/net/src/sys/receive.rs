@@ -53,7 +53,7 @@ pub struct Notes<'a> {
 }
 
 impl Notes<'_> {
-    /// When it was received, where the socket has been asked to say so.
+    /// Times at which it was received, where the socket has been asked to say so.
     #[inline]
     pub(crate) fn stamps(&self) -> Stamps {
         self.control.stamps(self.used)
@@ -92,7 +92,7 @@ pub(crate) enum NetworkError {
     Icmp(i32, Option<SocketAddr>),
     /// This host's own account of a send that has already failed.
     Local,
-    /// When a marked send left, under the number that the kernel gave it.
+    /// Times at which a marked send left, under the number that the kernel gave it.
     Stamp(u32, Stamps),
 }
 
@@ -222,7 +222,7 @@ impl ReceiveBatch {
         &self.bytes
     }
 
-    /// Where in [`ReceiveBatch::arena`] a message begins.
+    /// Offset of a message in [`ReceiveBatch::arena`].
     pub fn offset(&self, index: usize) -> usize {
         index * stride(self.message_len_max)
     }

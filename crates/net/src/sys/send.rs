@@ -25,7 +25,7 @@ pub struct Outgoing {
     pub segment_len: usize,
     /// The IP header's traffic class (TOS) byte; 0 for a connected socket.
     pub traffic_class: u8,
-    /// Which transmit stamps it asks for (SOF_TIMESTAMPING_TX_*); 0 for none.
+    /// Transmit stamps that it asks for (SOF_TIMESTAMPING_TX_*); 0 for none.
     pub stamp_flags: u32,
     /// Its name in stamps, which its owner chooses.
     pub tag: u64,
@@ -58,17 +58,17 @@ pub struct SendBatch {
     slots: Vec<Slot>,
     /// Headers and pieces of a GSO batch that is gathered, while it is sent.
     parts: Vec<libc::iovec>,
-    /// What messages need not say.
+    /// Values that messages need not say.
     given: Given,
 }
 
-/// What the socket gives to messages that do not say theirs.
+/// Values that the socket gives to messages that do not say theirs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Given {
     /// The traffic class.
     class: u8,
-    /// Whom it is connected to: messages there go without a name, for which the kernel would look
-    /// the route up.
+    /// Peer that it is connected to: messages there go without a name, for which the kernel would
+    /// look the route up.
     peer: Option<SocketAddr>,
 }
 
@@ -91,7 +91,7 @@ impl SendBatch {
         self.given.peer = peer;
     }
 
-    /// Whom the socket is connected to.
+    /// Peer that the socket is connected to.
     #[inline]
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.given.peer

@@ -58,7 +58,7 @@ pub(crate) struct Feeder<T> {
     pushed: VecDeque<u32>,
     /// Slots that have been taken, and not collected.
     taken: Vec<u32>,
-    /// What the dispatcher keeps beside the job of each slot.
+    /// Tokens that the dispatcher keeps beside the job of each slot.
     tokens: Vec<u32>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) struct Puller<T> {
     index: usize,
 }
 
-/// What both ends share.
+/// State that both ends share.
 struct Ring<T> {
     /// The jobs, in any order.
     slots: Box<[Alone<Slot<T>>]>,
@@ -93,7 +93,7 @@ struct McsLock {
 /// A worker's place in the lock's queue.
 #[derive(Default)]
 struct Node {
-    /// Who waits behind it, plus one; 0 for nobody.
+    /// Index of the worker that waits behind it, plus one; 0 for nobody.
     next: AtomicUsize,
     /// The one before has not passed the lock on.
     is_waiting: AtomicBool,
@@ -154,7 +154,7 @@ impl<T: Send> Feeder<T> {
         None
     }
 
-    /// Whether [`Feeder::collect`] would find a job.
+    /// True if [`Feeder::collect`] would find a job.
     pub(crate) fn is_done(&self) -> bool {
         let is_done =
             |&index: &u32| self.ring.slots[index as usize].0.state.load(Ordering::Acquire) == DONE;
@@ -188,7 +188,7 @@ impl<T: Send> Puller<T> {
         slot.map(|slot| Taken { slot, job: PhantomData })
     }
 
-    /// Whether [`Puller::take`] would find a job, if no other worker takes it first.
+    /// True if [`Puller::take`] would find a job, if no other worker takes it first.
     #[inline]
     pub(crate) fn has_job(&self) -> bool {
         let Ring { order, next, .. } = &*self.ring;

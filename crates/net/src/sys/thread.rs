@@ -63,7 +63,7 @@ pub(crate) fn set_scheduler(policy: i32, priority: u8) -> io::Result<()> {
         .map(|_| ())
 }
 
-/// Whether the calling thread's scheduling class is a real-time one.
+/// True if the calling thread's scheduling class is a real-time one.
 pub(crate) fn is_realtime() -> bool {
     // SAFETY: the call takes no pointer; 0 is the calling thread. Not by the C library, whose musl
     // has a stub.

@@ -30,7 +30,7 @@ use super::mapping::Mapping;
 use super::options::set_int_option;
 use super::xsk_ring::{Consumer, Offsets, Producer, option, set_option};
 
-/// How a pool's memory is laid out.
+/// Layout of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     /// Bytes of a chunk: 2,048, or 4,096.
@@ -43,7 +43,7 @@ pub(crate) struct Shape {
     pub(crate) frame_chunks: u32,
 }
 
-/// What a queue is asked for.
+/// Configuration of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QueueConfig {
     /// The interface's number.
@@ -69,7 +69,7 @@ pub(crate) struct Pool {
     is_zero_copy: bool,
     /// By frame to send: chunks of it that the kernel still has. Unused where a frame is one chunk.
     under_way: Vec<AtomicU8>,
-    /// What belongs to no socket.
+    /// Part that belongs to no socket.
     spare: Mutex<Spare>,
 }
 
@@ -196,7 +196,7 @@ impl Pool {
         }
     }
 
-    /// Where the chunk that a place is in begins.
+    /// Offset of the chunk that a place is in.
     #[inline]
     fn chunk_at(&self, at: u64) -> u64 {
         at & !(self.config.shape.chunk_len as u64 - 1)
@@ -252,9 +252,9 @@ pub struct Xsk {
     fd: OwnedFd,
     /// The queue's memory.
     pool: Arc<Pool>,
-    /// What has arrived.
+    /// Packets that have arrived.
     receive: Consumer<xdp_desc>,
-    /// What is to be sent.
+    /// Packets to be sent.
     transmit: Producer<xdp_desc>,
     /// Chunks that have been read and are to be received into again.
     read: Vec<u64>,
@@ -441,7 +441,7 @@ impl Xsk {
         self.unsubmitted
     }
 
-    /// Whether a packet may be put into the transmit ring.
+    /// True if a packet may be put into the transmit ring.
     #[inline]
     pub(crate) fn has_room(&mut self) -> bool {
         if !self.transmit.has_room(self.pool.config.shape.frame_chunks) {
@@ -489,7 +489,7 @@ impl Xsk {
         self.transmit.len()
     }
 
-    /// What the kernel has dropped.
+    /// Counters of what the kernel has dropped.
     ///
     /// # Errors
     ///
@@ -512,9 +512,9 @@ impl AsFd for Xsk {
 }
 
 impl Drop for Xsk {
-    /// What the kernel is putting into the ring at this very moment is lost to the pool: the
-    /// packets of one look of the interface, at most, once nothing is directed to the socket any
-    /// more.
+    /// Gives frames back to the pool. What the kernel is putting into the ring at this very moment
+    /// is lost to it: the packets of one look of the interface, at most, once nothing is directed
+    /// to the socket any more.
     fn drop(&mut self) {
         while let Some(desc) = self.receive.pop() {
             self.read.push(self.pool.chunk_at(desc.addr));

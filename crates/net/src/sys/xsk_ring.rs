@@ -13,7 +13,7 @@ use libc::{xdp_desc, xdp_mmap_offsets, xdp_ring_offset};
 use super::check;
 use super::mapping::Mapping;
 
-/// Where the parts of rings are in their mappings.
+/// Offsets of the parts of rings in their mappings.
 pub(super) struct Offsets(xdp_mmap_offsets);
 
 impl Offsets {
@@ -49,7 +49,7 @@ pub(super) struct Producer<T>(Ring<T>);
 pub(super) struct Consumer<T>(Ring<T>);
 
 impl<T: Copy> Producer<T> {
-    /// Whether so many entries may be pushed.
+    /// True if so many entries may be pushed.
     #[inline]
     pub(super) fn has_room(&mut self, count: u32) -> bool {
         let ring = &mut self.0;
@@ -96,7 +96,7 @@ impl<T: Copy> Producer<T> {
         flags.load(Ordering::Relaxed) & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// What the kernel has not read, once it reads no more.
+    /// Entries that the kernel has not read, once it reads no more.
     pub(super) fn take_back(&mut self) -> Vec<T> {
         let ring = &mut self.0;
         let consumed = ring.consumed().load(Ordering::Acquire);
@@ -141,7 +141,7 @@ struct Ring<T> {
     producer: NonNull<AtomicU32>,
     /// Entries read.
     consumer: NonNull<AtomicU32>,
-    /// What the kernel wants.
+    /// Flags that say what the kernel wants.
     flags: NonNull<AtomicU32>,
     /// The first entry.
     entries: NonNull<T>,

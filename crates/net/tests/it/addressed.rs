@@ -52,7 +52,7 @@ fn homa_over_ip_is_answered_from_the_address_called() {
     });
 }
 
-/// What serves plain UDP gives each answer the path of its request.
+/// A server of plain UDP gives each answer the path of its request.
 #[test]
 fn a_datagram_is_answered_from_the_address_asked() {
     let Some(hosts) = Hosts::create() else { return };
@@ -189,7 +189,7 @@ fn begin(client: &mut Driver<Endpoint>, target: SocketAddr) {
     client.flush(now);
 }
 
-/// Whether the call has been answered, which `server` must have done.
+/// True if the call has been answered, which `server` must have done.
 fn is_answered(client: &mut Driver<Endpoint>, server: SocketAddr) -> bool {
     let mut is_answered = false;
     let turn = client.turn_with(|_, node, _| {

@@ -13,7 +13,7 @@ use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 use crate::toy::{self, PATIENCE_NS, V4, V6, ip_port};
 use crate::veth::{VethPair, enter, run};
 
-/// What carries the packets of a test.
+/// Carrier of a test's packets.
 #[derive(Clone, Copy, Debug)]
 enum Carrier {
     Udp,

@@ -1,5 +1,5 @@
-//! What Homa sends again where nothing is lost, in each carrier, between two network namespaces:
-//! next to nothing, whatever waits in queues.
+//! Retransmissions of Homa where nothing is lost, in each carrier, between two network namespaces:
+//! next to none, whatever waits in queues.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -197,7 +197,7 @@ fn probe(target: SocketAddr, source: StampSource) -> Probe<'static> {
     Probe { target, request: &[7; 64], wait_ns: 1_000_000_000, interval_ns: 5_000_000, source }
 }
 
-/// What came of a run.
+/// Results of a run.
 struct Samples {
     latencies: Vec<Latencies>,
     counts: MatchCounts,

@@ -225,7 +225,7 @@ fn many_peers_are_answered_each() {
     assert!(metrics(&server).kernel_unresolved - unresolved < 100, "{:?}", metrics(&server));
 }
 
-/// Which of them a flow comes at, the interface decides.
+/// The interface decides at which queue a flow comes.
 #[test]
 fn what_comes_at_several_queues_is_one_ports() {
     let Some(hosts) = VethPair::with_queues(2) else { return };
@@ -250,7 +250,7 @@ fn what_comes_at_several_queues_is_one_ports() {
     }
 }
 
-/// What programs before the stack have seen at a queue.
+/// Packets that programs before the stack have seen at a queue.
 fn queue_packets(host: &str, queue: u32) -> u64 {
     let shown = within(host, || Command::new("ethtool").args(["-S", &format!("v{host}")]).output());
     let text = String::from_utf8(shown.expect("ethtool (Debian: ethtool)").stdout).expect("a text");

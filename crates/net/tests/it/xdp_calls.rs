@@ -45,7 +45,7 @@ impl Node for Lossy {
     }
 }
 
-/// What carries a kind of datapath's packets.
+/// Carrier of a kind of datapath's packets.
 type Carried = (Protocol, DatapathKind);
 
 /// An endpoint of a namespace, past the stack or over sockets.

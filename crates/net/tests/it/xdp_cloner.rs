@@ -25,7 +25,7 @@ struct Bench {
     network: Network,
 }
 
-/// What frames have besides.
+/// Address family and VLAN of frames.
 #[derive(Clone, Copy, Debug)]
 struct Network {
     is_ipv6: bool,
@@ -90,7 +90,7 @@ impl Bench {
         }
     }
 
-    /// What leaves at a step, and what must.
+    /// Frames that leave at a step, and those that must.
     fn replay(&self, step: CloningStep) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
         let network = self.network;
         match step {
@@ -236,7 +236,8 @@ fn ways_are_of_one_kind_of_tag() {
     assert_eq!(bench.judge(&outer(request)), (Verdict::Redirect, "xdp_cloned"));
 }
 
-/// What no program takes that asks for packets of one buffer: its end is not where it can see it.
+/// A program that asks for packets of one buffer takes none of several: their end is not where it
+/// can see it.
 #[test]
 fn a_packet_of_several_buffers_is_placed_and_keeps_its_rest() {
     for is_ipv6 in [false, true] {
@@ -399,7 +400,7 @@ fn two_servers_get_a_copy_each_and_the_client_one_response() {
     assert_eq!(counts, [2, 2, 2]);
 }
 
-/// What a socket receives, and from whom.
+/// Sender and header of a datagram that a socket receives.
 fn receive(socket: &UdpSocket) -> (SocketAddr, Header) {
     let mut bytes = [0; 128];
     let (len, from) = socket.recv_from(&mut bytes).expect("a datagram");
@@ -478,7 +479,7 @@ fn mac(index: u16) -> [u8; 6] {
 }
 
 const IPV4: Network = Network { is_ipv6: false, vlan: None };
-/// What a client sends in the bits of `tidx` that nobody reads.
+/// Value that a client sends in the bits of `tidx` that nobody reads.
 const TIDX: u32 = 0x00c0_ffee;
 const HEADER: Header = {
     use zerocopy::byteorder::big_endian::U32;

@@ -5,7 +5,7 @@
 
 use crate::slab::{SlotId, room};
 
-/// Where each slot is in its heap.
+/// Place of each slot in its heap.
 #[derive(Debug, Default)]
 pub struct Places(Vec<u32>);
 

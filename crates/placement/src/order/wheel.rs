@@ -181,7 +181,7 @@ impl Wheel {
         })
     }
 
-    /// How far ahead of the cursor the next bucket with a timer is, be it of a later turn.
+    /// Distance from the cursor to the next bucket with a timer, be it of a later turn.
     fn occupied_ahead(&self) -> Option<u64> {
         let here = self.cursor as usize % BUCKETS;
         self.occupied_from(here).map(|bucket| ((bucket + BUCKETS - here) % BUCKETS) as u64)

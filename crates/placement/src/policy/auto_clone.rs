@@ -28,11 +28,11 @@ use super::{
 /// of the next request, so that late binding costs no throughput.
 #[derive(Clone, Debug, Default)]
 pub struct AutoClone {
-    /// What is known, by server.
+    /// State that is known of each server.
     servers: Vec<Known>,
     /// Servers with an idle thread less those without, as of the last look at each.
     balance: i32,
-    /// Where the next look begins: after the server that was placed on last.
+    /// Start of the next look: after the server that was placed on last.
     next: usize,
     /// The rank of the server that took the last request, or any that is idle; below [`BUSY`].
     level: u32,
@@ -42,7 +42,7 @@ pub struct AutoClone {
     placed: u32,
 }
 
-/// What is known of a server.
+/// State that is known of a server.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     /// Its threads, or [`UNKNOWN`].

@@ -5,7 +5,7 @@
 
 use std::num::NonZeroU32;
 
-/// What `jbsq:auto` measures, and the bound that follows where nothing else does: before a server
+/// Measurements of `jbsq:auto`, and the bound that follows where nothing else does: before a server
 /// that is alone, and in models that have one bound for all times. Before several,
 /// [`super::HeldBounds`] derives from [`BoundEstimator::way`] and [`BoundEstimator::spread`] a
 /// bound that follows what is held.
@@ -113,7 +113,7 @@ impl BoundEstimator {
         Some(delay_ns / interval_ns.max(1e-3))
     }
 
-    /// How much services differ: their mean deviation from the mean, over that of exponential ones.
+    /// Spread of services: their mean deviation from the mean, over that of exponential ones.
     pub fn spread(&self) -> f64 {
         self.spread / SPREAD_EXPONENTIAL
     }
@@ -175,8 +175,8 @@ const SPREAD_MAX: f64 = 8.0;
 /// Samples above a minute are clocks gone wrong, and 32 of them must fit 64 bits in picoseconds.
 const SAMPLE_NS_MAX: u64 = 60_000_000_000;
 
-/// What a server alone may have to do at once: little against the time in which it is seen to be
-/// dead, when what it has is lost.
+/// Time that the work of a server alone may take at once: little against the time in which it is
+/// seen to be dead, when what it has is lost.
 const ALONE_NS: u64 = 200_000;
 
 #[cfg(test)]

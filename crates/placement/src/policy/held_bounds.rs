@@ -19,7 +19,7 @@
 /// The bound by how many requests are held.
 #[derive(Clone, Debug)]
 pub struct HeldBounds {
-    /// What it was derived from.
+    /// Measurements from which it was derived.
     basis: Basis,
     /// Held requests from which on a server may have one more than its workers, two more, and so
     /// on; ascending.
@@ -32,7 +32,7 @@ pub struct HeldBounds {
     bound: u32,
 }
 
-/// What bounds are derived from.
+/// Measurements from which bounds are derived.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Basis {
     /// Servers that take requests, at least 1.
@@ -41,7 +41,7 @@ pub struct Basis {
     pub workers: u32,
     /// Requests that a busy server concludes within the way there and back.
     pub way: f64,
-    /// How much services differ, over exponential ones.
+    /// Spread of services, over exponential ones.
     pub spread: f64,
 }
 

@@ -60,7 +60,7 @@ impl JbsqClone {
         }
     }
 
-    /// Where the copy goes; on a tie to the first after the original, as far as it goes round.
+    /// Destination of the copy; on a tie the first after the original, as far as it goes round.
     #[inline]
     fn other(&self, loads: Loads<'_>, first: usize) -> Option<usize> {
         // Workers out of service are above any bound.

@@ -12,11 +12,11 @@ use super::{
 /// program has one register a server.
 #[derive(Clone, Copy, Debug)]
 pub struct NetClone {
-    /// Which of the pair takes a request that is not cloned.
+    /// Rule for a request that is not cloned.
     fallback: Fallback,
 }
 
-/// Which of a pair takes a request that is not cloned.
+/// Rule that picks the one of a pair that takes a request that is not cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fallback {
     /// The first, which makes it random placement.

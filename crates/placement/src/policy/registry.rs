@@ -1,4 +1,4 @@
-//! What is known of each policy beside its decisions: its text form, what it does in words, and the
+//! Properties of each policy beside its decisions: its text form, what it does in words, and the
 //! queue that it makes of its workers.
 //!
 //! Invariant: the text of a [`PolicySpec`] reads back to the same one.
@@ -16,7 +16,7 @@ pub struct Entry {
     pub name: &'static str,
     /// The forms in which it is written, at least one.
     pub forms: &'static [Form],
-    /// Where it may be asked for.
+    /// Scope in which it may be asked for.
     pub scope: Scope,
     /// Makes it in its initial state.
     pub build: fn(Argument) -> Box<dyn Policy>,
@@ -34,7 +34,7 @@ pub struct Form {
     pub about: &'static str,
 }
 
-/// Where a policy may be asked for.
+/// Scope in which a policy may be asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// In routers, before workers and in every simulation.
@@ -102,7 +102,7 @@ impl PolicySpec {
         Self { entry, argument }
     }
 
-    /// Where it may be asked for.
+    /// Scope in which it may be asked for.
     pub fn scope(self) -> Scope {
         self.entry.scope
     }
@@ -196,7 +196,7 @@ impl FromStr for PolicySpec {
     }
 }
 
-/// Why a text is not a policy.
+/// Reason why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyParseError {

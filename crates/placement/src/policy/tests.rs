@@ -1,4 +1,4 @@
-//! What holds for several policies, and the helpers of their own tests.
+//! Properties of several policies, and the helpers of their own tests.
 
 use std::num::NonZeroU32;
 
@@ -111,8 +111,8 @@ fn nobody_in_service_holds() {
     }
 }
 
-/// What a file and its line come to: each entry is built, printed and, unless it is for simulations
-/// alone, read back.
+/// Result of a policy's file and its line: each entry is built, printed and, unless it is for
+/// simulations alone, read back.
 #[test]
 fn every_entry_of_the_registry_works() {
     let entries: Vec<_> = REGISTRY.iter().copied().flatten().collect();

@@ -55,14 +55,14 @@ pub enum Outcome<T> {
     Full(T),
 }
 
-/// How long an offered item may wait, and for whose share of the queue.
+/// Limits of an offered item's wait, and the share of the queue that it belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
-    /// When it came; `None` where it may wait until `until` whatever the queue does.
+    /// Arrival time; `None` where it may wait until `until` whatever the queue does.
     since: Option<Time>,
-    /// When nobody wants it any more.
+    /// Time from which nobody wants it any more.
     until: Time,
-    /// When it is handed back at the latest, however much later it is still wanted.
+    /// Time at which it is handed back at the latest, however much later it is still wanted.
     held_until: Time,
     /// Share of the queue that it belongs to. Shares take turns.
     share: u64,
@@ -231,7 +231,7 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     waiting: Vec<u32>,
     /// Every worker that was ever added.
     workers: Vec<Worker>,
-    /// What the policy sees in the place of `loads`, where not all workers are alike.
+    /// Loads that the policy sees in the place of `loads`, where not all workers are alike.
     spread: Option<Box<Spread>>,
     /// Workers in service.
     in_service_count: u32,
@@ -255,7 +255,7 @@ struct Held<T> {
     item: T,
     /// Permission to give it to two workers.
     cloning: Cloning,
-    /// When nobody wants it any more.
+    /// Time from which nobody wants it any more.
     until: Time,
 }
 
@@ -439,14 +439,15 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.remove(ticket)
     }
 
-    /// How long who is refused now is to stay away, ns; 0 where nothing limits waiting.
+    /// Time for which a client that is refused now is to stay away, ns; 0 where nothing limits
+    /// waiting.
     pub fn retry_after_ns(&self) -> u64 {
         let overload = &self.lines[self.refused.index()].overload;
         overload.as_ref().map_or(0, Overload::retry_after_ns)
     }
 
-    /// How long one more item that is held now is likely to wait, ns; 0 before that is known. Of
-    /// several types, where the wait is longest.
+    /// Likely wait of one more item that is held now, ns; 0 before that is known. Of several types,
+    /// the longest.
     pub fn expected_wait_ns(&self) -> u64 {
         let waits = self.lines.iter().map(|line| {
             let gap_ns = line.overload.as_ref().map_or(0, Overload::gap_ns);
@@ -455,7 +456,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         waits.max().unwrap_or(0)
     }
 
-    /// When the next held item expires.
+    /// Time at which the next held item expires.
     pub fn next_expiry(&self) -> Option<Time> {
         self.lines.iter().filter_map(|line| line.queue.next_expiry()).min()
     }
@@ -524,7 +525,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         types.is_none_or(|types| types.place(kind, &self.loads, 0).is_some())
     }
 
-    /// What is known of the types, where there are some.
+    /// State that is known of the types, where there are some.
     pub fn types(&self) -> Option<&Types> {
         self.types.as_ref()
     }
@@ -581,7 +582,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.replace_ranks(ranks);
     }
 
-    /// How a worker stands among the others.
+    /// Rank of a worker among the others.
     pub fn rank(&self, worker: WorkerId) -> Rank {
         let ranks = self.spread.as_ref().map(|spread| spread.ranks()[worker.index()]);
         ranks.unwrap_or_default()
@@ -686,7 +687,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         }
     }
 
-    /// What the policy sees of the worker.
+    /// Load of the worker, as the policy sees it.
     pub fn load(&self, worker: WorkerId) -> Load {
         let (outstanding, reported, waiting) = (&self.loads, &self.reported, &self.waiting);
         Loads { outstanding, reported, waiting }.of(worker)
@@ -797,7 +798,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.spread(worker);
     }
 
-    /// Where the count of a worker is kept.
+    /// Outstanding count of a worker, wherever it is kept.
     #[inline]
     fn outstanding_mut(&mut self, worker: WorkerId) -> &mut u32 {
         let load = &mut self.loads[worker.index()];

@@ -1,4 +1,4 @@
-//! How long items may wait, and what those are told that may not.
+//! Limits on how long items may wait, and what those are told that may not.
 //!
 //! | the queue | an item may wait for |
 //! |---|---|
@@ -35,8 +35,8 @@ pub use super::queue::Order;
 /// Limits of waiting in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverloadConfig {
-    /// How long an item may wait in a queue that stands. Default 5 ms, CoDel's, and at least the
-    /// time of 32 placements, so that a worker finds something to do.
+    /// Longest time that an item may wait in a queue that stands. Default 5 ms, CoDel's, and at
+    /// least the time of 32 placements, so that a worker finds something to do.
     pub target_ns: u64,
     /// Time without a short queue after which it stands. Default 100 ms, CoDel's: longer than
     /// bursts and pauses of a machine; and at least the time of 1024 placements, up to a second,
@@ -45,7 +45,7 @@ pub struct OverloadConfig {
     /// Divisor of the time to its deadline for which an item may wait. Default 4: the answer comes
     /// within half of it.
     pub deadline_divisor: u32,
-    /// Which item leaves first while the queue stands. Default the oldest: the newest has the same
+    /// Item that leaves first while the queue stands. Default the oldest: the newest has the same
     /// goodput and the same 99th percentile, and answers out of order.
     pub order: Order,
     /// Keys the table of shares. Default 0; in service one that nobody can guess.
@@ -74,11 +74,11 @@ impl Default for OverloadConfig {
 pub(super) struct Overload {
     /// The limits.
     config: OverloadConfig,
-    /// When the queue was last short: empty, or left by an item that had hardly waited.
+    /// Time at which the queue was last short: empty, or left by an item that had hardly waited.
     short_at: Time,
-    /// When it last stood; `None` before.
+    /// Time at which it last stood; `None` before.
     stood_at: Option<Time>,
-    /// When the last item was placed, if others have waited since.
+    /// Time at which the last item was placed, if others have waited since.
     placed_at: Option<Time>,
     /// Mean time between placements while items wait, in sixteenths of ns; 0 before the first.
     gap_16: u64,
@@ -86,7 +86,7 @@ pub(super) struct Overload {
     residence_ns: u64,
     /// Placements since `residence_ns` was computed.
     placed_count: u32,
-    /// When the window of the counts began.
+    /// Time at which the window of the counts began.
     window_at: Time,
     /// Items offered in the window.
     offered: u32,
@@ -118,7 +118,7 @@ impl Overload {
         self.config.seed
     }
 
-    /// When an item that comes at `since` and is wanted until `until` is to be refused.
+    /// Time at which an item that comes at `since` and is wanted until `until` is to be refused.
     pub(super) fn expiry(&self, since: Time, until: Time) -> Time {
         let left = until.saturating_sub(since);
         let gap_ns = self.gap_ns();
@@ -296,7 +296,7 @@ const WINDOWS_KEPT: u64 = 10;
 const WINDOW_OFFERED_MIN: u32 = 8;
 /// Least that a client is told to stay away, and where nothing is known of the gap.
 const RETRY_AFTER_NS_MIN: u64 = 1_000;
-/// Most that a client is told to stay away: it forgets that two of these and 100 ms later, and
+/// Most that a client is told to stay away: that expires two of these and 100 ms later, and
 /// normal service is within 200 ms of the end.
 const RETRY_AFTER_NS_MAX: u64 = 50_000_000;
 
@@ -407,7 +407,7 @@ mod tests {
         assert!(held_count > 700, "{held_count} of 1,000");
     }
 
-    /// What was refused a moment ago says that the queue stands, where clients keep a pace.
+    /// A refusal a moment ago says that the queue stands, where clients keep a pace.
     #[test]
     fn a_queue_stands_at_once_while_clients_keep_a_pace() {
         let mut overload = Overload::new(OverloadConfig::DEFAULT);

@@ -23,7 +23,7 @@ use crate::keyed::KeyedState;
 use crate::order::heap::{Heap, Places};
 use crate::slab::Slab;
 
-/// Which item of a line leaves first.
+/// Item of a line that leaves first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     /// The oldest.
@@ -56,7 +56,7 @@ pub(super) struct Queue<T> {
     ticket_count: usize,
     /// The held items by expiry, then by sequence.
     expiries: Heap<(Time, u64)>,
-    /// Where each slot is in `expiries`.
+    /// Place of each slot in `expiries`.
     expiry_places: Places,
     /// Sequence of the next item, so that equal expiries leave in order.
     sequence: u64,
@@ -67,7 +67,7 @@ pub(super) struct Queue<T> {
 struct Held<T> {
     /// The item.
     item: T,
-    /// When it came.
+    /// Arrival time.
     since: Time,
     /// Its line.
     line: u32,

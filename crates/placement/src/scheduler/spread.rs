@@ -21,10 +21,10 @@ use crate::policy::{Load, Loads, OUT_OF_SERVICE, Placement, Policy, WorkerId};
 /// Most seats of a worker: a placement looks at each.
 pub const WEIGHT_MAX: u8 = 64;
 
-/// How a worker stands among the others.
+/// Rank of a worker among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// How many workers it counts as, up to [`WEIGHT_MAX`]. Default 1.
+    /// Number of workers that it counts as, up to [`WEIGHT_MAX`]. Default 1.
     pub weight: NonZeroU8,
     /// True if it is of the zone that is preferred. Default true.
     pub is_near: bool,
@@ -39,7 +39,7 @@ impl Default for Rank {
 /// The seats of all workers.
 #[derive(Debug)]
 pub(super) struct Spread {
-    /// How each worker stands.
+    /// Rank of each worker.
     ranks: Vec<Rank>,
     /// Some are of another zone.
     has_far: bool,
@@ -63,7 +63,7 @@ pub(super) struct Spread {
     is_stale: bool,
 }
 
-/// How a worker is.
+/// Presence of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Presence {
     /// It takes more.
@@ -121,7 +121,7 @@ impl Spread {
         self.is_stale = true;
     }
 
-    /// Whether there are workers without a seat.
+    /// True if there are workers without a seat.
     #[inline]
     pub(super) fn is_stale(&self) -> bool {
         self.is_stale
@@ -175,7 +175,8 @@ impl Spread {
         Loads { outstanding, reported: &self.reported, waiting: &self.waiting }
     }
 
-    /// What was decided of seats, of their workers; of two seats of one worker one is taken.
+    /// Placement on the workers of the seats that were chosen; of two seats of one worker one is
+    /// taken.
     fn of_workers(&self, placement: Placement) -> Placement {
         let worker = |seat: WorkerId| self.worker_of[seat.index()];
         match placement {
@@ -219,7 +220,7 @@ mod tests {
         scheduler
     }
 
-    /// What each worker has after so many items were offered.
+    /// Outstanding items of each worker after so many were offered.
     fn offered(scheduler: &mut Scheduler<u32>, count: u32) -> Vec<u32> {
         let mut draws = Draws::new(7);
         for item in 0..count {

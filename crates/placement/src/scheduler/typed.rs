@@ -45,7 +45,7 @@ impl TypeId {
     }
 }
 
-/// What is known of the types, and the workers that each may use.
+/// State that is known of the types, and the workers that each may use.
 #[derive(Clone, Debug)]
 pub struct Types {
     /// By [`TypeId::index`].
@@ -58,7 +58,7 @@ pub struct Types {
     worker_count: usize,
 }
 
-/// What is known of a type.
+/// State that is known of a type.
 #[derive(Clone, Copy, Debug, Default)]
 struct Profile {
     /// Its services.
@@ -140,7 +140,7 @@ impl Types {
         }
     }
 
-    /// How many there are.
+    /// Number of types.
     pub fn count(&self) -> usize {
         self.profiles.len()
     }

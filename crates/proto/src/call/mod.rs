@@ -1,4 +1,4 @@
-//! What every protocol keeps of a call: counters, and when to look for calls to nobody.
+//! Call state that all protocols share: counters, numbering, and the search for calls to nobody.
 
 pub(crate) mod counters;
 pub(crate) mod numbering;

@@ -5,7 +5,7 @@
 
 use crate::node::Time;
 
-/// When slots may be looked at again.
+/// Limit on how often slots are searched for calls to unreachable addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnreachableLook {
     /// Until then none is.
@@ -23,8 +23,7 @@ impl UnreachableLook {
     }
 }
 
-/// How long nothing is looked for again after a look, for each place that was looked at: some 1 %
-/// of the time.
+/// Pause after a look, for each place that was looked at: looks take some 1 % of the time.
 const LOOK_NS: u64 = 500;
 
 #[cfg(test)]

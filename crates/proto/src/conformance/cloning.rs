@@ -15,7 +15,7 @@ use crate::policy::Draws;
 /// A trace of one way to place what is not cloned.
 #[derive(Clone, Debug)]
 pub struct CloningTrace {
-    /// Where a request goes that is not cloned.
+    /// Placement of a request that is not cloned.
     pub fallback: Fallback,
     /// Its parts, each of which begins with an empty switch.
     pub parts: Vec<CloningPart>,
@@ -24,7 +24,7 @@ pub struct CloningTrace {
 /// Steps over the same servers.
 #[derive(Clone, Debug)]
 pub struct CloningPart {
-    /// How many servers there are.
+    /// Number of servers.
     pub servers: u16,
     /// Cells in each of the filter's tables, a power of two.
     pub filter_len: u32,
@@ -47,7 +47,7 @@ pub enum CloningStep {
         table: u32,
         /// The id that it gets.
         seq: u32,
-        /// Where it goes.
+        /// Destinations of its copies.
         copies: Copies,
     },
     /// A response comes.
@@ -58,9 +58,9 @@ pub enum CloningStep {
         seq: u32,
         /// The table of the request.
         table: u32,
-        /// Which copy it answers.
+        /// Mark of the copy that it answers.
         mark: CloneMark,
-        /// What waits at the server.
+        /// Requests that wait at the server.
         load: u32,
         /// It goes on to the client; else it is the slower of two, and dropped.
         passes: bool,
@@ -121,9 +121,9 @@ impl fmt::Display for Copies {
 struct Generator {
     /// Decides.
     switch: Switch,
-    /// How many servers there are.
+    /// Number of servers.
     servers: u16,
-    /// What happens next.
+    /// Draws that decide the next event.
     draws: Draws,
     /// Copies that are at servers.
     pending: Vec<(u16, Header)>,
@@ -205,7 +205,7 @@ impl Generator {
         }
     }
 
-    /// What the switch sends for a packet.
+    /// Packets that the switch sends for one, with their destinations.
     fn pass(&mut self, from: SocketAddr, mut header: Header) -> Vec<(SocketAddr, Header)> {
         self.switch.handle_datagram(0, from.into(), header.as_mut_bytes());
         let (mut buffer, mut sent) = ([0; 256], Vec::new());

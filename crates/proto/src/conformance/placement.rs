@@ -18,8 +18,8 @@ pub struct PlacementTrace {
 /// Steps over the same servers.
 #[derive(Clone, Debug)]
 pub struct PlacementPart {
-    /// How many servers there are, all in service at first, with [`PlacementPart::FIRST`] placed
-    /// and seen at each.
+    /// Number of servers, all in service at first, with [`PlacementPart::FIRST`] placed and seen at
+    /// each.
     pub servers: u16,
     /// The steps.
     pub steps: Vec<PlacementStep>,
@@ -56,7 +56,7 @@ pub enum PlacementStep {
 }
 
 impl PlacementPart {
-    /// What servers have been placed and have seen when a part begins.
+    /// Requests that have been placed on a server, and that it has seen, when a part begins.
     pub const FIRST: u32 = 100;
 }
 

@@ -21,7 +21,7 @@ impl Payload {
         }
     }
 
-    /// How many they are.
+    /// Number of bytes.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
         self.bytes().len()

@@ -29,7 +29,7 @@ pub(crate) enum Arrival {
 /// bytes of Homa.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
-    /// What is stored of it.
+    /// Bytes of the message that are stored.
     room: Room,
     /// A buffer that the message before did not need any more.
     spare: Vec<u8>,

@@ -16,11 +16,11 @@ use crate::work;
 /// Bytes of a message.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// What is stored, and zeros where nothing has come yet.
+    /// Stored bytes, with zeros where nothing has come yet.
     bytes: Vec<u8>,
     /// While it moves, a longer buffer with the beginning of `bytes`; after, the one of before.
     other: Vec<u8>,
-    /// What is stored moves to `other`.
+    /// True while the stored bytes move to `other`.
     is_moving: bool,
     /// Bytes of the whole message, as far as they are stored.
     len_max: usize,
@@ -68,7 +68,7 @@ impl Room {
         }
     }
 
-    /// Whether `len` bytes at `offset` can be stored now. If not, that takes too much work for a
+    /// True if `len` bytes at `offset` can be stored now. If not, that takes too much work for a
     /// packet, of which a part is done.
     #[inline]
     fn reaches(&mut self, offset: usize, len: usize) -> bool {
@@ -265,7 +265,8 @@ mod tests {
         assert_eq!((bytes, other.capacity()), (vec![1; 100_000], 40_000));
     }
 
-    /// What a packet beyond the first buffer makes of it, for messages of different lengths.
+    /// Capacity of the buffer after a packet beyond the first one, for messages of different
+    /// lengths.
     #[test]
     fn a_buffer_is_all_of_a_message_or_eight_times_as_long() {
         let from = FIRST_ROOM / GROWTH;

@@ -6,7 +6,7 @@ use tailcut_wire::netclone::SERVERS_MAX;
 
 use crate::reply_filter::ReplyFilter;
 
-/// What becomes of a request that is not cloned.
+/// Placement of a request that is not cloned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallback {
     /// It goes to the first of its pair, which makes it random placement.
@@ -21,7 +21,7 @@ pub struct SwitchConfig {
     /// The servers, by their ids, which they must send: 1 to 16, as many as the published table has
     /// pairs for. Default none, which is refused.
     pub servers: Vec<SocketAddr>,
-    /// What becomes of a request that is not cloned. Default [`Fallback::First`], plain NetClone.
+    /// Placement of a request that is not cloned. Default [`Fallback::First`], plain NetClone.
     pub fallback: Fallback,
     /// Cells in each of the filter's two tables. Default 131,072, as published: 1 MiB.
     pub filter_len: usize,
@@ -32,8 +32,8 @@ pub struct SwitchConfig {
     pub packet_len_max: usize,
     /// Most datagrams waiting for the driver. Default 8,192; at least 2, the copies of a request.
     pub outbox_len_max: usize,
-    /// How long a server may leave an original unanswered before it is taken out. Default 1 s,
-    /// longer than services and queues last: the format has no probes, so nothing tells a slow
+    /// Longest time that a server may leave an original unanswered before it is taken out. Default
+    /// 1 s, longer than services and queues last: the format has no probes, so nothing tells a slow
     /// server from one that is gone.
     pub silent_ns: u64,
     /// Time between two requests that try a server that is out. Default 1 s: each may be lost.
@@ -84,7 +84,7 @@ impl SwitchConfig {
     }
 }
 
-/// Why a switch cannot be made.
+/// Reason why a switch cannot be made, or its servers cannot be changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
@@ -103,7 +103,7 @@ pub enum SwitchError {
     /// None, or more than there are groups for.
     #[error("a NetClone switch has 1 to {SERVERS_MAX} servers, not {count}")]
     Servers {
-        /// How many there are.
+        /// Number of servers.
         count: usize,
     },
     /// Two servers share an address.

@@ -59,7 +59,7 @@ pub struct Switch {
     servers: Vec<Server>,
     /// The last id that was given.
     seq: u32,
-    /// When any of them answered last.
+    /// Time of the last answer of any of them.
     answered_at: Time,
     /// This run, in the bits of `tidx` above the lowest.
     epoch: u32,
@@ -78,7 +78,7 @@ pub struct Switch {
 struct Flight {
     /// Its id; 0 for none.
     seq: u32,
-    /// What its client sent in `tidx`.
+    /// Value of `tidx` that its client sent.
     tidx: u32,
     /// Its client.
     client: SocketAddr,
@@ -147,7 +147,7 @@ pub struct SwitchServer {
     pub answered: u64,
 }
 
-/// What a data plane before the switch has done about a server.
+/// Counts of a server by a data plane before the switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
     /// Requests that it has placed there, without clones.

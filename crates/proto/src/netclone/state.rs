@@ -1,4 +1,4 @@
-//! What the switch keeps of a server, and its groups.
+//! State that the switch keeps of a server, and its groups.
 //!
 //! | a server is | event | then |
 //! |---|---|---|
@@ -22,15 +22,15 @@ use crate::node::Time;
 /// A server.
 #[derive(Debug)]
 pub(super) struct Server {
-    /// Where requests go and responses come from.
+    /// Address that requests go to and responses come from.
     pub(super) addr: SocketAddr,
     /// Requests that wait there, as it has reported last; 0 at the start.
     pub(super) load: u32,
     /// The first original since its last answer, or since nobody answered.
     asked_at: Option<Time>,
-    /// When it was taken out or last tried, while it is out.
+    /// Time at which it was taken out or last tried, while it is out.
     tried_at: Option<Time>,
-    /// Why it is to get nothing, if it is not.
+    /// Reason why it is to get nothing, if any.
     pub(super) leave: Option<Leave>,
     /// Requests sent there.
     placed: u64,
@@ -38,7 +38,7 @@ pub(super) struct Server {
     answered: u64,
 }
 
-/// Why a server is to get nothing.
+/// Reason why a server is to get nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     /// For now.
@@ -101,7 +101,7 @@ impl Server {
         false
     }
 
-    /// When it will have left an original unanswered for too long.
+    /// Time at which it will have left an original unanswered for too long.
     pub(super) fn lost_at(&self, silent_ns: u64) -> Option<Time> {
         self.asked_at.map(|at| at.saturating_add(silent_ns))
     }

@@ -26,7 +26,7 @@ fn request(grp: u32, tidx: u32) -> Header {
     Header { grp: grp.into(), tidx: tidx.into(), sid: 77.into(), ..Header::default() }
 }
 
-/// What the published server makes of a request: it changes three fields.
+/// Response of the published server to a request: it changes three fields.
 fn response(request: Header, sid: u32, load: u32) -> Header {
     Header { op: 1.into(), sid: sid.into(), load: load.into(), ..request }
 }
@@ -321,7 +321,7 @@ fn a_switch_without_servers_or_with_too_many_is_refused() {
     assert_eq!(Switch::new(0, twice).err(), Some(SwitchError::Exists { addr: server(0) }));
 }
 
-/// Where requests of each pair of three servers go.
+/// Destinations of requests of each pair of three servers.
 fn placed_on(bench: &mut Bench) -> Vec<SocketAddr> {
     let mut placed: Vec<SocketAddr> = (1..=6)
         .flat_map(|group| bench.send(client(0), request(group, 0)))

@@ -14,7 +14,7 @@ use siphasher::sip::SipHasher24;
 
 use crate::node::Time;
 
-/// When a server or a router asks for cookies.
+/// Condition on which a server or a router asks for cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AskCookies {
     /// Never.
@@ -44,7 +44,7 @@ impl FromStr for AskCookies {
 /// and the time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cookies {
-    /// When they are asked for.
+    /// Condition on which they are asked for.
     ask: AskCookies,
     /// Has taken the key.
     hasher: SipHasher24,
@@ -56,7 +56,7 @@ pub(crate) struct Cookies {
     loaded_until: Time,
 }
 
-/// How many packets a request has.
+/// Number of packets of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// The one that has come.
@@ -143,9 +143,9 @@ pub(crate) fn tag_of(cookie: u64, header: &[u8], payload: &[u8]) -> u64 {
     hasher.finish() & !PERIOD_MASK | cookie & PERIOD_MASK
 }
 
-/// How long a cookie is new: two minutes, as WireGuard's secret is.
+/// Time for which a cookie is new: two minutes, as WireGuard's secret is.
 pub(crate) const PERIOD_NS: u64 = 120_000_000_000;
-/// How long load lasts after it was seen, as WireGuard's does.
+/// Time for which load lasts after it was seen, as WireGuard's does.
 const LOADED_NS: u64 = 1_000_000_000;
 /// Bits of cookies and tags that tell their period; the lowest is 1, so that none is 0, which
 /// stands for none.

@@ -164,7 +164,8 @@ mod tests {
             true
         }
 
-        /// What one share takes of `count` requests, each from a port, or an address, of its own.
+        /// Number of requests, of `count`, that one share takes, each from a port, or an address,
+        /// of its own.
         fn flood(&mut self, at: impl Fn(u16) -> SocketAddr, count: u16, bytes: usize) -> usize {
             (0..count).filter(|&number| self.offer(at(number), bytes)).count()
         }

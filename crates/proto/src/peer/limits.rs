@@ -1,4 +1,4 @@
-//! What a server admits: its configuration, and what it holds against it.
+//! Limits of what a server admits: their configuration, and what is held against them.
 
 use std::net::IpAddr;
 
@@ -30,9 +30,9 @@ pub struct Serving {
     pub held_bytes_max: usize,
     /// Bytes of one client, likewise. Default 64 MiB.
     pub held_bytes_per_client_max: usize,
-    /// How long a half-received message may make no progress. Default 50 ms with R2P2: a client
-    /// whose packets are lost sends again within 32 ms, and one that has died leaves its place to
-    /// others. 1 s with Homa, whose clients may have much else to send first.
+    /// Longest time that a half-received message may make no progress. Default 50 ms with R2P2: a
+    /// client whose packets are lost sends again within 32 ms, and one that has died leaves its
+    /// place to others. 1 s with Homa, whose clients may have much else to send first.
     pub partial_ns_max: u64,
     /// Sessions remembered for each client. Default 64.
     pub sessions_per_client_max: usize,
@@ -48,8 +48,8 @@ pub struct Serving {
     /// of the whole, so that no network leaves the others without, and room for 1 000 clients on
     /// one host, whatever they do. Raise both where more are behind one address.
     pub sessions_bytes_per_prefix_max: usize,
-    /// How long an idle client or session is remembered, so that a late duplicate does not run.
-    /// Default 5 s: longer than any network of a datacenter holds a packet. Routers rely on no
+    /// Time for which an idle client or session is remembered, so that a late duplicate does not
+    /// run. Default 5 s: longer than any network of a datacenter holds a packet. Routers rely on no
     /// less.
     pub session_idle_ns: u64,
     /// Longest that the network takes to carry a datagram. A retransmission that is not idempotent

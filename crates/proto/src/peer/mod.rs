@@ -1,4 +1,4 @@
-//! What an endpoint remembers of each peer, and what bounds it.
+//! State that an endpoint keeps of each peer, and its bounds.
 //!
 //! | module | what it holds |
 //! |---|---|

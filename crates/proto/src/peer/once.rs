@@ -56,7 +56,7 @@ struct Chunk {
 }
 
 impl Once {
-    /// Forgets everything, for another session, and keeps the memory.
+    /// Drops everything, for another session, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.floor = 0;
         self.end = 0;

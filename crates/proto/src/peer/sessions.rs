@@ -33,11 +33,11 @@ pub(crate) struct Session {
     pub(crate) known_since: Time,
     /// Slots of replies that are kept, in the order in which they were given.
     pub(crate) kept: List,
-    /// When a request of it last came.
+    /// Arrival time of its last request.
     pub(super) used_at: Time,
 }
 
-/// Why a session or a sequence cannot be remembered.
+/// Reason why a session or a sequence cannot be remembered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
     /// The peer, or all together, have too many.
@@ -71,7 +71,7 @@ pub(crate) struct Account {
 /// First values of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Start {
-    /// When its first request came.
+    /// Arrival time of its first request.
     pub(super) now: Time,
     /// Of a request sent before this nobody knows whether it has run.
     pub(super) known_since: Time,
@@ -87,13 +87,13 @@ impl Session {
         now.saturating_sub(self.used_at)
     }
 
-    /// Where packets are sealed: it began after the server's start, and here. Whose it is the seal
-    /// knows.
+    /// True if packets are sealed and it began here, after the server's start. Its client is known
+    /// to the seal.
     pub(crate) fn is_sound(&self) -> bool {
         self.id & SOUND != 0
     }
 
-    /// It does, as its seal says.
+    /// Notes that it did, as its seal says.
     pub(crate) fn note_sound(&mut self) {
         self.id |= SOUND;
     }
@@ -240,7 +240,7 @@ mod tests {
         Budget::new(&serving, 1)
     }
 
-    /// What becomes of charges one after the other.
+    /// Checks the results of charges one after the other.
     fn check(mut budget: Budget, account: Account, charges: &[(usize, Result<(), Denied>)]) {
         for &(bytes, expected) in charges {
             let before = budget.bytes();

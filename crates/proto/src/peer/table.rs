@@ -51,7 +51,7 @@ pub(crate) struct Table<T> {
     peers_max: usize,
     /// Found last; most packets come from the peer of the one before.
     last: PeerId,
-    /// Where the search for a peer to evict goes on.
+    /// Index at which the search for a peer to evict goes on.
     hand: usize,
     /// Places of peers that have been evicted.
     vacant: Vec<PeerId>,
@@ -74,7 +74,7 @@ pub(crate) struct Peer<T> {
     pub(crate) address: SocketAddr,
     /// It receives at its address: it has told a token, or the address is trusted.
     pub(crate) is_validated: bool,
-    /// When it was last heard of.
+    /// Time at which it was last heard of.
     pub(crate) used_at: Time,
     /// Calls to it that have not ended.
     pub(crate) calls: usize,

@@ -30,7 +30,7 @@ pub(crate) struct Allowance {
     pub(crate) sent: u64,
 }
 
-/// Why a request is not admitted.
+/// Reason why a request is not admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Refusal {
     /// It is dropped, and its client told the reason.

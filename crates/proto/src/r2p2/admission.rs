@@ -127,8 +127,8 @@ impl Server {
         }
     }
 
-    /// Where packets are sealed: refuses a session of which some requests may have run and be
-    /// forgotten, or that is another client's here.
+    /// Refuses a sealed session of which some requests may have run and been evicted, or that is
+    /// another client's here.
     #[inline]
     fn check_session(
         &self,
@@ -209,7 +209,7 @@ impl Server {
         self.cookies.turn(now);
     }
 
-    /// What a client at `address` is told, by which it validates that.
+    /// Token or cookie by which a client at `address` validates that.
     pub(super) fn token(&self, address: SocketAddr) -> u64 {
         match self.cookies.are_given() {
             true => self.cookies.cookie(address),

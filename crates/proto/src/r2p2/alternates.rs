@@ -31,11 +31,11 @@ struct Alternate {
     address: SocketAddr,
     /// The place of the target that calls to it go to; its own as it begins.
     stand_in: usize,
-    /// When the first of the copies was sent that nothing has answered.
+    /// Time at which the first unanswered copy was sent.
     asked_at: Option<Time>,
-    /// How many there are.
+    /// Number of unanswered copies.
     asked: u32,
-    /// When it was last found to have failed.
+    /// Time at which it was last found to have failed.
     failed_at: Option<Time>,
 }
 
@@ -61,7 +61,7 @@ impl Alternates {
         self.place(address).is_some()
     }
 
-    /// Where a call to `address` goes now.
+    /// Destination of a call to `address` at present.
     #[inline]
     pub(super) fn choose(&self, address: SocketAddr) -> SocketAddr {
         match self.place(address) {
@@ -122,8 +122,8 @@ impl Alternates {
 /// another target: a server that takes long says that it has it.
 pub(super) const ASK_NS: u64 = 20_000_000;
 
-/// How long copies stay unanswered before the target has failed: longer than a busy machine pauses
-/// a router, and with two [`ASK_NS`] less than 100 ms.
+/// Time without an answer to copies after which the target has failed: longer than a busy machine
+/// pauses a router, and with two [`ASK_NS`] less than 100 ms.
 const PATIENCE_NS: u64 = 30_000_000;
 
 /// Copies that must have stayed unanswered besides: each of them may have been lost.

@@ -63,7 +63,7 @@ pub(super) struct Client {
     pub(super) retry_credit: Credit,
     /// Targets that stand for each other.
     alternates: Alternates,
-    /// When a call has a timeout or its deadline, by its slot.
+    /// Timers of the calls' timeouts and deadlines, by slot.
     wheel: Wheel,
     /// Packets to be sent.
     pub(super) queue: SendQueue<Farewell>,
@@ -71,7 +71,7 @@ pub(super) struct Client {
     pub(super) v1_slots: HashMap<u16, SlotId, KeyedState>,
     /// The request id of version 1 that was drawn last.
     pub(super) v1_last_rid: u16,
-    /// When calls to an address where nothing listens may be looked for.
+    /// Limit on how often calls to an address where nothing listens are searched for.
     unreachable_look: UnreachableLook,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Slot {
     /// This host's address that was last answered: what follows leaves from there, since the server
     /// behind a router knows the call by it. `None` before, and where the datapath does not say.
     pub(super) local: Option<IpAddr>,
-    /// How it may be treated.
+    /// Options of its treatment on the way.
     pub(super) options: CallOptions,
     /// It may run once, and another one than who it goes to now may have passed it on, or have it.
     pub(super) is_moved: bool,
@@ -105,11 +105,11 @@ pub(super) struct Slot {
     pub(super) is_local: bool,
     /// The application's.
     context: u64,
-    /// When it fails.
+    /// Deadline at which it fails.
     pub(super) deadline: Time,
-    /// When it is first sent.
+    /// State of its first transmission.
     pub(super) start: Start,
-    /// How long its target is to be left alone, if it fails now; 0 where nobody has said.
+    /// Time for which its target is to be left alone, if it fails now; 0 where nobody has said.
     pub(super) retry_after_ns: u64,
     /// The request, until the call ends.
     pub(super) request: Outgoing,
@@ -125,20 +125,20 @@ pub(super) struct Slot {
     pub(super) sack_flags: u8,
 }
 
-/// When a call speaks again.
+/// State of a call's recovery from loss: its last transmissions and its next timeout.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Recovery {
-    /// When packet 0 first went out; 0 before.
+    /// Time of the first transmission of packet 0; 0 before.
     pub(super) first_sent_at: Time,
     /// Packet 0 has gone out more than once, or to another one.
     pub(super) is_again: bool,
-    /// When a packet of the request last went out; 0 before.
+    /// Time of the last transmission of a packet of the request; 0 before.
     pub(super) sent_at: Time,
     /// Timeouts since the last progress.
     pub(super) attempt: u32,
     /// The next timeout.
     pub(super) retry_at: Time,
-    /// When holes were last asked for or sent again.
+    /// Time at which holes were last asked for or sent again.
     mended_at: Time,
     /// The clock when a server was last sent the token that it has asked for; 0 before.
     pub(super) validated_us: u32,
@@ -155,7 +155,7 @@ pub(super) struct Party {
 
 /// An ACK that asks for a token or a cookie.
 pub(super) struct Demand<'a> {
-    /// Who asks.
+    /// Server that asks.
     pub(super) server: Party,
     /// Its header, which tells it.
     pub(super) header: &'a ReplyHeader,
@@ -178,7 +178,7 @@ pub(super) struct Farewell {
     pub(super) end: End,
 }
 
-/// How a call has ended.
+/// Outcome of a call that has ended, as the server is told.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum End {
     /// All packets of the reply, this many, have arrived.
@@ -812,7 +812,7 @@ impl Client {
         let id = self.call_id(index);
         let slot = &self.slots[index];
         let context = slot.context;
-        // The floor of later requests lets the server forget replies, unless it waits for a slow
+        // The floor of later requests lets the server release replies, unless it waits for a slow
         // call. Those of several packets hold more there.
         let lag_max = match packets {
             1 => FLOOR_LAG_MAX,
@@ -937,11 +937,11 @@ impl Slot {
 
 /// The end of a call without an answer.
 struct Ending {
-    /// Why.
+    /// Reason for the failure.
     failure: Failure,
-    /// Who said so, or is known to have had the request.
+    /// Address of the node that said so, or is known to have had the request.
     server: Option<SocketAddr>,
-    /// What the application said; empty where it did not.
+    /// Text of the application; empty where there is none.
     text: Vec<u8>,
 }
 
@@ -969,7 +969,7 @@ pub(super) fn is_before_us(one: u32, other: u32) -> bool {
     other.wrapping_sub(one).wrapping_sub(1) < u32::MAX / 2
 }
 
-/// How long ago the packet was sent that `header` answers; `None` when it echoes nothing, or
+/// Time since the packet that `header` answers was sent; `None` when it echoes nothing, or
 /// nonsense.
 fn round_trip_ns(now: Time, header: &ReplyHeader) -> Option<u64> {
     let echo = header.clock_echo_us.get();

@@ -1,5 +1,5 @@
-//! What a client does without a router: packets that go before anybody has taken the request, and
-//! long packets to servers on its own host.
+//! Direct calls of a client, without a router: packets that go before anybody has taken the
+//! request, and long packets to servers on its own host.
 
 use std::net::SocketAddr;
 

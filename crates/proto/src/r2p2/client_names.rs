@@ -1,4 +1,4 @@
-//! Whom a call is for: who may answer it, and by which names it goes where packets are sealed.
+//! Addressees of a call: who may answer it, and by which names it goes where packets are sealed.
 //!
 //! | event | then |
 //! |---|---|

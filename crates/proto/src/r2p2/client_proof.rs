@@ -1,4 +1,4 @@
-//! How a client shows that it receives at its address, where it is asked to.
+//! Address validation of a client: it shows that it receives at its address, where it is asked to.
 //!
 //! | a server, or a router, answers packet 0 | then |
 //! |---|---|

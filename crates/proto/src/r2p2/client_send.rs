@@ -1,4 +1,4 @@
-//! What the client half sends: requests, acknowledgements of replies, farewells.
+//! Packets that the client half sends: requests, acknowledgements of replies, farewells.
 
 use tailcut_wire::r2p2::{EXTENDED_LEN, Flags, MessageType, Policy, RequestRepr, SackBody};
 use zerocopy::IntoBytes;
@@ -256,7 +256,7 @@ impl Slot {
     }
 }
 
-/// What is left until `deadline`, in whole microseconds, at least one: 0 would mean none.
+/// Time left until `deadline`, in whole microseconds, at least one: 0 would mean none.
 fn deadline_us(now: Time, deadline: Time) -> u32 {
     u32::try_from(deadline.saturating_sub(now) / 1000).unwrap_or(u32::MAX).max(1)
 }

@@ -1,4 +1,4 @@
-//! What an R2P2 endpoint may be told, with the defaults and their reasons.
+//! Configuration of an R2P2 endpoint, with the defaults and their reasons.
 
 use std::net::SocketAddr;
 
@@ -81,19 +81,19 @@ pub struct Config {
     pub seal: Option<Sealing>,
 }
 
-/// What a client does about copies of its idempotent calls, besides taking the first reply of each.
+/// Treatment by a client of copies of its idempotent calls, besides taking the first reply of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cloning {
-    /// Which calls it sends twice. Default none: it leaves that to routers.
+    /// Calls that it sends twice. Default none: it leaves that to routers.
     pub copies: Copies,
     /// Servers that a copy may go to: a random one that is not the call's target. Default none: the
     /// copy goes to the target too, a router, which places it on another server.
     pub servers: Vec<SocketAddr>,
-    /// What becomes of the copy that has lost. Default [`Loser::Runs`], as published.
+    /// Treatment of the copy that has lost. Default [`Loser::Runs`], as published.
     pub loser: Loser,
 }
 
-/// Which calls a client sends twice.
+/// Calls that a client sends twice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Copies {
     /// None.
@@ -106,7 +106,7 @@ pub enum Copies {
     Hedge(Hedge),
 }
 
-/// When a copy is sent because the first has not answered.
+/// Condition on which a copy is sent because the first has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hedge {
     /// Quantile of the target's reply times after which a copy goes, in thousandths. Default 950. A
@@ -123,7 +123,7 @@ impl Default for Hedge {
     }
 }
 
-/// What becomes of a copy once the other has answered.
+/// Treatment of a copy once the other has answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Loser {
     /// It runs to its end.
@@ -146,11 +146,11 @@ pub struct Pool {
     /// Key of the address tokens. `None` derives one from the endpoint's secret; the servers of a
     /// pool behind one router share one, so that a client validates its address once for all.
     pub key: Option<[u8; 16]>,
-    /// When clients must show by a cookie that they receive at their addresses before anything is
-    /// done for them, besides those of `serving.trusted`, whose addresses cannot be forged. Version
-    /// 1 clients, who cannot, are refused then. Default never: a request of one packet runs, and
-    /// its reply is at most three times as long until the address is validated. Sealed packets need
-    /// none.
+    /// Condition on which clients must show by a cookie that they receive at their addresses before
+    /// anything is done for them, besides those of `serving.trusted`, whose addresses cannot be
+    /// forged. Version 1 clients, who cannot, are refused then. Default never: a request of one
+    /// packet runs, and its reply is at most three times as long until the address is validated.
+    /// Sealed packets need none.
     pub cookies: AskCookies,
     /// The router that keeps clients' addresses (and that version 1 feedback goes to). A router
     /// that writes the client's address into the packet needs no entry: it is believed once it has

@@ -20,7 +20,7 @@ use zerocopy::IntoBytes;
 use crate::peer::cookies::{Cookies, Extent, tag_of};
 
 impl Cookies {
-    /// What a packet that gives a token says of it.
+    /// Flag that marks the token of a packet as a cookie; 0 where cookies are not given.
     #[inline]
     pub(crate) fn flag(&self) -> u8 {
         if self.are_given() { Flags::COOKIE } else { 0 }

@@ -1,9 +1,9 @@
-//! What a client keeps for second copies of its calls: where one is, how many may go, and after
-//! which time one goes. `client_copies` has the rules.
+//! State that a client keeps for second copies of its calls: where one is, how many may go, and
+//! after which time one goes. `client_copies` has the rules.
 
 use crate::node::Time;
 
-/// Where the copy of a call is.
+/// State of the copy of a call.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum CopyState<P> {
     /// There is none, or none is left.
@@ -27,7 +27,7 @@ impl<P> CopyState<P> {
         }
     }
 
-    /// When it is due; never in most states.
+    /// Time at which it is due; never in most states.
     pub(super) fn due_at(&self) -> Time {
         match self {
             Self::Due(at) => *at,
@@ -36,7 +36,8 @@ impl<P> CopyState<P> {
     }
 }
 
-/// What a client may send again: each call adds thousandths, and what is sent takes a whole.
+/// Budget of what a client may send again: each call adds thousandths, and what is sent takes a
+/// whole.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Credit {
     /// Thousandths.

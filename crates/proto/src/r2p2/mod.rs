@@ -74,8 +74,8 @@ fn unscheduled_packets(segment_len: u16) -> u16 {
     (UNSCHEDULED_BYTES / segment_len.max(1)).clamp(1, UNSCHEDULED_PACKETS)
 }
 
-/// How long a server that stops still takes what routers send: five of their probes, each of which
-/// tells them to stop.
+/// Time for which a server that stops still takes what routers send: five of their probes, each of
+/// which tells them to stop.
 pub const STOPPING_GRACE_NS: u64 = 50_000_000;
 
 /// An R2P2 client and server on one port.
@@ -145,7 +145,7 @@ impl Endpoint {
         self.server.serve_again();
     }
 
-    /// Whether the application has yet to answer a request, and somebody waits for it.
+    /// True if the application has yet to answer a request, and somebody waits for it.
     pub fn is_waiting(&self, id: RequestId) -> bool {
         self.server.waiting(id).is_some()
     }

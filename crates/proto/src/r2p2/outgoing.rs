@@ -83,7 +83,7 @@ impl Outgoing {
         self.granted = granted.min(self.count);
     }
 
-    /// Forgets what was sent and what has arrived, so that all of it goes again.
+    /// Drops the record of what was sent and what has arrived, so that all of it goes again.
     pub(super) fn restart(&mut self) {
         self.granted = self.granted.min(1);
         self.next = 0;
@@ -95,8 +95,8 @@ impl Outgoing {
         self.resend.clear();
     }
 
-    /// What was sent behind packet 0 has gone to somebody who has no use for it: it waits for
-    /// credit.
+    /// Holds what was sent behind packet 0 until there is credit: it has gone to somebody who has
+    /// no use for it.
     pub(super) fn hold_rest(&mut self) {
         self.granted = self.granted.min(1);
         self.next = self.next.min(1);

@@ -6,24 +6,24 @@
 
 use crate::node::Time;
 
-/// When the next call to a target may go.
+/// Pacing of calls to a target: the time at which the next may go.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// Between two calls, ns; 0 while there is nothing to keep.
     interval_ns: u64,
     /// The next turn.
     pub(super) next_at: Time,
-    /// When the target last refused.
+    /// Time of the target's last refusal.
     told_at: Time,
 }
 
-/// When a call is sent for the first time, or again after a refusal.
+/// State of a call's first transmission, or of the next one after a refusal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Start {
     /// It has been, or is about to.
     #[default]
     Now,
-    /// When its timer goes off.
+    /// It is sent when its timer goes off.
     Waiting,
     /// Never: it is refused when its timer goes off.
     Refused,
@@ -72,7 +72,7 @@ impl Pace {
     }
 }
 
-/// How long the calls of a burst may wait: the target of a standing queue.
+/// Longest time that the calls of a burst may wait: the target of a standing queue.
 const BURST_NS: u64 = 5_000_000;
 
 /// Share of the time to its deadline for which a call waits for its turn, as a divisor: what it may
@@ -82,7 +82,7 @@ pub(super) const WAIT_DIVISOR: u64 = 8;
 /// A reply shortens the time between calls by one part of so many.
 const SPEED_UP: u64 = 8;
 
-/// How long after the last refusal, and one more interval, the pace expires.
+/// Time after the last refusal, and one more interval, at which the pace expires.
 const EXPIRY_NS: u64 = 100_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a client does about a target that refuses for overload: it keeps a time between its calls,
-//! and tries a few of them again, of those that may run more than once.
+//! Pacing of a client's calls to a target that refuses for overload: it keeps a time between its
+//! calls, and tries a few of them again, of those that may run more than once.
 //!
 //! | a call is | event | then |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! What one half of an endpoint has to send, in the order in which it came up.
+//! Send queue of one half of an endpoint, in the order in which its items came up.
 //!
 //! Packets of a short message differ in length, and a GSO batch takes one length. So the first
 //! packets of several go together, and what follows them in the next batch: those messages are set
@@ -22,7 +22,7 @@ pub(super) struct SendQueue<C> {
     is_asides_turn: bool,
 }
 
-/// What became of an item whose turn it was.
+/// Result of writing an item whose turn it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Written {
     /// All of it is written that may go.

@@ -50,7 +50,7 @@ struct RouterRecord {
     received: u32,
     /// Of them, those that have ended.
     concluded: u32,
-    /// When it was last heard of.
+    /// Time at which it was last heard of.
     used_at: Time,
     /// Something has changed since its last report, or it has asked.
     is_report_due: bool,
@@ -358,8 +358,8 @@ mod tests {
         assert_eq!(routers.see(0, router(), 6, FeedbackSource::Client), before);
     }
 
-    /// What a router had placed before it was told of the server anew comes again: its requests are
-    /// counted on.
+    /// Recorded requests, placed before the router was told of the server anew, come again: they do
+    /// not begin the counts anew.
     #[test]
     fn a_recorded_request_cannot_begin_the_counts_anew() {
         let mut routers = Routers::new(4, None, 77);

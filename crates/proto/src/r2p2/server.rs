@@ -61,7 +61,7 @@ pub(super) struct Server {
     pub(super) cookies: Cookies,
     /// Routers, and what they are told.
     pub(super) routers: Routers,
-    /// When a request expires, by its slot.
+    /// Timers at which requests expire, by slot.
     pub(super) wheel: Wheel,
     /// Packets to be sent.
     pub(super) queue: SendQueue<Control>,
@@ -73,7 +73,7 @@ pub(super) struct Server {
     pub(super) rejections: VecDeque<Vec<u8>>,
     /// Requests that other servers run, as routers have said.
     pub(super) renounced: Renounced,
-    /// When it began to take no new requests.
+    /// Time at which it began to take no new requests.
     pub(super) stopping_since: Option<Time>,
     /// Requests that the application runs at once; what it has beyond them waits.
     pub(super) workers: usize,
@@ -91,15 +91,15 @@ pub(super) struct ClientState {
 /// One request. The slot outlives it and is used again.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// Where it stands.
+    /// Phase that it is in.
     pub(super) phase: Phase,
     /// Its id; `None` in version 1.
     pub(super) rpc_id: Option<RpcId>,
     /// The client's own number of it.
     pub(super) rid: u16,
-    /// How the client lets the request be treated.
+    /// Treatment of the request that the client allows.
     pub(super) options: CallOptions,
-    /// Which of two copies it is, for its reply.
+    /// Mark of the copy that it is, for its reply.
     pub(super) mark: CloneMark,
     /// A reply of one packet goes back through the configured router, which drops the slower of
     /// two.
@@ -122,13 +122,13 @@ pub(super) struct Slot {
     pub(super) via: Option<Via>,
     /// That router counts it: it is complete, and not concluded.
     pub(super) is_counted: bool,
-    /// When its client stops waiting.
+    /// Deadline at which its client stops waiting.
     pub(super) deadline: Time,
     /// The request, while its packets come.
     pub(super) request: Incoming,
     /// The reply, once there is one.
     pub(super) reply: Outgoing,
-    /// What this request holds against the limits.
+    /// Holdings of this request that count against the limits.
     pub(super) held: Held,
     /// Bytes of datagrams of this request and its reply.
     pub(super) allowance: Allowance,
@@ -140,7 +140,7 @@ pub(super) struct Slot {
     pub(super) is_acked: bool,
 }
 
-/// Where a request stands.
+/// Phase of a request.
 #[derive(Debug)]
 pub(super) enum Phase {
     /// Some of its packets have come.
@@ -193,7 +193,7 @@ pub(super) struct Asked {
     pub(super) rpc_id: RpcId,
     /// The client's clock when it left; 0 where it says none.
     pub(super) clock_us: u32,
-    /// Whom the answer is for, as the seal has told; 0 where packets are open, and for a router.
+    /// Addressee of the answer, as the seal has told; 0 where packets are open, and for a router.
     pub(super) addressee: u64,
     /// The packet has named nobody: the answer tells this server's name, which is of use to who has
     /// sent it here, and to nobody else.
@@ -228,9 +228,9 @@ pub(super) struct Admission {
     pub(super) rid: u16,
     /// Its id; `None` in version 1.
     pub(super) rpc_id: Option<RpcId>,
-    /// How the client lets the request be treated.
+    /// Treatment of the request that the client allows.
     pub(super) options: CallOptions,
-    /// Which of two copies it is.
+    /// Mark of the copy that it is.
     pub(super) mark: CloneMark,
     /// A reply of one packet goes back through the configured router.
     pub(super) returns: bool,
@@ -240,7 +240,7 @@ pub(super) struct Admission {
     pub(super) clock_us: u32,
     /// The router that counts it.
     pub(super) via: Option<Via>,
-    /// When its client stops waiting.
+    /// Deadline at which its client stops waiting.
     pub(super) deadline: Time,
     /// Bytes of its first datagram.
     pub(super) bytes_in: usize,
@@ -922,7 +922,7 @@ impl Slot {
         }
     }
 
-    /// What an answer names of it; `None` in version 1.
+    /// Fields by which an answer names it; `None` in version 1.
     fn asked(&self, shared: &Shared) -> Option<Asked> {
         let addressee = shared.addressed(self.sender);
         self.rpc_id.map(|rpc_id| Asked::of(self.rid, rpc_id, addressee))
@@ -940,8 +940,8 @@ impl Linked for Slot {
     }
 }
 
-/// What follows from remembering a request that runs or is refused: one that is not idempotent must
-/// not run where there is no memory for it, nor be refused for good.
+/// Result of remembering a request that runs or is refused: one that is not idempotent must not run
+/// where there is no memory for it, nor be refused for good.
 pub(super) fn note_taken(
     taken: Result<(), Denied>,
     is_idempotent: bool,
@@ -977,7 +977,7 @@ fn held_ack_len(packet: &Packet) -> u64 {
     if packet.is_routed() { HELD_ACK_LEN } else { 0 }
 }
 
-/// When the client stops waiting, as its packet says.
+/// Deadline at which the client stops waiting, as its packet says.
 fn deadline(now: Time, header: &RequestHeader, lifetime_ns_max: u64) -> Time {
     match u64::from(header.deadline_us.get()) {
         0 => now + lifetime_ns_max,

@@ -1,5 +1,5 @@
-//! What a server sends: replies within credit and within what an address has paid for, ACKs,
-//! refusals, and reports to routers, gathered into GSO batches.
+//! Packets that a server sends: replies within credit and within what an address has paid for,
+//! ACKs, refusals, and reports to routers, gathered into GSO batches.
 
 use std::net::SocketAddr;
 
@@ -289,8 +289,8 @@ impl Server {
         }
     }
 
-    /// What the server reports as its load: requests that the application has, and of these those
-    /// that wait for a worker.
+    /// Load that the server reports: requests that the application has, and of these those that
+    /// wait for a worker.
     fn load(&self) -> (u16, u16) {
         let count = |requests| u16::try_from(requests).unwrap_or(u16::MAX);
         (count(self.held.waiting), count(self.waiting_len()))
@@ -298,7 +298,7 @@ impl Server {
 }
 
 impl Control {
-    /// Whom it is for, as the seal has told.
+    /// Addressee of it, as the seal has told.
     fn addressee(&self) -> u64 {
         match self {
             Self::Drop { asked, .. }

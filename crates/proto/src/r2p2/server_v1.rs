@@ -1,6 +1,6 @@
 //! The server's rules towards version 1 clients: packets strictly in order, one acknowledgement of
 //! exactly three bytes, DROP to refuse, at most 254 packets, replies in one burst and then
-//! forgotten, since request ids are used again.
+//! released, since request ids are used again.
 
 use std::net::{IpAddr, SocketAddr};
 

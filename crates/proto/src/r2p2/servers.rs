@@ -1,4 +1,4 @@
-//! What a client remembers of each server or router it has spoken to: its token and its round
+//! State that a client keeps of each server or router it has spoken to: its token and its round
 //! trips.
 
 use std::net::SocketAddr;
@@ -37,11 +37,11 @@ pub(super) struct ServerState {
     /// Requests that wait for a worker there, by the latest reply; of a router at the server that
     /// gave it.
     pub(super) waiting: u16,
-    /// When the next call may go, where it refuses.
+    /// Pacing of calls to it, where it refuses.
     pub(super) pace: Pace,
 }
 
-/// What a client shows to a server of its address.
+/// Proof of its address that a client shows to a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Proof {
     /// Nothing: the server has given nothing.
@@ -54,7 +54,7 @@ pub(super) enum Proof {
 }
 
 impl Proof {
-    /// What a header gives, if anything.
+    /// Proof that a header gives, if any.
     #[inline]
     pub(super) fn given(header: &ReplyHeader) -> Option<Self> {
         match (header.token.get(), Flags(header.flags).has(Flags::COOKIE)) {
@@ -64,7 +64,7 @@ impl Proof {
         }
     }
 
-    /// What headers echo.
+    /// Token that headers echo; 0 for none.
     #[inline]
     pub(super) fn token(self) -> u64 {
         if let Self::Token(token) = self { token } else { 0 }

@@ -1,5 +1,5 @@
-//! What the two halves of an endpoint share: configuration, buffers, events, counters, and the
-//! credit for what they receive.
+//! State that the two halves of an endpoint share: configuration, buffers, events, counters, and
+//! the credit for what they receive.
 
 use std::collections::VecDeque;
 
@@ -65,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is one to be sent.
+    /// True if an answer is to be sent.
     #[inline]
     pub(super) fn has_answer(&self) -> bool {
         !self.answers.is_empty()
@@ -93,19 +93,19 @@ impl Shared {
         self.seal.as_ref().is_some_and(|seal| seal.is_unnamed())
     }
 
-    /// What a packet says to the seal that answers the one which is being handled.
+    /// Addressee, for the seal, of the answer to the packet that is being handled.
     #[inline]
     pub(super) fn addressee(&self) -> u64 {
         self.seal.as_ref().map_or(0, |seal| seal.addressee())
     }
 
-    /// What a packet for a client says to the seal.
+    /// Addressee, for the seal, of a packet for a client.
     #[inline]
     pub(super) fn addressed(&self, sender: u32) -> u64 {
         if self.seal.is_some() { addressed(sender) } else { 0 }
     }
 
-    /// Whether the access policy allows the request, of which this is the first packet, and which
+    /// True if the access policy allows the request, of which this is the first packet, and which
     /// was opened last.
     #[inline]
     pub(super) fn is_allowed(&mut self, packet: &Packet) -> bool {

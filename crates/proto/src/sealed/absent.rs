@@ -14,7 +14,7 @@ use crate::rpc::Caller;
 /// Bytes that sealing adds to a packet.
 pub use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
-/// What is needed to seal; there is none here.
+/// Configuration of a seal; there is none here.
 #[derive(Clone, Debug)]
 pub enum Sealing {}
 
@@ -22,11 +22,11 @@ pub enum Sealing {}
 #[derive(Clone, Debug)]
 pub enum Keys {}
 
-/// Why keys are refused; there are none here.
+/// Reason why keys are refused; there are none here.
 #[derive(Clone, Debug)]
 pub enum ChangedKeys {}
 
-/// What a data plane is told of a seal; there is none here.
+/// State of a seal that a data plane is told; there is none here.
 #[derive(Clone, Debug)]
 pub struct PlaneSeal;
 
@@ -76,7 +76,7 @@ pub(crate) fn client_of(sender: u32) -> u32 {
     sender
 }
 
-/// What is written behind a packet that is to be sealed; there is none here.
+/// Addressee that is written behind a packet that is to be sealed; there is none here.
 pub(crate) fn addressed(_sender: u32) -> u64 {
     0
 }

@@ -1,4 +1,4 @@
-//! Who may call what: the policy of a sealed server, which is read from text:
+//! Access policy of a sealed server: who may call what. It is read from text:
 //!
 //! ```text
 //! tailcut-access 1
@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use super::CLIENT_MAX;
 
-/// Which clients may call which methods of a server.
+/// Access policy of a server: which clients may call which methods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     /// For requests of every method, and of none.
@@ -41,20 +41,20 @@ pub struct Access {
 pub struct AccessError {
     /// Counted from 1.
     line: usize,
-    /// What is wrong there.
+    /// Problem on that line.
     problem: String,
 }
 
 /// A request that the policy has refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// Whose it was.
+    /// Number of the client that sent it.
     pub client: u32,
-    /// What it was for.
+    /// Method that it was for.
     pub called: Called,
 }
 
-/// What a request is for.
+/// Method that a request is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Called {
     /// A method that the policy names.
@@ -67,7 +67,7 @@ pub enum Called {
     Untold,
 }
 
-/// What is said of one method.
+/// Rules for one method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Method {
     /// As it is named.
@@ -116,8 +116,8 @@ pub const METHOD_VERSION: u8 = 1;
 pub const DENIED_CODE: u32 = 7;
 
 impl Access {
-    /// Whether a client may send a request, of which this is the first packet's payload; all of it,
-    /// if it `is_whole`.
+    /// Checks that a client may send a request, of which `first` is the first packet's payload; all
+    /// of it, if it `is_whole`.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Access {
         Ok(pairs)
     }
 
-    /// What is said of a method, by its word.
+    /// Rules for a method, by its word.
     fn rules(&mut self, word: &str) -> Result<&mut Rules, String> {
         if word == "*" {
             return Ok(&mut self.all);

@@ -1,4 +1,4 @@
-//! When a client's session began, and until when calls begin in it.
+//! Beginning of a client's session, and the time until which calls begin in it.
 
 use super::keys::{CLOCK_TOLERANCE_MS, ClientSecret, EpochKey, Keys, TICK_MS, Transport, carried};
 use super::wall_clock::WallClock;
@@ -43,7 +43,7 @@ impl Beginning {
     }
 }
 
-/// What follows from a client's keys, by place of the epoch.
+/// Secrets that are derived from a client's keys, by place of the epoch.
 pub(super) fn secrets_of(keys: &Keys, transport: Transport) -> Vec<ClientSecret> {
     let make = |key: &EpochKey| ClientSecret::new(&key.secret, (keys.cipher, transport));
     keys.epochs.iter().map(make).collect()

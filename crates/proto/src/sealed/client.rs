@@ -35,7 +35,7 @@ pub(super) struct Client {
     sessions: VecDeque<Session>,
     /// By server's instance, epoch and member.
     replies: HashMap<(u64, u8, u8), Replies, KeyedState>,
-    /// Whom it sends to.
+    /// Nodes that it sends to.
     targets: Targets,
     /// Of what it has sealed.
     counts: Counts,
@@ -56,7 +56,7 @@ struct Counts {
 struct Session {
     /// The 40 bits of its calls' ids.
     session: u64,
-    /// When it began.
+    /// Beginning of the session.
     began: Beginning,
     /// Of its packets.
     key: AeadKey,
@@ -432,7 +432,7 @@ mod tests {
     }
 
     /// Four addresses of a server that are heard in turns stay known; the one not heard for longest
-    /// is forgotten first.
+    /// is evicted first.
     #[test]
     fn late_packets_count_from_where_the_server_is_heard() {
         let key = AeadKey::new(Cipher::Aes128Gcm, &[7; 16]);

@@ -1,7 +1,7 @@
-//! What a server keeps of its clients: by their numbers, which are authenticated, and never by an
-//! address.
+//! State that a server keeps of its clients: by their numbers, which are authenticated, and never
+//! by an address.
 //!
-//! So packets that were recorded and come from many addresses make it forget nobody, and a reply is
+//! So packets that were recorded and come from many addresses make it evict nobody, and a reply is
 //! sealed for the client whose request it answers, whatever has come from that client's address
 //! meanwhile.
 
@@ -21,11 +21,11 @@ use super::{client_of, epoch_of, sender};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
-/// What a server's half needs to begin.
+/// Parameters with which a server's half begins.
 pub(super) struct Start<'a> {
     /// Its keys and clock.
     pub(super) sealing: &'a Sealing,
-    /// When it starts, and that as Unix time, ms.
+    /// Time at which it starts, and that as Unix time, ms.
     pub(super) at: (Time, u64),
     /// Clients whose keys it keeps.
     pub(super) clients_max: usize,
@@ -46,7 +46,7 @@ pub(super) struct Clients {
     /// Keys of sessions of which a hop tag or the pass is genuine, and no packet yet: whoever has
     /// recorded one may send it changed, as often as it likes.
     begun: Kept<Begun, AeadKey>,
-    /// Which sessions have been known where requests are run.
+    /// Sessions that have been known where requests are run.
     pub(super) replay: Replay,
     /// Drawn at the start, and in the label of reply keys: no two servers share one, nor a server
     /// with itself after a restart.
@@ -75,11 +75,11 @@ pub(super) struct ClientKeys {
 pub(super) struct SessionKeys {
     /// Of the keys.
     pub(super) epoch: u8,
-    /// When it began, in ticks of the epoch.
+    /// Time at which it began, in ticks of the epoch.
     pub(super) began: u32,
     /// Of its packets.
     pub(super) request: AeadKey,
-    /// Which of its packets have come, where each is taken once.
+    /// Window of its packets that have come, where each is taken once.
     pub(super) window: Option<Box<Window>>,
     /// Calls of this server in it.
     pub(super) called: u32,
@@ -94,7 +94,7 @@ pub(super) struct Begun {
     pub(super) sender: u32,
     /// The 40 bits of its calls' ids.
     pub(super) session: u64,
-    /// When it began, in ticks of the epoch.
+    /// Time at which it began, in ticks of the epoch.
     pub(super) began: u32,
 }
 
@@ -103,7 +103,7 @@ impl Clients {
         let Start { sealing, at, clients_max, .. } = *start;
         let seed = numbers.seed();
         let keys_max = clients_max.saturating_mul(2).min(KEYS_MAX);
-        // Of R2P2 what is forgotten is derived anew, of Homa it is refused.
+        // Of R2P2 what is evicted is derived anew, of Homa it is refused.
         let sessions_min = if transport == Transport::Homa { SESSIONS_MIN } else { 1 };
         Self {
             masters: masters_of(&sealing.keys),

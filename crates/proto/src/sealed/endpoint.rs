@@ -31,9 +31,9 @@ pub struct EndpointSeal {
     clock: WallClock,
     /// As configured, and followed by newer ones.
     keys: Arc<Keys>,
-    /// What its role needs.
+    /// State that its role needs.
     side: Side,
-    /// Which clients may call what; `None` where all may call everything.
+    /// Access policy: which clients may call what; `None` where all may call everything.
     access: Option<Arc<Access>>,
     /// The request that was denied last.
     denied: Option<Denial>,
@@ -163,8 +163,8 @@ impl EndpointSeal {
         (self.metrics.denied, self.denied.as_ref())
     }
 
-    /// Whether the policy allows the request that was opened last, of which this is the first
-    /// packet's payload; all of it, if it `is_whole`.
+    /// Checks that the policy allows the request that was opened last, of which `first` is the
+    /// first packet's payload; all of it, if it `is_whole`.
     ///
     /// # Errors
     ///
@@ -302,8 +302,8 @@ impl EndpointSeal {
         server.answers.take()
     }
 
-    /// What the packet that was opened last has told a client of a server's keys, if it is an
-    /// answer to that.
+    /// Takes the answer about a server's keys that the packet opened last has told a client, if it
+    /// is one.
     pub fn take_no_key(&mut self) -> Option<NoKey> {
         self.side.avoided_mut()?.take()
     }
@@ -321,7 +321,7 @@ impl EndpointSeal {
         avoided.is_some_and(|avoided| avoided.leaves_one((now, self.clock), &self.keys))
     }
 
-    /// What has been answered, and told, of keys that are not there.
+    /// Counters of answers sent and received about keys that are not there.
     pub fn lost_keys(&self) -> LostKeys {
         let epoch = match &self.side {
             Side::Server(server) => server.answers.epoch(),
@@ -383,8 +383,8 @@ impl EndpointSeal {
         client.seal_train((&self.keys, now), to, by_length)
     }
 
-    /// How the packets of a transmit are put together and, of a server, for whom, if they may go
-    /// so.
+    /// Shape in which the packets of a transmit are put together and, of a server, their addressee,
+    /// if they may go so.
     #[inline]
     fn gathered(&self, now: Time, transmit: &Transmit, buffer: &[u8]) -> Option<(Shape, u32)> {
         let shape = Shape::of(transmit, self.train_len_max)?;
@@ -512,7 +512,7 @@ impl EndpointSeal {
         self.side.clients().is_some()
     }
 
-    /// Who has sent a request of Homa in this session of a client, as [`EndpointSeal::call_back`]
+    /// Sender of a request of Homa in this session of a client, as [`EndpointSeal::call_back`]
     /// takes it; `None` where the session is no longer known.
     pub fn caller(&self, client: u32, session: u64) -> Option<Caller> {
         let Side::HomaServer(server) = &self.side else { return None };
@@ -538,7 +538,7 @@ impl EndpointSeal {
         self.side.clients().map_or(0, Clients::sender)
     }
 
-    /// What is written behind a packet that answers the one which was opened last, so that it is
+    /// Addressee to write behind a packet that answers the one which was opened last, so that it is
     /// sealed for the sender of that.
     #[inline]
     pub fn addressee(&self) -> u64 {
@@ -551,7 +551,7 @@ impl EndpointSeal {
 }
 
 impl Side {
-    /// What a server keeps of its clients.
+    /// State that a server keeps of its clients.
     #[inline]
     fn clients(&self) -> Option<&Clients> {
         match self {
@@ -561,7 +561,7 @@ impl Side {
         }
     }
 
-    /// What a client knows of keys that are not there.
+    /// State that a client keeps of keys that are not there.
     #[inline]
     fn avoided_mut(&mut self) -> Option<&mut Avoided> {
         match self {
@@ -588,7 +588,7 @@ fn numbers_of(secret: &[u8; 16]) -> (Numbers, u64) {
     (numbers, seed)
 }
 
-/// What a server's half needs to begin.
+/// Parameters with which a server's half begins.
 fn start(
     (now, sealing): (Time, &Sealing),
     (clients_max, keeper): (usize, Option<SocketAddr>),
@@ -597,5 +597,5 @@ fn start(
     Start { sealing, at: (now, clock.ms(now)), clients_max, keeper }
 }
 
-/// Why a router's keys are no endpoint's.
+/// Reason why a router's keys are no endpoint's.
 const ROUTERS_KEYS: &str = "a router's keys open no payload";

@@ -28,7 +28,7 @@ use super::access::Access;
 use super::names::{OwnName, name_of};
 use super::primitives::{AeadKey, Cipher, Prk};
 
-/// Who a file of keys is for, and so what its secrets are.
+/// Role that a file of keys is for, which decides what its secrets are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A server: holds the group's secrets, and can act as anyone.
@@ -48,7 +48,7 @@ pub struct Secret(pub(super) [u8; 32]);
 pub struct EpochKey {
     /// Its number on the wire.
     pub epoch: u8,
-    /// When clients begin to use it: Unix time, ms.
+    /// Time at which clients begin to use it: Unix time, ms.
     pub from_ms: u64,
     /// The role's secret.
     pub secret: Secret,
@@ -64,7 +64,7 @@ pub struct HopKey(Zeroizing<[u8; 16]>);
 /// The keys of a group as one role has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// Whose they are.
+    /// Role that they are for.
     pub role: Role,
     /// The group's name, which is in every label.
     pub group: String,
@@ -77,7 +77,8 @@ pub struct Keys {
     pub epochs: Vec<EpochKey>,
 }
 
-/// What an endpoint or a router needs to seal: keys, and the clock by which they are told apart.
+/// Configuration of the seal of an endpoint or a router: keys, and the clock by which they are told
+/// apart.
 #[derive(Clone, Debug)]
 pub struct Sealing {
     /// A server's or a router's keys, or a client's. An endpoint with a server's keys serves alone;
@@ -92,9 +93,10 @@ pub struct Sealing {
     /// The name of an address that several nodes share, by sessions: random, and another at every
     /// start. Its low byte does not count. Default `None`: each node draws its own.
     pub name: Option<u64>,
-    /// Which of the nodes that share a name this one is. Default 0.
+    /// Number of this node among those that share a name. Default 0.
     pub member: u8,
-    /// Which clients may call what, of a server. Default `None`: all may call everything.
+    /// Access policy of a server: which clients may call what. Default `None`: all may call
+    /// everything.
     pub access: Option<Arc<Access>>,
     /// A server may call its clients back, in sessions in which they have called it, and a client
     /// takes such calls. Over Homa alone: both ends of a byte stream call. Default false.
@@ -118,7 +120,7 @@ impl Sealing {
         OwnName { name: name_of(self.name.unwrap_or_else(draw)).max(1 << 8), member: self.member }
     }
 
-    /// How much longer than its call lasts a packet of it may be taken, by clocks that are apart,
+    /// Time beyond the end of its call for which a packet may be taken, by clocks that are apart,
     /// ns.
     pub(crate) fn slack_ns(&self) -> u64 {
         2 * self.clock_tolerance_ms * 1_000_000
@@ -130,15 +132,15 @@ impl Sealing {
     }
 }
 
-/// Why keys cannot take the place of others while nodes run.
+/// Reason why keys cannot take the place of others while nodes run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChangedKeys {
     /// They are somebody else's.
     #[error("the keys are of {new}, and were of {old}: that takes a restart")]
     Role {
-        /// Whose they were.
+        /// The role before.
         old: Role,
-        /// Whose they are.
+        /// The role now.
         new: Role,
     },
     /// They are another group's.
@@ -179,7 +181,7 @@ impl Secret {
 }
 
 impl EpochKey {
-    /// When a session of this epoch began, which says that by ticks: Unix time, ms.
+    /// Time at which a session of this epoch began, which says that by ticks: Unix time, ms.
     pub(super) fn began_ms(&self, ticks: u32) -> u64 {
         self.from_ms.saturating_add(u64::from(ticks) * TICK_MS)
     }
@@ -311,7 +313,7 @@ impl Keys {
         kept
     }
 
-    /// Whether all epochs of these keys are among those.
+    /// True if all epochs of these keys are among `kept`.
     pub(super) fn are_all(&self, kept: &[bool; 256]) -> bool {
         self.epochs.iter().all(|key| kept[usize::from(key.epoch)])
     }
@@ -337,11 +339,11 @@ impl Keys {
     }
 }
 
-/// What follows from the secret of an epoch for servers and routers.
+/// Secrets and keys that servers and routers derive from the secret of an epoch.
 pub(super) struct Master {
     /// A server's alone: the group secret.
     prk: Option<Prk>,
-    /// What routers are given.
+    /// Secret that routers are given.
     route_secret: Secret,
     /// Of which clients have their hop keys.
     hop_secret: HopKey,
@@ -389,18 +391,18 @@ impl Master {
     }
 }
 
-/// What follows from the secret of a client in an epoch.
+/// Source of the keys that are derived from the secret of a client in an epoch.
 #[derive(Clone, Debug)]
 pub(super) struct ClientSecret {
     /// To derive from it.
     prk: Prk,
     /// The group's.
     cipher: Cipher,
-    /// What the keys are for: no two transports share one.
+    /// Transport that the keys are for: no two transports share one.
     transport: Transport,
 }
 
-/// What packets a key is for.
+/// Transport whose packets a key is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Transport {
     R2p2,
@@ -432,8 +434,8 @@ impl ClientSecret {
     }
 }
 
-/// What was made of each epoch's key, for keys that take the place of others: what both have is
-/// taken over.
+/// Values made of each epoch's key, for keys that take the place of others: those for keys that
+/// both have are taken over.
 pub(super) fn carried<T>(
     (old, made): (&Keys, Vec<T>),
     new: &Keys,

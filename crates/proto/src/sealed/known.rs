@@ -1,4 +1,4 @@
-//! What a node remembers of sessions, each client in a share of its own.
+//! Sessions that a node remembers, each client in a share of its own.
 //!
 //! | event | then |
 //! |---|---|
@@ -33,11 +33,11 @@ pub(super) struct Known<T> {
     sessions: HashMap<u64, (u64, T), KeyedState>,
     /// By client.
     clients: HashMap<u32, OfClient, KeyedState>,
-    /// How many each client has, and its number.
+    /// Number of sessions of each client, with the client's number.
     sizes: BTreeSet<(usize, u32)>,
     /// Most of them.
     len_max: usize,
-    /// What began by then, Unix ms, may have been lost, of whomever.
+    /// Latest beginning, Unix ms, of a session that may have been lost, of whomever.
     lost_ms: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Known<T> {
 struct OfClient {
     /// In the order in which they were added.
     order: VecDeque<u64>,
-    /// What began by then, Unix ms, may have been lost.
+    /// Latest beginning, Unix ms, of a session of it that may have been lost.
     lost_ms: u64,
 }
 
@@ -69,7 +69,7 @@ impl<T> Known<T> {
         }
     }
 
-    /// What is known of a session.
+    /// State that is known of a session.
     #[inline]
     pub(super) fn find(&self, key: SessionKey) -> Option<&T> {
         self.sessions.get(&key.word()).map(|(_, known)| known)
@@ -143,10 +143,10 @@ impl<T> Known<T> {
 /// Something of each client in an epoch, by what [`super::sender`] makes of both.
 pub(super) type ByClient<T> = Kept<u32, T>;
 
-/// What can be made anew: the oldest makes room.
+/// Bounded map of what can be made anew: the oldest makes room.
 #[derive(Debug)]
 pub(super) struct Kept<K, T> {
-    /// What is kept.
+    /// Values that are kept.
     known: HashMap<K, T, KeyedState>,
     /// In the order in which they were added.
     order: VecDeque<K>,
@@ -176,7 +176,7 @@ impl<K: Copy + Eq + Hash, T> Kept<K, T> {
         self.order.retain(|key| self.known.contains_key(key));
     }
 
-    /// What is kept under a key, and no more.
+    /// Takes the value of a key out.
     pub(super) fn take(&mut self, key: K) -> Option<T> {
         let value = self.known.remove(&key)?;
         let at = self.order.iter().rposition(|&known| known == key);
@@ -184,7 +184,7 @@ impl<K: Copy + Eq + Hash, T> Kept<K, T> {
         Some(value)
     }
 
-    /// What is kept under a key, made if need be.
+    /// Value of a key, made if need be.
     #[inline]
     pub(super) fn entry(&mut self, key: K, new: impl FnOnce() -> T) -> &mut T {
         if !self.known.contains_key(&key) {
@@ -270,7 +270,7 @@ mod tests {
         assert!(!known.may_be_lost(1, 1) && !known.may_be_lost(9, 1), "others have lost nothing");
     }
 
-    /// What has made room stays lost, also when its client has nothing more.
+    /// Sessions that made room stay lost, also when their client has nothing more.
     #[test]
     fn what_is_dropped_leaves_room_and_is_not_lost() {
         let mut known = Known::new(4, 0, 1);

@@ -1,10 +1,10 @@
-//! What nodes and their seals say to each other, with and without what seals.
+//! Types that nodes and their seals exchange, in builds with and without sealing.
 
 use tailcut_wire::homa;
 use tailcut_wire::r2p2::EXTENDED_LEN;
 use tailcut_wire::r2p2::sealed::TRAILER_LEN;
 
-/// What may become of a packet that a router has opened.
+/// Verdict on a packet that a router has opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SealVerdict {
     /// It is acted upon.
@@ -12,11 +12,11 @@ pub enum SealVerdict {
     Fit,
     /// It names no receiver.
     Unnamed,
-    /// Whether it has been placed before is not known.
+    /// It is not known whether it has been placed before.
     Evicted,
 }
 
-/// What bounds a router's seal.
+/// Limits of a router's seal.
 #[derive(Clone, Copy, Debug)]
 pub struct RouterLimits {
     /// Clients whose keys it keeps.
@@ -25,7 +25,7 @@ pub struct RouterLimits {
     pub lifetime_ns_max: u64,
 }
 
-/// What a node has answered and been told of keys that are not there.
+/// Counters of answers that a node has sent and received about keys that are not there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LostKeys {
     /// Requests that it has answered so.
@@ -36,7 +36,7 @@ pub struct LostKeys {
     pub epoch: u8,
 }
 
-/// What a genuine answer has told a client.
+/// Contents of a genuine answer to a client about a key that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey {
     /// Of which it has no key.

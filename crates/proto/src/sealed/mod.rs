@@ -116,7 +116,7 @@ pub struct SealMetrics {
     pub no_key_received: u64,
 }
 
-/// Why a datagram is dropped.
+/// Reason why a datagram is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cause {
     Unsealed,
@@ -158,17 +158,17 @@ fn epoch_of(sender: u32) -> u8 {
     (sender >> CLIENT_BITS) as u8
 }
 
-/// What is written behind a packet that is to be sealed for a client: `sender` is the client in its
-/// epoch.
+/// Addressee to write behind a packet that is to be sealed for a client: `sender` is the client in
+/// its epoch.
 #[inline]
 pub(crate) fn addressed(sender: u32) -> u64 {
     1 << u32::BITS | u64::from(sender)
 }
 
-/// What a node remembers of peers by their addresses: the oldest make room.
+/// Values that a node remembers of peers, by their addresses: the oldest make room.
 #[derive(Debug)]
 struct Peers<T> {
-    /// What is remembered of each.
+    /// Value of each.
     by_address: HashMap<AddressKey, T, KeyedState>,
     /// In the order in which they were added.
     order: VecDeque<SocketAddr>,

@@ -3,9 +3,9 @@
 /// Sender and receiver of a packet; 0 where a packet names none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
-    /// Whom it is for.
+    /// Name of the receiver.
     pub(super) receiver: u64,
-    /// Whom it is from.
+    /// Name of the sender.
     pub(super) sender: u64,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct Names {
 pub(super) struct OwnName {
     /// By which others name it.
     pub(super) name: u64,
-    /// Which of those who share it.
+    /// Number of the member among those who share it.
     pub(super) member: u8,
 }
 

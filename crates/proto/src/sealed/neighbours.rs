@@ -1,5 +1,5 @@
-//! How nodes of a group tell each other apart: by names that are under every hop tag, and never by
-//! an address alone, which may be forged.
+//! Identification of nodes of a group among each other: by names that are under every hop tag, and
+//! never by an address alone, which may be forged.
 //!
 //! A server or router draws its name at its start. A router draws one more for each server, by
 //! which that server is to name the router: its alias there.
@@ -46,7 +46,7 @@ pub(super) struct Routers {
     order: VecDeque<u64>,
     /// The last two aliases of those at an address, the latest first.
     by_address: Peers<[u64; 2]>,
-    /// Who has asked for the name last, from where and under which alias.
+    /// Latest requests for the name: the address and the alias of who has asked.
     asked: VecDeque<(SocketAddr, u64)>,
 }
 
@@ -240,7 +240,7 @@ impl Servers {
     }
 }
 
-/// What a packet of a server is.
+/// Result of hearing a packet of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// News.
@@ -266,9 +266,9 @@ pub(super) struct Targets {
 struct Asking {
     /// The call.
     rpc_id: u64,
-    /// Where the packet went.
+    /// Destination of the packet.
     to: SocketAddr,
-    /// When it last went there.
+    /// Time at which it last went there.
     at: Time,
 }
 
@@ -282,7 +282,7 @@ struct Target {
     is_told: bool,
     /// It is a server that takes several packets in a datagram.
     takes_trains: bool,
-    /// When it was last heard.
+    /// Time at which it was last heard.
     heard_at: Time,
 }
 
@@ -354,7 +354,7 @@ impl Targets {
         is_asked
     }
 
-    /// Who is at an address is asked with the next packet.
+    /// Puts the name at an address in doubt: the node there is asked with the next packet.
     pub(super) fn doubt(&mut self, at: SocketAddr) {
         if let Some(target) = self.by_address.find_mut(at) {
             target.name = 0;
@@ -371,7 +371,7 @@ impl Targets {
         }
     }
 
-    /// Who has been learned of at an address takes several packets in a datagram.
+    /// Notes that the node known at an address takes several packets in a datagram.
     pub(super) fn note_taken(&mut self, at: SocketAddr) {
         if let Some(target) = self.by_address.find_mut(at) {
             target.takes_trains = true;

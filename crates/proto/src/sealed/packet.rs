@@ -25,14 +25,14 @@ pub(super) struct Parts<'a> {
     pub(super) header: &'a mut [u8],
     /// The payload and the AEAD's tag behind it.
     pub(super) payload_and_tag: &'a mut [u8],
-    /// What follows the tag.
+    /// Bytes behind the tag.
     pub(super) rest: &'a mut [u8],
 }
 
-/// What is read of a sealed datagram before anything of it is believed.
+/// Fields of a sealed datagram that are read before anything of it is authenticated.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Glance {
-    /// What it says it is.
+    /// Claimed type.
     pub(super) kind: MessageType,
     /// It is sealed from end to end.
     pub(super) is_sealed: bool,
@@ -243,7 +243,7 @@ pub(super) fn hop_names(trailer: &Trailer) -> Names {
 pub(super) struct Aad {
     /// At their beginning.
     bytes: [u8; AAD_LEN_MAX],
-    /// How many they are.
+    /// Number of them.
     len: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What a data plane before a sealed router is told, so that it can place sealed requests itself.
+//! State of a sealed router that a data plane before it is told, so that it can place sealed
+//! requests itself.
 
 use super::keys::HopKey;
 
@@ -9,7 +10,7 @@ pub struct PlaneSeal {
     pub name: u64,
     /// Unix time at the node's time 0, ns.
     pub wall_zero_ns: u64,
-    /// What clocks may be apart, ms.
+    /// Most that clocks may be apart, ms.
     pub tolerance_ms: u64,
     /// Longest that a call lasts, ms.
     pub lifetime_ms: u64,
@@ -24,7 +25,7 @@ pub struct PlaneSeal {
 pub struct PlaneEpoch {
     /// Its number.
     pub number: u8,
-    /// When it begins: Unix time, ms.
+    /// Time at which it begins: Unix time, ms.
     pub from_ms: u64,
     /// Of hop tags between routers and servers.
     pub router_key: HopKey,
@@ -38,7 +39,7 @@ pub struct PlaneSession {
     pub sender: u32,
     /// The 40 bits of its ids.
     pub session: u64,
-    /// When it began: Unix time, ms.
+    /// Time at which it began: Unix time, ms.
     pub began_ms: u64,
     /// Its calls below have ended.
     pub floor: u32,

@@ -182,7 +182,7 @@ mod tests {
         }
     }
 
-    /// What is sealed is opened under its own tag alone.
+    /// Sealed bytes are opened under their own tag alone.
     #[test]
     fn a_bit_more_or_less_is_forged() {
         for cipher in [Cipher::Aes128Gcm, Cipher::ChaCha20Poly1305] {

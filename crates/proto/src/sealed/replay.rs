@@ -1,4 +1,5 @@
-//! Which requests a server may run, and which it cannot tell from what was recorded.
+//! Replay protection of a server: which requests it may run, and which it cannot tell from what was
+//! recorded.
 //!
 //! | the session of a request | then |
 //! |---|---|
@@ -24,7 +25,7 @@ pub(super) struct Arrival {
     pub(super) key: SessionKey,
     /// Of the keys.
     pub(super) epoch: u8,
-    /// When its session began: Unix time, ms.
+    /// Time at which its session began: Unix time, ms.
     pub(super) began_ms: u64,
     /// It is a router's own.
     pub(super) is_hop: bool,
@@ -38,7 +39,7 @@ pub(super) struct Arrival {
 /// known by address, which may be forged, and until they are evicted.
 #[derive(Debug)]
 pub(super) struct Replay {
-    /// When the server started.
+    /// Start time of the server.
     started_at: Time,
     /// The same by the wall clock: sessions that began by then may be older. Unix ms.
     started_ms: u64,
@@ -54,9 +55,9 @@ pub(super) struct Replay {
 /// A session that has been known.
 #[derive(Clone, Copy, Debug)]
 struct Bound {
-    /// When it began: Unix time, ms.
+    /// Time at which it began: Unix time, ms.
     began_ms: u64,
-    /// Where it was known.
+    /// Address at which it was known.
     address: AddressKey,
 }
 
@@ -123,5 +124,5 @@ impl Replay {
     }
 }
 
-/// Sessions that are remembered as known. What is forgotten is refused.
+/// Sessions that are remembered as known. What is evicted is refused.
 const BOUND_MAX: usize = 1 << 17;

@@ -34,7 +34,7 @@ use crate::node::Time;
 /// A node's answers, of so many bytes.
 #[derive(Debug, Default)]
 pub(super) struct Answers<const LEN: usize> {
-    /// When the next one may go, if none were saved up.
+    /// Time at which the next one may go, if none were saved up.
     free_at: Time,
     /// The answer to the packet that came last.
     latest: Option<[u8; LEN]>,
@@ -47,7 +47,7 @@ pub(super) struct Answers<const LEN: usize> {
 pub(super) struct Avoided {
     /// Until when each is left alone.
     until: Vec<(u8, Time)>,
-    /// What the last packet told, until it is taken.
+    /// Answer that the last packet told, until it is taken.
     told: Option<NoKey>,
     /// The epoch that was told last.
     epoch: u8,
@@ -132,7 +132,7 @@ impl Avoided {
         tries_again
     }
 
-    /// What an earlier packet has told is of no other.
+    /// Drops what an earlier packet has told: it is of no other.
     pub(super) fn evict_told(&mut self) {
         self.told = None;
     }
@@ -152,7 +152,7 @@ impl Avoided {
         !self.has(at.0, keys.epochs[self.place(at, keys)].epoch)
     }
 
-    /// What the last packet has told.
+    /// Takes the answer that the last packet has told.
     pub(super) fn take(&mut self) -> Option<NoKey> {
         self.told.take()
     }

@@ -5,7 +5,7 @@
 //! | for nobody | [`SealVerdict::Unnamed`]: not placed, its client is told the router's name |
 //! | of a call that has ended, as its client has said | dropped |
 //! | sent so long ago that nobody can wait for it | dropped |
-//! | of a session that may have been forgotten, or sent in the future | [`SealVerdict::Evicted`]: refused |
+//! | of a session that may have been evicted, or sent in the future | [`SealVerdict::Evicted`]: refused |
 //! | else | [`SealVerdict::Fit`] |
 //!
 //! The router's own table remembers each id for as long as its packets can be taken, so that what
@@ -59,28 +59,28 @@ pub struct RouterSeal {
     times: Times,
     /// For a data plane to hash ids with.
     plane_secret: u64,
-    /// What a clock may be off, ms.
+    /// Most that a clock may be off, ms.
     tolerance_ms: u64,
     /// Longest that a call lasts, ms.
     lifetime_ms: u64,
     /// The packet that was opened last.
     arrival: Arrival,
-    /// What it says of keys that are not there.
+    /// Answers about keys that are not there.
     answers: Answers<ANSWER_LEN>,
     /// The counters so far.
     metrics: SealMetrics,
 }
 
-/// What is kept of a client's session.
+/// State that is kept of a client's session.
 #[derive(Clone, Copy, Debug)]
 struct Session {
-    /// When it began: Unix time, ms.
+    /// Time at which it began: Unix time, ms.
     began_ms: u64,
     /// Calls below this sequence have ended.
     floor: u32,
     /// The address that the session is bound to: what was recorded comes from elsewhere.
     client: SocketAddr,
-    /// When it was last offered to a data plane, Unix ms.
+    /// Time at which it was last offered to a data plane, Unix ms.
     offered_ms: u64,
 }
 
@@ -89,9 +89,9 @@ struct Session {
 struct Arrival {
     /// The client in its epoch.
     sender: u32,
-    /// What may become of it.
+    /// Verdict on it.
     verdict: SealVerdict,
-    /// How long ago it was sent by its client's clock, ms.
+    /// Time since it was sent, by its client's clock, ms.
     age_ms: u64,
     /// No router has placed it.
     is_unrouted: bool,
@@ -148,12 +148,12 @@ impl RouterSeal {
         is_known.then(|| (client_address(bytes, &seen, peer), answer))
     }
 
-    /// What has been answered of keys that are not there.
+    /// Counters of answers about keys that are not there.
     pub fn lost_keys(&self) -> LostKeys {
         LostKeys { sent: self.metrics.no_key_sent, received: 0, epoch: self.answers.epoch() }
     }
 
-    /// What may become of the packet that was opened last.
+    /// Verdict on the packet that was opened last.
     #[inline]
     pub fn verdict(&self) -> SealVerdict {
         self.arrival.verdict
@@ -165,14 +165,14 @@ impl RouterSeal {
         self.arrival.sender
     }
 
-    /// How long ago the request that was opened last may have been sent, ns, if that is longer than
+    /// Greatest age that the request that was opened last may have, ns, if that is longer than
     /// clocks may be apart.
     pub fn age_ns(&self) -> Option<u64> {
         let age_ms = Some(self.arrival.age_ms).filter(|&age_ms| age_ms > self.tolerance_ms);
         age_ms.map(|age_ms| (age_ms + self.tolerance_ms) * 1_000_000)
     }
 
-    /// How much longer than its call lasts a packet of it is taken by clocks that are apart, ns.
+    /// Time beyond the end of its call for which a packet is taken, by clocks that are apart, ns.
     pub fn slack_ns(&self) -> u64 {
         2 * self.tolerance_ms * 1_000_000
     }
@@ -215,7 +215,7 @@ impl RouterSeal {
         Ok(())
     }
 
-    /// What a data plane is told of this seal.
+    /// State of this seal that a data plane is told.
     pub fn plane(&self, now: Time) -> PlaneSeal {
         let wall_ms = self.clock.ms(now);
         let is_taken =

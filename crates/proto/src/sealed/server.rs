@@ -33,7 +33,7 @@ pub(super) struct Server {
     keeper: Option<SocketAddr>,
     /// Of its own packets to routers.
     times: Times,
-    /// What it says of keys that are not there.
+    /// Answers about keys that are not there.
     pub(super) answers: Answers<ANSWER_LEN>,
 }
 
@@ -212,7 +212,7 @@ impl Server {
         true
     }
 
-    /// Whom these packets are for, if they may go together: a client that has sent such itself.
+    /// Addressee of these packets, if they may go together: a client that has sent such itself.
     pub(super) fn may_gather<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
         let (session, sender) = train::session_of_server(packets)?;
         let session = SessionKey { client: client_of(sender), session };

@@ -34,7 +34,7 @@ const STRANGER: &str = "10.0.0.9:9000";
 pub(super) const ROUTER: &str = "10.0.0.2:8000";
 const SERVER: &str = "10.0.0.3:8000";
 const MS: Time = 1_000_000;
-/// When nodes start, ns: and by the wall clock, since theirs was 0 at their time 0.
+/// Start of the nodes, ns: also by the wall clock, since theirs was 0 at their time 0.
 const START: Time = 10_000 * MS;
 
 fn at(address: &str) -> SocketAddr {
@@ -90,7 +90,7 @@ struct Net {
     runs: usize,
     /// By the number at the beginning of those that have one.
     runs_of: std::collections::BTreeMap<u64, usize>,
-    /// How calls have ended.
+    /// Outcomes of calls.
     ended: Vec<Result<Vec<u8>, Failure>>,
     /// The numbers of the clients of requests.
     clients: Vec<Option<u32>>,
@@ -280,7 +280,7 @@ fn check_calls(mut net: Net) {
     assert_eq!(unnamed, 1, "the first call alone is to learn whom it has reached");
 }
 
-/// What a seal has counted but requests that were answered by a name.
+/// Counters of a seal, without those of requests that were answered by a name.
 fn dropped(seal: SealMetrics) -> SealMetrics {
     SealMetrics { unnamed: 0, ..seal }
 }
@@ -450,8 +450,8 @@ fn nothing_recorded_is_placed_for_another_address() {
     assert!(net.router.as_ref().unwrap().metrics().seal.stale_sessions >= 3);
 }
 
-/// The same at another router, at the same one when it has started again, and at the same one once
-/// all is forgotten of the calls: nothing is placed.
+/// Nothing is placed at another router, at the same one when it has started again, and at the same
+/// one once the calls have expired.
 #[test]
 fn nothing_recorded_is_placed_again() {
     let mut net = net(true);
@@ -517,7 +517,7 @@ fn what_has_ended_is_not_placed_again_while_it_is_young() {
     );
 }
 
-/// What one server reports is not what another one does, from whatever address it comes.
+/// A report of one server is not taken for another's, from whatever address it comes.
 #[test]
 fn a_report_of_one_server_is_not_anothers() {
     let mut net = net(true);

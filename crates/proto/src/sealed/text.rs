@@ -27,11 +27,11 @@ use super::primitives::Cipher;
 pub struct KeysError {
     /// Counted from 1.
     line: usize,
-    /// What is wrong there.
+    /// Problem on that line.
     problem: &'static str,
 }
 
-/// What has been read so far.
+/// Contents of a file of keys that have been read so far.
 #[derive(Default)]
 struct Reading {
     /// The first line has been read.

@@ -28,7 +28,7 @@ use zerocopy::FromBytes;
 use super::packet::{FLAGS_AT, ROUTED_AT, addressee, written};
 use crate::node::Transmit;
 
-/// How the packets of a transmit are put together.
+/// Arrangement of the packets of a transmit in datagrams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// Bytes of each packet but the last, open.
@@ -113,7 +113,7 @@ pub(super) fn packet_len(bytes: &[u8], session: u64, is_to_server: bool) -> Opti
     bytes[..packets_len(bytes)].chunks(len).all(is_fit).then_some(len)
 }
 
-/// What the end of several packets says of the length of each but the last.
+/// Length of each of several packets but the last, as their end tells it.
 pub(super) fn len_of_each(bytes: &[u8]) -> Option<usize> {
     let end = bytes.len().checked_sub(TRAIN_WORD_LEN + TRAILER_LEN)?;
     let len = usize::from(u16::from_be_bytes(*bytes[end..].first_chunk()?));
@@ -163,7 +163,7 @@ pub(super) fn set_taken(bytes: &mut [u8]) {
     }
 }
 
-/// Whether such an ACK says so. What is left is as nodes know it.
+/// True if such an ACK says so. What is left is as nodes know it.
 pub(super) fn take_taken(bytes: &mut [u8]) -> bool {
     let Ok((header, _)) = ReplyHeader::mut_from_prefix(bytes) else { return false };
     std::mem::take(&mut header.segment_len).get() == TAKEN

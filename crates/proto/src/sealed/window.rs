@@ -1,4 +1,4 @@
-//! Which packets of a peer have come, by their counts: each is taken once.
+//! Window of a peer's packets that have come, by their counts: each is taken once.
 //!
 //! | a count is | it is |
 //! |---|---|
@@ -120,7 +120,7 @@ mod tests {
         assert!(window.is_fresh(u64::MAX - 2) && !window.is_fresh(u64::MAX));
     }
 
-    /// What has gone before the first may have been taken when nothing was remembered.
+    /// Packets that went before the first may have been taken when nothing was remembered.
     #[test]
     fn what_is_below_the_first_is_not_fresh() {
         let window = Window::from(9);

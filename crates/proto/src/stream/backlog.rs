@@ -10,7 +10,7 @@ use tailcut_placement::slab::{Slab, SlotId};
 pub(super) struct Backlog {
     /// In the order in which they came.
     order: List,
-    /// How many there are.
+    /// Number of them.
     len: usize,
 }
 

@@ -1,4 +1,4 @@
-//! What streams may be told, with the defaults and their reasons, and what they count.
+//! Configuration of streams, with the defaults and their reasons, and their counters.
 
 /// Configuration of the streams of an endpoint.
 #[derive(Clone, Debug)]
@@ -34,18 +34,18 @@ pub struct Config {
     /// Messages unanswered at once, of all streams. Default 4096; not above what the transport lets
     /// be outstanding.
     pub messages_max: usize,
-    /// How long to wait for the answer to a message. Default 30 s: longer than the transport takes
-    /// to find a peer dead.
+    /// Longest time to wait for the answer to a message. Default 30 s: longer than the transport
+    /// takes to find a peer dead.
     pub message_ns_max: u64,
-    /// How long to wait for an answer when a stream is opened, and on the other side for the next
-    /// message. Default 5 s.
+    /// Longest time to wait for an answer when a stream is opened, and on the other side for the
+    /// next message. Default 5 s.
     pub open_ns_max: u64,
     /// Silence after which the peer is asked whether it still knows the stream. Where packets are
     /// sealed, also the longest that an opener sends nothing: at most half of the time for which a
     /// key is used. Default 30 s.
     pub keepalive_ns: u64,
-    /// How long a stream that the application has closed may take to send the rest and to hear that
-    /// the other direction has ended. Default 30 s.
+    /// Longest time that a stream that the application has closed may take to send the rest and to
+    /// hear that the other direction has ended. Default 30 s.
     pub linger_ns_max: u64,
     /// Secret of the numbers of streams. Must be random and different at every start.
     pub secret: [u8; 16],
@@ -96,7 +96,7 @@ pub struct Metrics {
     pub taken: u64,
     /// Streams that were refused to others.
     pub refused: u64,
-    /// Half-open streams that were forgotten, for their age or to make room.
+    /// Half-open streams that were evicted, for their age or to make room.
     pub half_open_dropped: u64,
     /// Streams that ended by a fault.
     pub failed: u64,

@@ -33,11 +33,11 @@ pub(super) struct Outgoing {
     in_flight: usize,
     /// A message that is not full is in flight.
     is_small_in_flight: bool,
-    /// How far the end has come.
+    /// Progress of the end.
     end: End,
 }
 
-/// How far the end of a direction has come.
+/// Progress of the end of a direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum End {
     /// More may be written.
@@ -147,7 +147,7 @@ impl Outgoing {
         }
     }
 
-    /// What waits here reaches the peer's limit, and more may be written.
+    /// True if what waits here passes the peer's limit, or reaches it and more may be written.
     pub(super) fn is_blocked(&self) -> bool {
         let end = self.sent + self.pending.len() as u64;
         end > self.limit || (end == self.limit && self.end == End::Open)
@@ -323,7 +323,7 @@ impl Incoming {
         }
     }
 
-    /// What cannot be put in order any more is released.
+    /// Releases what cannot be put in order any more.
     pub(super) fn drop_early(&mut self) {
         self.early.clear();
         self.early_bytes = 0;

@@ -1,4 +1,4 @@
-//! What is sent, and what becomes of it.
+//! Messages that are sent, and what becomes of them.
 
 use tailcut_wire::stream::{
     BLOCKED, FIN, FROM_OPENER, MAGIC, MessageHeader, MessageKind, Reply, Status,

@@ -63,7 +63,7 @@ impl StreamId {
     }
 }
 
-/// Why a stream cannot be used, or no longer.
+/// Reason why a stream cannot be used, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -102,7 +102,7 @@ pub enum Fault {
     Closed,
 }
 
-/// How a stream stands.
+/// State of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
     /// The peer has taken it; false before, and after a fault.
@@ -115,7 +115,7 @@ pub struct Status {
     pub is_ended: bool,
     /// The peer has everything that was written, and knows that nothing will follow.
     pub is_finished: bool,
-    /// Why it has failed.
+    /// Reason for its failure, if it has failed.
     pub fault: Option<Fault>,
 }
 
@@ -142,15 +142,15 @@ pub struct Streams<E> {
     queue: VecDeque<SlotId>,
     /// Streams that the application should look at.
     changed: VecDeque<StreamId>,
-    /// When a stream expires, by its slot.
+    /// Timers at which streams expire, by slot.
     wheel: Wheel,
     /// Numbers of streams, which nobody can guess.
     numbers: Numbers,
     /// Holdings that count against the limits; its bytes are counted when asked for.
     holdings: Holdings,
-    /// What of them each host has.
+    /// Share of each host in them.
     shares: Shares,
-    /// When streams to an address where nothing listens may be looked for.
+    /// Limit on how often streams to an address where nothing listens are searched for.
     unreachable_look: UnreachableLook,
     /// Counters since the start.
     metrics: Metrics,
@@ -314,7 +314,7 @@ impl<E: Rpc> Streams<E> {
         Ok(())
     }
 
-    /// How a stream stands; `None` when it has been closed.
+    /// State of a stream; `None` when it has been closed.
     pub fn status(&self, id: StreamId) -> Option<Status> {
         let slot = &self.slots[self.find(id)?];
         let is_writable =

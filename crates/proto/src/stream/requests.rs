@@ -1,4 +1,4 @@
-//! What peers send, and what they are answered.
+//! Messages that peers send, and the answers to them.
 
 use std::net::SocketAddr;
 
@@ -208,6 +208,5 @@ impl<E: Rpc> Streams<E> {
     }
 }
 
-/// Where a message comes from, and who has sealed it, where packets are sealed by servers' keys
-/// here.
+/// Source of a message, and who has sealed it, where packets are sealed by servers' keys here.
 type Sender = (SocketAddr, Option<Caller>);

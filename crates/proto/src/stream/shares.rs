@@ -156,7 +156,7 @@ impl<E: Rpc> Streams<E> {
         }
     }
 
-    /// Forgets a stream that has had a place.
+    /// Releases the share of a stream that has had a place.
     pub(super) fn give_back(&mut self, index: SlotId) {
         let slot = &mut self.slots[index];
         let grown = slot.windows.map(|window| window - self.config.window_min);

@@ -1,4 +1,4 @@
-//! What is kept of a stream, and of a message until it is answered.
+//! State that is kept of a stream, and of a message until it is answered.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use tailcut_placement::slab::SlotKey;
 /// A stream in its place of the table.
 #[derive(Debug)]
 pub(super) struct Slot {
-    /// How far it has come.
+    /// Phase that it is in.
     pub(super) phase: Phase,
     /// Whoever will close it.
     pub(super) holder: Holder,
@@ -26,7 +26,7 @@ pub(super) struct Slot {
     pub(super) acceptor: u64,
     /// This side has opened it.
     pub(super) is_opener: bool,
-    /// Who has opened it from elsewhere, where packets are sealed: as its latest session has it.
+    /// Opener of it elsewhere, where packets are sealed: as its latest session has it.
     pub(super) caller: Option<Caller>,
     /// Bytes held for the application at most, by [`Way`].
     pub(super) windows: [usize; 2],
@@ -46,15 +46,15 @@ pub(super) struct Slot {
     pub(super) is_changed: bool,
     /// Its neighbours where it waits to be accepted.
     pub(super) links: Links,
-    /// When the peer was last heard of; of a closed stream, when it was closed.
+    /// Time at which the peer was last heard of; of a closed stream, at which it was closed.
     pub(super) since: Time,
-    /// When this side last sent a message.
+    /// Time at which this side last sent a message.
     pub(super) sent_at: Time,
     /// Set in [`Phase::Failed`] alone.
     pub(super) fault: Option<Fault>,
 }
 
-/// How far a stream has come.
+/// Phase of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     /// The place is free.

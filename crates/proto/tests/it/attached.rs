@@ -10,14 +10,14 @@ use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Time};
 use tailcut_proto::rpc::{Call, CallOptions, Event, Lent, Rpc};
 use tailcut_proto::{homa, r2p2};
 
-/// How a node is asked for what it sends.
+/// Way in which a node is asked for what it sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asking {
     Whole,
     Attached,
 }
 
-/// What became of a call.
+/// Result of a call.
 #[derive(Debug, PartialEq, Eq)]
 struct Ended {
     /// All datagrams, in the order in which they were sent.
@@ -33,7 +33,7 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|place| (place / 7) as u8).collect()
 }
 
-/// What a node sends now.
+/// Datagrams that a node sends now, and the number of batches of which it left the payload.
 fn sent_by(node: &mut impl Node, now: Time, asking: Asking) -> (Vec<Vec<u8>>, usize) {
     let mut buffer = vec![0; GSO_BYTES_MAX];
     let (mut datagrams, mut batches) = (Vec::new(), 0);

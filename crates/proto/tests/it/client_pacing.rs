@@ -1,4 +1,4 @@
-//! What a client makes of a target that refuses for overload, or of a router that holds its call.
+//! Reaction of a client to a target that refuses for overload, or to a router that holds its call.
 
 use std::net::SocketAddr;
 
@@ -172,7 +172,7 @@ fn a_call_that_is_held_for_long_asks_ever_less_often() {
     assert!((6..=14).contains(&asked), "{asked}");
 }
 
-/// What it was placed by, or its reply, may be lost.
+/// The packet that placed it, or its reply, may be lost.
 #[test]
 fn a_held_call_asks_twice_more_before_its_deadline() {
     for held_after in [100 * MS, 400 * MS, 900 * MS] {

@@ -1,4 +1,4 @@
-//! What a client sends again, where to, and whom it believes about it.
+//! Retransmissions of a client: what it sends again, where to, and whom it believes about it.
 
 use std::net::SocketAddr;
 
@@ -113,7 +113,7 @@ fn who_has_nothing_to_do_with_a_call_does_not_acknowledge_it() {
     assert_eq!((client.sent().len(), client.node.metrics().protocol_violation), (0, 1));
 }
 
-/// Where it may have run only matters for what may run once.
+/// The places where it may have run matter only for a call that may run once.
 #[test]
 fn a_call_that_moves_says_so_if_it_may_run_once() {
     for idempotent in [false, true] {

@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 use tailcut_proto::conformance::{CloningStep, Copies, NAMES, PlacementStep, STEPS, Trace};
 
-/// What is committed of a trace: its first line is a comment, then comes the hash, then the
-/// beginning.
+/// Hash and beginning of a committed trace: its first line is a comment, then comes the hash, then
+/// the beginning.
 fn committed(name: &str) -> (String, String) {
     let file = format!("{}.txt", name.replace([':', '+'], "-"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance/traces").join(file);

@@ -12,11 +12,11 @@ use super::r2p2_support::{
 };
 use super::router_bench::{self, Bench, FakeServer};
 
-/// Where the server is, and the client.
+/// Hosts of the server and of the client.
 const SERVER: u8 = 1;
 const CLIENT: u8 = 2;
 
-/// What two minutes are.
+/// Two minutes, in ns.
 const PERIOD: u64 = 120_000 * MS;
 
 fn server_that(ask: AskCookies, change: impl FnOnce(&mut Config)) -> Solo {
@@ -264,7 +264,7 @@ fn a_router_places_nothing_without_a_tag_and_its_cookie_is_good_at_the_servers()
     assert!(client.reply().is_some());
 }
 
-/// What a router that keeps addresses would have sent.
+/// Packet that a router that keeps addresses would have sent.
 fn keep(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     bytes[48..66].fill(0);

@@ -314,7 +314,7 @@ fn an_overloaded_server_says_when_to_come_back_where_its_protocol_can() {
     }
 }
 
-/// What a reply reports beside the requests that wait for a worker: those that run.
+/// Running requests, which a reply reports beside those that wait for a worker.
 #[test]
 fn as_many_requests_run_as_there_are_workers() {
     for workers in [1, 2] {

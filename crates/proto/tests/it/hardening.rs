@@ -1,5 +1,5 @@
-//! What a careful attacker, a bad day or an odd caller may do, and what must hold nevertheless.
-//! Each began as a failing test.
+//! Guarantees that must hold whatever a careful attacker, a bad day or an odd caller does. Each
+//! began as a failing test.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -237,7 +237,7 @@ fn words_of_a_refusal_are_followed_by_the_reason_alone() {
     }
 }
 
-/// What a router placed before it heard that the server stops still runs, for a moment.
+/// Requests that a router placed before it heard that the server stops still run, for a moment.
 #[test]
 fn a_server_that_stops_takes_what_routers_send_for_a_moment_more() {
     let mut server =

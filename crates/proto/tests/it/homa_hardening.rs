@@ -131,7 +131,7 @@ impl Lone {
         result
     }
 
-    /// What was sent since this was last asked.
+    /// Packets that were sent since this was last asked.
     fn take(&mut self) -> Vec<Sent> {
         std::mem::take(&mut self.sent)
     }
@@ -238,7 +238,7 @@ fn a_request_replayed_after_its_acknowledgement_does_not_run_again() {
     assert_eq!(server.requests.len(), 4, "another client has ids of its own");
 }
 
-/// What claims more than a message may have is refused at its first packet.
+/// A message that claims more bytes than one may have is refused at its first packet.
 #[test]
 fn a_message_that_claims_to_be_longer_than_one_may_be_is_refused() {
     let mut server = Lone::with(|config| config.message_len_max = 1_000_000);
@@ -251,7 +251,7 @@ fn a_message_that_claims_to_be_longer_than_one_may_be_is_refused() {
     assert_eq!(server.node.holdings().partials, 1);
 }
 
-/// How long an RPC is that a peer sends is the peer's to say.
+/// The length of an RPC that a peer sends is the peer's to say.
 #[test]
 fn an_rpc_that_is_longer_than_those_that_are_sent_here_is_taken() {
     let mut server = Lone::with(|config| config.rpc_len_max = 1_000_000);

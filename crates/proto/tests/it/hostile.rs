@@ -1,4 +1,4 @@
-//! What strangers and broken peers send, and that others are served as if they had not.
+//! Packets of strangers and broken peers, and that others are served as if there were none.
 
 use tailcut_proto::node::{GSO_BYTES_MAX, Node};
 use tailcut_proto::router::Speaks;
@@ -26,7 +26,7 @@ fn probe(placed: u32, token: u64) -> Vec<u8> {
     [repr.header().as_bytes(), &placed.to_be_bytes()].concat()
 }
 
-/// What a router writes into a request of [`CLIENT`].
+/// Route block that a router writes into a request of [`CLIENT`].
 fn route(placement: u32) -> Route {
     let client_ip = std::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets();
     let (routed, client_port) = (1, 53.into());

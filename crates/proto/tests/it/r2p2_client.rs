@@ -1,5 +1,5 @@
-//! What an R2P2 client believes of the packets that it gets, what it says to them, and which calls
-//! it takes at all.
+//! Rules of an R2P2 client: what it believes of the packets that it gets, what it says to them, and
+//! which calls it takes at all.
 
 use tailcut_proto::node::{Node, Path, Source};
 use tailcut_proto::r2p2::Copies;
@@ -186,7 +186,7 @@ fn a_reply_on_its_way_through_a_router_is_not_for_the_client() {
     assert_eq!((client.reply(), client.metrics().unexpected), (None, 1));
 }
 
-/// What may run once has one server, beside the router that leads to it.
+/// A call that may run once has one server, beside the router that leads to it.
 #[test]
 fn who_may_answer_a_call_that_another_server_has() {
     for (options, from, is_answer) in [
@@ -347,7 +347,8 @@ fn even_requests_go_one_after_the_other() {
     }
 }
 
-/// What is not acknowledged yet is on its way; only where packet 0 was lost the rest was in vain.
+/// Packets that are not acknowledged yet are on their way; only where packet 0 was lost the rest
+/// was in vain.
 #[test]
 fn an_ack_in_time_sends_nothing_again() {
     let mut client = acquainted();
@@ -413,7 +414,7 @@ fn holes_of_a_reply_are_asked_for_once_in_a_round_trip() {
     assert!(tail[0].has(Flags::RESEND | Flags::RESEND_TAIL), "it asks for all that is missing");
 }
 
-/// What was under way when the server lost the request is answered so packet by packet.
+/// Packets that were under way when the server lost the request are answered so one by one.
 #[test]
 fn a_request_begins_anew_by_the_first_demand_for_a_token() {
     let mut client = client();
@@ -467,7 +468,7 @@ fn a_target_whose_calls_have_ended_makes_room_for_another() {
     }
 }
 
-/// Which may have been before the server started.
+/// It may have run before the server started.
 #[test]
 fn a_call_whose_fate_is_uncertain_ends_no_session_where_packets_are_open() {
     let mut client = client();

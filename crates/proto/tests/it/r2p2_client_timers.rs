@@ -1,4 +1,4 @@
-//! When an R2P2 client speaks again, to whom, and when it sends a second copy.
+//! Timers of an R2P2 client: when it speaks again, to whom, and when it sends a second copy.
 
 use tailcut_proto::node::Node;
 use tailcut_proto::r2p2::{Copies, Hedge, Loser};
@@ -247,7 +247,7 @@ fn a_long_call_that_has_moved_says_so_in_all_its_packets() {
     assert!(client.sent().is_empty());
 }
 
-/// What it holds, it says of each copy.
+/// The target says of each copy that it holds it.
 #[test]
 fn a_target_that_answers_is_not_left() {
     let mut client = of_two();
@@ -494,7 +494,8 @@ fn a_moved_call_outlives_the_uncertainty_of_its_target() {
     assert_eq!(client.failure(), None);
 }
 
-/// Who finds no room shares a record with others, and would show one the token of another.
+/// A target that finds no room shares a record with others, and would be shown the token of
+/// another.
 #[test]
 fn a_target_that_its_calls_have_left_makes_room_for_others() {
     let (mut client, _) = move_from(Solo::new(|config| {

@@ -1,4 +1,4 @@
-//! What an R2P2 server takes, what it answers, and what it counts.
+//! Rules of an R2P2 server: what it takes, what it answers, and what it counts.
 
 use std::net::SocketAddr;
 
@@ -440,7 +440,7 @@ fn answers_that_anybody_may_ask_for_do_not_pile_up() {
     assert_eq!((server.sent().len(), server.metrics().datagrams_out), (8_192, 8_192));
 }
 
-/// Where else it may have run only a router can ask.
+/// Only a router can ask where else it may have run.
 #[test]
 fn a_moved_request_is_taken_from_a_router_alone() {
     let moved = || flagged(0, Flags::MOVED, 4, 0);
@@ -460,7 +460,7 @@ fn a_request_of_one_packet_needs_no_place_among_the_half_received() {
     assert_eq!(refusals(&said), [DropReason::Overload]);
 }
 
-/// Whose address cannot be forged fills no table by forged ones.
+/// Clients whose addresses cannot be forged fill no table by forged ones.
 #[test]
 fn trusted_clients_need_no_token_however_many_there_are() {
     for is_trusted in [true, false] {
@@ -548,7 +548,7 @@ fn claim(sequence: u32, flags: u8, age_ms: u16, client: SocketAddr) -> Vec<u8> {
     [repr.header().as_bytes(), ClaimBody::of_client(client).as_bytes()].concat()
 }
 
-/// What a server answers to a claim of what has just been sent for the first time.
+/// Verdict of a server on a claim of what has just been sent for the first time.
 fn verdict(server: &mut Solo, sequence: u32) -> Option<Verdict> {
     verdict_of(server, &claim(sequence, 0, 0, host(1)))
 }

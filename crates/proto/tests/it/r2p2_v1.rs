@@ -78,7 +78,7 @@ fn what_comes_again_is_counted_and_not_taken() {
     assert_eq!(server.node.holdings().partials, 1);
 }
 
-/// What is lost is not asked for, and the client says it once.
+/// Lost packets are not asked for, and the client sends each once.
 #[test]
 fn a_request_out_of_order_or_too_long_ends() {
     for (limit, second) in [

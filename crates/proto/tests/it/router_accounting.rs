@@ -1,5 +1,5 @@
-//! What the router believes to be outstanding, when packets are lost, repeated or late and servers
-//! come and go.
+//! Accounting of the router: what it believes to be outstanding, when packets are lost, repeated or
+//! late and servers come and go.
 
 use std::net::SocketAddr;
 

@@ -339,7 +339,7 @@ fn a_claim_wakes_the_router_to_end() {
     assert_eq!(bench.router.poll_timeout(), Some(bench.now + 1_000 * MS));
 }
 
-/// What strangers make up cannot take more memory.
+/// Claims that strangers make up cannot take more memory.
 #[test]
 fn so_many_claims_are_under_way_at_most() {
     let mut bench = bench(2);

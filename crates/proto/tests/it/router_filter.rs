@@ -43,7 +43,7 @@ fn returned_to(client: SocketAddr, id: u64, mark: CloneMark, waiting: u16) -> Ve
     bytes
 }
 
-/// What a client must get of it.
+/// Packets that a client must get of it.
 fn forwarded(id: u64, mark: CloneMark, from: u16) -> Vec<Sent> {
     let mut bytes = returned(id, mark, 0);
     bytes.drain(EXTENDED_LEN..EXTENDED_LEN + 24);

@@ -1,4 +1,4 @@
-//! What a router does at its limits: a driver that does not drain, requests as long as allowed,
+//! Behaviour of a router at its limits: a driver that does not drain, requests as long as allowed,
 //! tables that are full; and that it counts what it drops.
 
 use tailcut_proto::node::Node;

@@ -1,5 +1,5 @@
-//! What becomes of a request: the bytes that go on, the bytes that refuse it, and that it reaches
-//! one server only.
+//! Fate of a request: the bytes that go on, the bytes that refuse it, and that it reaches one
+//! server only.
 
 use std::net::SocketAddr;
 
@@ -352,7 +352,7 @@ fn a_retransmission_of_what_was_sent_before_the_router_started_is_uncertain() {
 }
 
 /// Requests from addresses that nobody hears, with the longest deadlines, fill the table for less
-/// than a second. What may be a copy of one that it has forgotten is not placed again.
+/// than a second. What may be a copy of one that has expired is not placed again.
 #[test]
 fn strangers_fill_the_table_for_a_moment_only() {
     let mut bench = Bench::new(Speaks::Extension, 2, |config| {
@@ -645,7 +645,7 @@ fn an_idempotent_request_that_was_refused_may_be_asked_again() {
     assert_eq!(bench.place(&refused), Some(0));
 }
 
-/// What a router that drains still owes: held requests are placed, placed ones are accounted for.
+/// A router that drains still places held requests, and accounts for placed ones.
 #[test]
 fn a_closed_router_refuses_what_is_new_and_ends_what_it_has() {
     let mut bench = annotate(1);
@@ -677,8 +677,8 @@ fn told_after(pause: Time, flags: u8) -> (u8, u16) {
     (header.flags, header.age_ms.get())
 }
 
-/// What has waited in the socket for as long as servers remember whom they do not hear may be a
-/// copy of what has run through another router: servers are told how old it is.
+/// A request that has waited in the socket for as long as servers remember whom they do not hear
+/// may be a copy of one that has run through another router: servers are told how old it is.
 #[test]
 fn what_waited_for_as_long_as_servers_remember_tells_its_age() {
     let again = Flags::RETRANSMIT;

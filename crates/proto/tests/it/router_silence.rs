@@ -1,18 +1,19 @@
-//! When a router takes a server for gone: under load, with pauses, and when everybody is silent.
+//! Detection of servers that are gone, by a router: under load, with pauses, and when everybody is
+//! silent.
 
 use tailcut_proto::node::Time;
 use tailcut_proto::router::{RouterConfig, ServerConfig, ServerState, Speaks};
 
 use super::router_bench::{Ask, Bench, FakeServer, MS, Sent, client, server};
 
-/// What becomes of a server for some time.
+/// Fate of a server for some time.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     /// It answers probes at once and requests after [`SERVICE`].
     Well,
     /// It does nothing, and then all that came meanwhile.
     Paused,
-    /// What comes to it is lost.
+    /// Everything that comes to it is lost.
     Gone,
 }
 
@@ -150,7 +151,7 @@ fn a_server_that_pauses_for_long_is_given_longer_after_the_first_time() {
     assert_eq!(pool.run(60 * MS, 3, paused), None, "the second is not");
 }
 
-/// When none answers it is rather the router's own network: then it gives them time.
+/// Silence of all is rather that of the router's own network: then it gives them time.
 #[test]
 fn half_of_the_servers_are_kept_until_the_longest_silence() {
     let mut pool = Pool::new(4);

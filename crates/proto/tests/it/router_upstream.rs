@@ -1,4 +1,4 @@
-//! What a router tells a router before it.
+//! Reports of a router to a router before it.
 
 use std::net::SocketAddr;
 
@@ -11,7 +11,7 @@ use zerocopy::IntoBytes;
 
 use super::router_bench::{Ask, Bench, FakeServer, MS, Sent, client, server};
 
-/// What a report says: received less concluded, placement seen, waiting, servers, and its flags.
+/// Contents of a report: received less concluded, placement seen, waiting, servers, and its flags.
 type Report = (u32, u32, u16, u16, u8);
 
 fn upstream() -> SocketAddr {

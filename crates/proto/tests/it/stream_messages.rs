@@ -16,11 +16,11 @@ use zerocopy::IntoBytes;
 use crate::stream_support::Fake;
 
 const SECOND: Time = 1_000_000_000;
-/// What the peers of these tests take.
+/// Window of the peers of these tests.
 const WINDOW: u64 = 1 << 20;
-/// What this side takes at first.
+/// Window of this side at first.
 const WINDOW_MIN: u64 = 16 << 10;
-/// What the peers of these tests draw.
+/// Number that the peers of these tests draw.
 const THEIRS: u64 = 77;
 
 /// One side, and everything that its peer does.
@@ -30,7 +30,7 @@ struct Side {
     now: Time,
 }
 
-/// What a message said: kind, flags, offset, limit, data.
+/// Contents of a message: kind, flags, offset, limit, data.
 type Said = (MessageKind, u8, u64, u64, Vec<u8>);
 
 fn peer(host: u8) -> SocketAddr {
@@ -85,7 +85,7 @@ impl Side {
         self.turn();
     }
 
-    /// What is sent now, one message.
+    /// The one message that is sent now.
     fn sent(&mut self) -> (CallId, Call) {
         self.turn();
         self.fake.next_call().expect("a message")

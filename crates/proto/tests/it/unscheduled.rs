@@ -14,7 +14,7 @@ struct Pair {
     now: u64,
     client: Endpoint,
     server: Endpoint,
-    /// Where each sees the other.
+    /// Addresses at which each sees the other.
     client_address: SocketAddr,
     server_address: SocketAddr,
 }
@@ -235,7 +235,7 @@ fn a_first_packet_that_is_lost_is_sent_again_and_the_rest_with_it() {
     pair.request(3_000);
 }
 
-/// Who asks for the reply is told that the request is there.
+/// A client that asks for the reply is told that the request is there.
 #[test]
 fn a_request_that_is_asked_for_while_it_waits_is_acknowledged() {
     let mut pair = Pair::acquainted();
@@ -348,8 +348,8 @@ fn credit_for_long_packets_is_by_their_bytes() {
     assert!(pair.server.holdings().expected <= 75, "in packets of a network");
 }
 
-/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been
-/// long is so no longer when the server has come up with another configuration.
+/// Packets are a network's where either sees the other elsewhere, or takes none; what has been long
+/// is so no longer when the server has come up with another configuration.
 #[test]
 fn packets_between_hosts_are_a_networks() {
     let is_short = |pair: &mut Pair| {

@@ -30,11 +30,11 @@ use crate::agenda::Agenda;
 pub struct Message {
     /// Counts the messages of a run from 0.
     pub number: u64,
-    /// When its last packet is at the backend, ps.
+    /// Arrival time of its last packet at the backend, ps.
     pub arrived_ps: u64,
     /// The core's time for it: the core loop and the emulated work, ps.
     pub service_ps: u64,
-    /// Where it arrives.
+    /// Backend at which it arrives.
     pub backend: Backend,
     /// A uniform draw from the cores of the backend's row, for the layout whose queues are private:
     /// the column.
@@ -50,13 +50,13 @@ pub struct Rpc {
     pub message: Message,
     /// The core that ran it.
     pub core: Core,
-    /// When it was dispatched to the core, or taken by it, ps.
+    /// Time at which it was dispatched to the core, or taken by it, ps.
     pub dispatched_ps: u64,
-    /// When the core began with it, ps.
+    /// Time at which the core began with it, ps.
     pub started_ps: u64,
-    /// When the core loop ended, with the reply sent and the replenish posted, ps.
+    /// Time at which the core loop ended, with the reply sent and the replenish posted, ps.
     pub finished_ps: u64,
-    /// When the dispatcher had processed the replenish, ps.
+    /// Time at which the dispatcher had processed the replenish, ps.
     pub replenished_ps: u64,
 }
 
@@ -207,7 +207,7 @@ struct Machine<'a> {
     sharing: Sharing,
     agenda: Agenda<Event>,
     dispatchers: Vec<Dispatcher>,
-    /// When each core will have run what it was given, ps.
+    /// By core: time at which it will have run what it was given, ps.
     free_ps: [u64; CORES],
 }
 
@@ -218,7 +218,7 @@ struct Dispatcher {
     scheduler: Scheduler<Message, Jbsq>,
     /// Messages that no decision has seen, in order.
     undecided: VecDeque<Message>,
-    /// When the last decision is made and the next can begin, ps.
+    /// Time at which the last decision is made and the next can begin, ps.
     decided_ps: u64,
     /// A decision is about to begin.
     is_deciding: bool,

@@ -1,4 +1,4 @@
-//! Where things are on the chip, and how far apart.
+//! Places on the chip, and the distances between them.
 //!
 //! Cores lie in a square of [`ROWS`] x [`COLUMNS`]; a network interface backend stands at one edge
 //! beside each row. A message goes along its row and its column, a hop for each tile that it

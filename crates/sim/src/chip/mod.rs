@@ -260,7 +260,7 @@ impl Iterator for Source<'_> {
     }
 }
 
-/// Why a chip cannot be simulated.
+/// Reason why a chip cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum ChipError {

@@ -15,7 +15,7 @@ use super::{Config, Slots};
 pub(super) struct Station {
     /// Cost of a packet, ps.
     packet_ps: u64,
-    /// When each thread is free, ps.
+    /// Time at which each thread is free, ps.
     free_ps: Vec<u64>,
     /// The thread that is free first: as all packets cost the same, the threads take turns.
     next_thread: usize,
@@ -53,7 +53,7 @@ impl Station {
         *free_ps
     }
 
-    /// Where a request goes; `None` while it is held.
+    /// Placement of a request; `None` while it is held.
     pub(super) fn place(&mut self, packet: Packet, random: u64) -> Option<Workers> {
         match self.scheduler.offer(packet, Cloning::Allowed, Time::MAX, random) {
             Outcome::Placed(servers, _) => Some(servers),

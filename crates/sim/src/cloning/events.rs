@@ -16,13 +16,13 @@ use crate::agenda::Agenda;
 /// One copy of a request, or its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Packet {
-    /// When the client sent the request, ps.
+    /// Time at which the client sent the request, ps.
     pub(super) sent_ps: u64,
     /// The base service of both copies; 0 where each draws its own. ps.
     pub(super) base_ps: u64,
     /// The request, counted from 1 in the order in which they pass the switch.
     pub(super) id: u32,
-    /// Which copy.
+    /// Mark of the copy.
     pub(super) mark: Mark,
     /// The filter table that the client drew, 0 or 1.
     pub(super) table: u8,
@@ -41,7 +41,7 @@ pub(super) enum Mark {
     Clone,
 }
 
-/// How a server stands.
+/// Load of a server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Standing {
     /// Requests that wait or run there.

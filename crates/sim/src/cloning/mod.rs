@@ -46,7 +46,7 @@ use crate::sojourn::Sojourns;
 pub use self::scheme::{Scheme, SchemeParseError};
 pub use self::zero_load::ZeroLoad;
 
-/// How the service times of two copies of a request belong together.
+/// Relation between the service times of two copies of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Copies {
@@ -59,7 +59,7 @@ pub enum Copies {
     Shared,
 }
 
-/// How the clients send.
+/// Arrival process of the clients' requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display, EnumString, VariantNames)]
 #[strum(serialize_all = "lowercase")]
 pub enum Sending {
@@ -132,7 +132,7 @@ pub struct Coordinator {
     pub packet_ps: u64,
     /// Threads that share one queue of packets, at least 1. Default 1; the artifact runs 15.
     pub threads: u32,
-    /// When a server counts as busy. Default: one request.
+    /// Threshold at which a server counts as busy. Default: one request.
     pub slots: Slots,
 }
 
@@ -163,9 +163,9 @@ pub struct Config {
     pub load: f64,
     /// Requests to send, 1 to [`REQUESTS_MAX`]. The first tenth warms up.
     pub requests: u32,
-    /// How copies draw their service.
+    /// Relation between the service times of copies.
     pub copies: Copies,
-    /// How the clients send.
+    /// Arrival process of the clients' requests.
     pub sending: Sending,
     /// The treatment of clones that find a queue.
     pub discard: Discard,
@@ -224,16 +224,16 @@ pub struct Counts {
     pub queue_len_max: u64,
 }
 
-/// Why a simulation cannot be run.
+/// Reason why a simulation cannot be run.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum CloningError {
     /// Nobody to serve, or nobody else.
     #[error("this scheme needs at least {needed} servers, but there are {given}")]
     Servers {
-        /// How many it needs.
+        /// Number of servers that it needs.
         needed: usize,
-        /// How many are given.
+        /// Number of servers given.
         given: usize,
     },
     /// A server without a worker.
@@ -499,7 +499,7 @@ mod tests {
         }
     }
 
-    /// What a cloned request's slower response comes to. Some are still on their way at the end.
+    /// Fate of a cloned request's slower response. Some are still on their way at the end.
     #[test]
     fn every_slower_response_is_dropped_somewhere() {
         let counts = |scheme, load| simulate(&config(scheme, load), 1).unwrap().counts;
@@ -512,9 +512,8 @@ mod tests {
         assert!(laedge.duplicates == 0 && laedge.cloned - laedge.filtered < 10, "{laedge:?}");
     }
 
-    /// Where C-Clone saturates at half of the capacity, since both copies run to their ends.
-    /// Stopped copies of exponential services take, in all, what one does: the capacity is whole
-    /// again.
+    /// C-Clone saturates at half of the capacity, since both copies run to their ends. Stopped
+    /// copies of exponential services take, in all, what one does: the capacity is whole again.
     #[test]
     fn stopped_copies_give_their_workers_back() {
         let run = |loser| {

@@ -30,7 +30,7 @@ impl Router {
         Self { scheduler }
     }
 
-    /// Where a request goes; `None` while it is held.
+    /// Placement of a request; `None` while it is held.
     pub(super) fn place(&mut self, packet: Packet, random: u64) -> Option<Workers> {
         match self.scheduler.offer(packet, Cloning::Allowed, Time::MAX, random) {
             Outcome::Placed(servers, _) => Some(servers),

@@ -49,9 +49,9 @@ pub(super) struct Run<'a> {
 struct Window {
     /// The last request of the warm-up.
     warmup: u32,
-    /// When that was sent, ps; 0 where there is none.
+    /// Time at which that request was sent, ps; 0 where there is none.
     start_ps: u64,
-    /// When the last request was sent, ps.
+    /// Time at which the last request was sent, ps.
     end_ps: u64,
 }
 

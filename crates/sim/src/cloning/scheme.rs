@@ -89,7 +89,7 @@ impl FromStr for Scheme {
     }
 }
 
-/// Why a text is no scheme.
+/// Reason why a text is no scheme.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SchemeParseError {

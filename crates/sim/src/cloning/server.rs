@@ -13,7 +13,7 @@ pub(super) struct Server {
     busy: u32,
     /// Requests that wait; empty while a worker is free.
     queue: VecDeque<Packet>,
-    /// What runs, where copies are cancelled: the request, and when it will finish, ps. Empty
+    /// Requests that run, where copies are cancelled, and when each will finish, ps. Empty
     /// elsewhere.
     running: Vec<(u32, u64)>,
     /// Requests whose copy was cancelled as it ran, and whose finish is to come.
@@ -95,7 +95,7 @@ impl Server {
         Found::Running(self.running.swap_remove(at).1)
     }
 
-    /// What it has now.
+    /// Its load now.
     pub(super) fn standing(&self) -> Standing {
         let waiting = u32::try_from(self.queue.len()).unwrap_or(u32::MAX);
         Standing { outstanding: waiting.saturating_add(self.busy), waiting }

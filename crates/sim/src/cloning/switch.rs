@@ -36,7 +36,7 @@ impl Switch {
         }
     }
 
-    /// Where a request goes.
+    /// Placement of a request.
     pub(super) fn place(&mut self, random: u64) -> Placement {
         // One register a server, whatever the servers put there.
         let (reported, waiting) = (&self.reports, &self.reports);

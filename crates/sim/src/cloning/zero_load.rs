@@ -242,9 +242,9 @@ impl Base {
     }
 }
 
-/// How near a probability is to an edge of the distribution when it counts as on it; above what
-/// sums of products lose.
+/// Largest distance from an edge of the distribution at which a probability counts as on it; above
+/// what sums of products lose.
 const EDGE: f64 = 1e-12;
-/// How wide a gap makes an edge a knife edge, as a share of the percentile.
+/// Width from which a gap makes an edge a knife edge, as a share of the percentile.
 const EDGE_WIDTH: f64 = 1e-6;
 const PERCENTILE_ERROR: f64 = 1e-12;

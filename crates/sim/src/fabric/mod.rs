@@ -75,7 +75,7 @@ pub struct Fabric {
     flights: Vec<Flight>,
     /// First free place.
     free: u32,
-    /// Which way packets are sprayed.
+    /// Draws of the paths of sprayed packets.
     draws: Draws,
     /// The region of the topology that this is, if it is one of several.
     region: Option<(Split, u32)>,
@@ -86,7 +86,7 @@ pub struct Fabric {
 /// A packet on a link to another region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Left {
-    /// When it can be queued at the end of the link, ps.
+    /// Time at which it can be queued at the end of the link, ps.
     pub(crate) at_ps: u64,
     /// That end.
     pub(crate) next: Element,
@@ -99,7 +99,7 @@ pub(crate) struct Left {
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     packet: Packet,
-    /// Where it goes next.
+    /// Next element on its path.
     next: Element,
     /// The packet behind it in its queue, the first for the last; or the next free place.
     behind: u32,

@@ -105,13 +105,13 @@ impl PortCounters {
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Port {
-    /// Where the link leads.
+    /// Element that the link leads to.
     pub(super) to: Element,
     /// Time on the link for each byte; 0 for a link without a rate.
     pub(super) ps_per_byte: u32,
     /// From the last bit sent until the packet can be queued at the next element.
     pub(super) delay_ps: u64,
-    /// When the link has carried what it is carrying.
+    /// Time at which the link has carried what it is carrying.
     pub(super) free_at: u64,
     /// An event will look at the port when its link is free.
     pub(super) is_armed: bool,

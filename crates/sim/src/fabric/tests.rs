@@ -176,7 +176,7 @@ impl Bench {
         assert_eq!(happening, None, "a NIC has no end");
     }
 
-    /// When each packet arrived, and its tag.
+    /// Arrival time and tag of each packet.
     fn run(&mut self) -> Vec<(u64, u32)> {
         let mut delivered = Vec::new();
         while let Some((now, event)) = self.agenda.pop() {

@@ -1,4 +1,4 @@
-//! Which links and switches lie between hosts, and which way packets take.
+//! Links and switches between hosts, and the paths that packets take.
 //!
 //! Ports are numbered so that no table is needed to find them: first the NICs of the hosts, then
 //! the ports of leaves towards hosts, then those of leaves towards spines, then those of spines
@@ -19,7 +19,7 @@ pub struct Switch {
     pub buffer: SwitchBuffer,
 }
 
-/// How a leaf chooses a spine, and a spine a core.
+/// Choice of a spine by a leaf, and of a core by a spine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spreading {
     /// Each packet takes one at random.
@@ -50,7 +50,7 @@ pub struct Racks {
     pub spines: u32,
     /// Each link between leaf and spine, both ways.
     pub link: Link,
-    /// How a leaf chooses a spine, and a spine a core.
+    /// Choice of a spine by a leaf, and of a core by a spine.
     pub spreading: Spreading,
     /// Groups of racks, joined by cores; `None` where all racks are under the same spines.
     pub pods: Option<Pods>,
@@ -175,7 +175,7 @@ impl Split {
 /// Regions of a topology, each of which has all ports, though it uses few of them.
 const REGIONS_MAX: u32 = 16;
 
-/// Where ports are, by arithmetic.
+/// Numbering of ports, by arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Map {
     /// Hosts, of whole pods.
@@ -190,7 +190,7 @@ pub(super) struct Map {
     spines: u32,
     /// Cores above each spine; 0 where there is one pod.
     cores: u32,
-    /// How one of several ways is chosen.
+    /// Choice of one of several paths.
     spreading: Spreading,
 }
 

@@ -36,7 +36,7 @@ pub(super) struct Applications<'a> {
     /// Calls under way: the virtual time by which they must have ended, and their numbers.
     due: BTreeSet<(Time, u32)>,
     endings: [u64; Ending::COUNT],
-    /// When each call has ended.
+    /// Time at which each call has ended.
     ended_at: Vec<Time>,
     sabotage: Option<Sabotage>,
     /// Requests handed to each server's application.
@@ -48,7 +48,7 @@ pub(super) struct Applications<'a> {
     hash: u64,
 }
 
-/// Where a call is.
+/// State of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CallState {
     Planned,
@@ -279,12 +279,12 @@ impl<'a> Applications<'a> {
         self.hash
     }
 
-    /// How and when the calls that have ended did, by their numbers.
+    /// Endings, with their times, of the calls that have ended, by their numbers.
     pub(super) fn endings_at(&self) -> impl Iterator<Item = (usize, Ending, Time)> + '_ {
         self.endings().map(|(number, ending)| (number, ending, self.ended_at[number]))
     }
 
-    /// How the calls that have ended did, by their numbers.
+    /// Endings of the calls that have ended, by their numbers.
     pub(super) fn endings(&self) -> impl Iterator<Item = (usize, Ending)> + '_ {
         self.calls.iter().enumerate().filter_map(|(number, state)| match state {
             CallState::Ended(ending) => Some((number, *ending)),
@@ -533,20 +533,20 @@ impl Handlers {
 }
 
 impl ServerPlan {
-    /// How long the call of this word runs here.
+    /// Service time of the call of this word on this server.
     fn service_ns(&self, word: u64) -> u64 {
         let sample_ns = self.service.sample_whole(&mut generator(word, SERVICES));
         (sample_ns as f64 * self.service_factor) as u64
     }
 
-    /// How long a call runs here in the mean.
+    /// Mean service time on this server.
     pub(super) fn mean_ns(&self) -> f64 {
         self.service.mean().unwrap_or(1.0) * self.service_factor
     }
 }
 
 impl Plan {
-    /// How long a call runs where all servers are alike.
+    /// Service time of a call where all servers are alike.
     pub(super) fn service_ns(&self, call: &CallPlan) -> u64 {
         self.servers[0].service_ns(call.word)
     }

@@ -23,7 +23,7 @@ impl Plan {
         let dice = &mut generator(seed, STREAM);
         let mut plan = Self::of_seed(seed);
         plan.is_late = true;
-        // What restarts has forgotten what is still under way: at most once ends there.
+        // A restart drops the state of what is still under way: at most once ends there.
         plan.faults.retain(|fault| {
             !matches!(fault.kind, FaultKind::Crash { .. } | FaultKind::Stop { .. })
         });

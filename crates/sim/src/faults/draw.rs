@@ -83,13 +83,13 @@ fn add_standby(dice: &mut Dice, plan: &mut Plan, calls_ns: u64) {
     }
 }
 
-/// What goes wrong in a host itself.
+/// Adds faults of hosts themselves.
 fn add_host_faults(dice: &mut Dice, plan: &mut Plan, calls_ns: u64) {
     for _ in 0..dice.between(0, 3) {
         let host = host(dice, plan);
         let kind = match dice.between(0, 3) {
             // A node's clock is monotonic: only a machine that is moved makes it leap. A router
-            // that leaps forgets what its clients still wait for, and a server that has restarted
+            // that leaps expires what its clients still wait for, and a server that has restarted
             // and leaps believes that it knows of longer ago than it does: that is outside of the
             // promises.
             0 if matches!(host, Host::Client(_)) => {

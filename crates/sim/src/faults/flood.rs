@@ -137,7 +137,8 @@ struct Answered {
 }
 
 impl Answered {
-    /// How long it waited, for each of its client's `calls` that were outstanding when it was made.
+    /// Waiting time, divided by the number of its client's `calls` that were outstanding when it
+    /// was made.
     fn wait_ns(&self, calls: &[Self]) -> u64 {
         let is_outstanding = |other: &&Self| other.at <= self.at && self.at < other.ended_at;
         let outstanding = calls.iter().filter(is_outstanding).count() as u64;
@@ -147,7 +148,7 @@ impl Answered {
 
 const MS: u64 = 1_000_000;
 
-/// When the first call is made: servers and routers know then what they have had.
+/// Time of the first call: servers and routers know then what they have had.
 const START_NS: Time = 20 * MS;
 
 const CLIENTS: usize = 10;

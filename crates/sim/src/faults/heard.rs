@@ -1,4 +1,4 @@
-//! What strangers have heard of a run, where its plan has them make use of it.
+//! Knowledge of strangers about a run, where its plan has them make use of it.
 //!
 //! | heard | used by |
 //! |---|---|

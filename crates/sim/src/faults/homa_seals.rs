@@ -27,7 +27,7 @@ pub(super) fn is_for_client(bytes: &[u8]) -> bool {
     bytes.get(ID_AT + 7).is_some_and(|last| (last & 1 != 0) != (bytes[BACK_AT] == 1))
 }
 
-/// What a packet may do that was recorded and is sent to a host: `is_home` says that it was sent
+/// Permitted effect of a recorded packet that is sent to a host: `is_home` says that it was sent
 /// there, and `number` is the client's there.
 pub(super) fn expected_of(recorded: &Recorded, is_home: bool, number: Option<u32>) -> Expected {
     let is_read = is_home && !recorded.is_unread;

@@ -52,7 +52,7 @@ pub enum Sabotage {
     AnswersAreMultiplied,
     /// Servers report everything as concluded, so that the router goes past its bound.
     BoundIsPassed,
-    /// Servers forget their timers, and with them to release replies.
+    /// Servers drop their timers, and so never release replies.
     RepliesAreKept,
     /// Clients give the application some replies twice.
     SecondReplyIsGiven,
@@ -159,7 +159,7 @@ struct Bug {
     halves: u32,
     /// Senders of the first packets of requests, by id.
     senders: BTreeMap<u64, SocketAddr>,
-    /// How often the last transmit is still to be repeated.
+    /// Number of times that the last transmit is still to be repeated.
     repeats: u32,
     last: Option<(Transmit, Vec<u8>)>,
     /// A reply that is to be given again.
@@ -272,7 +272,7 @@ impl Station {
         }
     }
 
-    /// Whether a bug keeps a datagram from the node.
+    /// True if a bug keeps a datagram from the node.
     fn is_deaf_to(&mut self, bytes: &[u8]) -> bool {
         let Some(bug) = &mut self.bug else { return false };
         let Ok(packet) = Packet::parse(bytes) else { return false };
@@ -330,7 +330,7 @@ impl Station {
         }
     }
 
-    /// What the node has judged of replies, where it is a router.
+    /// The node's counters of replies, where it is a router.
     fn judged(&self) -> Option<Judged> {
         self.node.router().map(|router| Judged::of(&router.metrics()))
     }
@@ -376,7 +376,7 @@ impl Station {
         }
     }
 
-    /// What a bug at a client makes of an answer of who has no key.
+    /// Alters an answer of a peer that has no key, as a bug at a client does.
     fn mend_answer(&mut self, bytes: &mut [u8]) {
         let Some(bug) = &self.bug else { return };
         let watch = self.watch.borrow();

@@ -27,7 +27,7 @@ impl Hosted {
         }
     }
 
-    /// Whether it speaks Homa.
+    /// True if it speaks Homa.
     pub(super) fn is_homa(&self) -> bool {
         matches!(self.endpoint(), Some(Endpoint::Homa(_)))
     }

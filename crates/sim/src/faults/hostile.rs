@@ -352,7 +352,7 @@ const ID_AT: usize = 9;
 /// The same over Homa.
 const HOMA_ID_AT: usize = 22;
 
-/// When the first call is made: servers and routers know then what they have had.
+/// Time of the first call: servers and routers know then what they have had.
 const START_NS: u64 = 20 * MS;
 
 const MS: u64 = 1_000_000;

@@ -44,7 +44,7 @@ use super::recorder::{
 };
 use super::run::Run;
 
-/// What of a node tells whether it has acted on a datagram.
+/// State of a node that tells whether it has acted on a datagram.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
     /// An endpoint's, without those of its seal.
@@ -53,7 +53,7 @@ struct State {
     router: Option<(RouterMetrics, Vec<ServerStatus>, usize, usize)>,
     /// Calls of a client for which a key was not there, which it then leaves alone.
     keys_missed: Option<u64>,
-    /// When it wants to be called.
+    /// Time at which it wants to be called.
     due: Option<Time>,
     /// Datagrams that have left all hosts, but for answers that a key is not there.
     left: u64,
@@ -108,7 +108,7 @@ pub(super) fn intrude(
     Some((Forged { to, from, bytes }, expected))
 }
 
-/// What a packet may do that was recorded and is sent to this host in this life of it.
+/// Permitted effect of a recorded packet that is sent to this host in this life of it.
 fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Expected {
     let is_home = (recorded.to, recorded.life) == (to, life);
     let number = |host| match (host, plan.seal) {
@@ -322,7 +322,7 @@ fn difference(before: &str, after: &str) -> String {
     others.map(|(before, after)| format!("{before} -> {after}")).collect::<Vec<_>>().join(", ")
 }
 
-/// What an endpoint has counted, but of its seal and of all datagrams.
+/// Counters of an endpoint, except those of its seal and of all datagrams.
 fn own_metrics(endpoint: &Endpoint) -> Metrics {
     match endpoint.metrics() {
         Metrics::R2p2(mut metrics) => {

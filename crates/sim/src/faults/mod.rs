@@ -136,15 +136,15 @@ pub enum Invariant {
 /// An invariant that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// Invariant that did not hold.
     pub invariant: Invariant,
-    /// When.
+    /// Time of the violation.
     pub at: Time,
     /// A description of what was seen.
     pub detail: String,
 }
 
-/// How to run a plan.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// A bug to put in.
@@ -275,7 +275,7 @@ pub enum Effect {
     LeafSpine,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumCount, VariantNames)]
 #[strum(serialize_all = "snake_case")]
 #[allow(

@@ -1,4 +1,4 @@
-//! Which clients have shown a server that they hear at their address, by the number that it has
+//! Clients that have shown a server that they hear at their address, by the number that it has
 //! drawn for a stream of theirs: only of such streams may it send anything by itself
 //! (docs/protocol/stream.md).
 

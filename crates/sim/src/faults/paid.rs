@@ -1,5 +1,5 @@
-//! What clients pay for each call, and what they get for it of a router and the servers behind it
-//! together while they are not validated.
+//! Bytes that clients pay for each call, and those that they get for it of a router and the servers
+//! behind it together while they are not validated.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -28,7 +28,7 @@ pub struct Plan {
     /// Calls that a client makes in one moment leave together, and what takes no time is answered
     /// at once.
     pub is_together: bool,
-    /// When servers ask for cookies.
+    /// Condition under which servers ask for cookies.
     pub cookies: AskCookies,
     /// Links and switches, with a host for each of the plan's; `None` for 5 us between any two
     /// hosts.
@@ -39,9 +39,9 @@ pub struct Plan {
     pub damage: Damage,
     /// The transport of the endpoints.
     pub transport: Transport,
-    /// What every client does about copies of its calls. Without a router they go to other servers.
+    /// Policy of every client for copies of its calls. Without a router they go to other servers.
     pub copies: Copies,
-    /// What becomes of the slower of two copies.
+    /// Fate of the slower of two copies.
     pub loser: Loser,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
@@ -73,7 +73,7 @@ pub struct Plan {
     /// Datagrams may take longer than the protocol is told: what may run once may run again where
     /// a copy arrives when its call has ended for longer than that.
     pub is_late: bool,
-    /// How packets are sealed; `None` where they are open.
+    /// Sealing of packets; `None` where they are open.
     pub seal: Option<SealPlan>,
 }
 
@@ -89,18 +89,18 @@ pub enum Transport {
 /// The router of a plan.
 #[derive(Clone, Debug, Default)]
 pub struct RouterPlan {
-    /// How it is set up, but for its servers and its seed, which the run fills in.
+    /// Configuration, but for its servers and its seed, which the run fills in.
     pub config: RouterConfig,
     /// The host's clock.
     pub clock: Clock,
     /// There is a second router, set up alike, before the same servers. Clients know both, and move
     /// on from one to the other.
     pub has_standby: bool,
-    /// How far the wall clocks of both are off, ms.
+    /// Offset of the wall clocks of both, ms.
     pub off_ms: i64,
 }
 
-/// How the packets of a plan are sealed.
+/// Sealing of a plan's packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SealPlan {
     /// The group's AEAD.
@@ -118,7 +118,7 @@ pub struct SealPlan {
 pub struct ServerPlan {
     /// Requests that run at once; the others wait in a central queue.
     pub workers: u32,
-    /// How long a request runs, ns.
+    /// Service time of a request, ns.
     pub service: Distribution,
     /// The factor on that; 1 but under a load that is asked for.
     pub service_factor: f64,
@@ -138,7 +138,7 @@ pub struct ServerPlan {
     pub is_former: bool,
     /// The host's clock.
     pub clock: Clock,
-    /// How far its wall clock is off, ms.
+    /// Offset of its wall clock, ms.
     pub off_ms: i64,
 }
 
@@ -153,14 +153,14 @@ pub struct ClientPlan {
     pub credit_bytes: usize,
     /// The host's clock.
     pub clock: Clock,
-    /// How far its wall clock is off, ms.
+    /// Offset of its wall clock, ms.
     pub off_ms: i64,
 }
 
 /// A call of a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CallPlan {
-    /// When it is made.
+    /// Time at which it is made.
     pub at: Time,
     /// Its client, by its place among the clients.
     pub client: usize,
@@ -172,7 +172,7 @@ pub struct CallPlan {
     pub reply_len: usize,
     /// Time to its deadline by the client's clock.
     pub timeout_ns: u64,
-    /// When the application gives it up, after it was made.
+    /// Time from the call until the application gives it up, ns.
     pub cancel_after_ns: Option<u64>,
     /// It may run more than once.
     pub is_idempotent: bool,
@@ -192,7 +192,7 @@ pub struct CallPlan {
 /// A stream of a plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StreamPlan {
-    /// When it is opened.
+    /// Time at which it is opened.
     pub at: Time,
     /// Its client, by its place among the clients.
     pub client: usize,
@@ -207,9 +207,9 @@ pub struct StreamPlan {
 /// Something bad that begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
-    /// When it begins.
+    /// Time at which it begins.
     pub at: Time,
-    /// How long it lasts.
+    /// Duration, ns.
     pub lasts_ns: u64,
     /// Its kind.
     pub kind: FaultKind,
@@ -222,14 +222,14 @@ pub struct Fault {
 pub enum FaultKind {
     /// Datagrams are lost, each for itself.
     Loss {
-        /// Whose.
+        /// Sender of the datagrams; `None` for every host.
         from: Option<Host>,
         /// Share, 0 to 1.
         share: f64,
     },
     /// Datagrams are lost in bursts.
     Bursts {
-        /// Whose.
+        /// Sender of the datagrams; `None` for every host.
         from: Option<Host>,
         /// [`crate::impair::Bursts::begin`].
         begin: f64,
@@ -238,28 +238,28 @@ pub enum FaultKind {
     },
     /// Datagrams arrive twice.
     Duplicates {
-        /// Whose.
+        /// Sender of the datagrams; `None` for every host.
         from: Option<Host>,
         /// Share, 0 to 1.
         share: f64,
     },
     /// A bit of a datagram is flipped.
     Corruption {
-        /// Whose.
+        /// Sender of the datagrams; `None` for every host.
         from: Option<Host>,
         /// Share, 0 to 1.
         share: f64,
     },
     /// Datagrams take longer, uniformly.
     Jitter {
-        /// Whose.
+        /// Sender of the datagrams; `None` for every host.
         from: Option<Host>,
         /// At most so much, ns.
         most_ns: u64,
     },
     /// Datagrams are held back, so that others overtake them.
     Reordering {
-        /// Whose.
+        /// Sender of the datagrams; `None` for every host.
         from: Option<Host>,
         /// Share, 0 to 1.
         share: f64,
@@ -326,7 +326,7 @@ pub enum FaultKind {
     },
     /// Strangers send what they should not.
     Hostile {
-        /// What they send.
+        /// Datagrams that they send.
         attack: Attack,
         /// Time between two datagrams, ns.
         every_ns: u64,
@@ -506,7 +506,8 @@ impl Plan {
             if (self.seed / 4).is_multiple_of(2) { Loser::Runs } else { Loser::IsCancelled };
     }
 
-    /// When nothing new happens any more: the last call has been made and the last fault has ended.
+    /// Time from which nothing new happens: the last call has been made, the last stream opened,
+    /// and the last fault has ended.
     pub fn quiet_at(&self) -> Time {
         let calls = self.calls.iter().map(|call| call.at);
         let streams = self.streams.iter().map(|stream| stream.at);
@@ -525,7 +526,7 @@ impl Plan {
         self.router.as_ref().is_some_and(|router| router.config.hold_ns_max < HOLD_NS_LONG)
     }
 
-    /// When servers are added again that were removed, and which.
+    /// Times at which servers are added again that were removed, and their indices.
     pub(super) fn servers_added(&self) -> Vec<(Time, usize)> {
         let added = self.faults.iter().filter_map(|fault| match fault.kind {
             FaultKind::Removal { host: Host::Server(server) } => {
@@ -536,7 +537,7 @@ impl Plan {
         added.collect()
     }
 
-    /// How long the network holds a datagram for `to` at most, ns; `None` where that has no bound.
+    /// Longest time that the network holds a datagram for `to`, ns; `None` where that has no bound.
     ///
     /// Queues without a limit of bytes may hold more than the links carry in the time that nodes
     /// are told, on which at most once rests: what waits there for longer is lost. A router says
@@ -868,7 +869,7 @@ impl fmt::Display for Span {
     }
 }
 
-/// How wrong a clock is.
+/// Error of a clock, for texts.
 struct Skew(Clock);
 
 impl fmt::Display for Skew {
@@ -897,7 +898,8 @@ impl Plan {
     }
 }
 
-/// How long the network may hold a datagram, as nodes are told (`transit_ns_max`, by default).
+/// Longest time that the network may hold a datagram, as nodes are told (`transit_ns_max`, by
+/// default).
 pub(super) const TRANSIT_NS_MAX: u64 = 10_000_000;
 
 /// A router that holds for less may refuse a call because another one is there.

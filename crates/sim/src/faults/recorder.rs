@@ -1,4 +1,4 @@
-//! What strangers have heard of sealed nodes, by the types of packets.
+//! Packets of sealed nodes that strangers have heard, by type.
 
 use std::net::SocketAddr;
 
@@ -58,7 +58,7 @@ pub enum PacketKind {
     NoKey,
 }
 
-/// What was recorded in a run.
+/// Packets that were recorded in a run.
 #[derive(Debug)]
 pub(super) struct Recorder {
     /// Of all packets.
@@ -76,7 +76,7 @@ pub(super) struct Recorder {
 pub(super) struct Recorded {
     /// The host.
     pub(super) to: Host,
-    /// How often that had died by then.
+    /// Number of times that the host had died by then.
     pub(super) life: u32,
     /// The source that it had.
     pub(super) from: SocketAddr,
@@ -89,10 +89,10 @@ pub(super) struct Recorded {
     pub(super) is_unread: bool,
 }
 
-/// What a datagram of a stranger may do at most.
+/// Largest permitted effect of a stranger's datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
-    /// What the same would do that its sender has sent.
+    /// The effect of the same datagram from its own sender.
     Anything,
     /// It may be counted, and does nothing else.
     Counted,

@@ -20,7 +20,7 @@ pub(super) struct ReplyBook {
     passed: BTreeSet<(u64, SocketAddr)>,
 }
 
-/// What a router counts of replies.
+/// Counters of replies at a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Judged {
     forwarded: u64,

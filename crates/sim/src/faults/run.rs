@@ -50,9 +50,9 @@ pub(super) struct Run<'a> {
     flows: Flows<'a>,
     /// The steps of the plan that are to come, latest last.
     script: Vec<(Time, Step)>,
-    /// Which faults there are now.
+    /// By fault: true if it is active now.
     is_active: Vec<bool>,
-    /// How far the clocks of hosts have leapt, by place.
+    /// Time by which the clocks of hosts have leapt, by place.
     leaps: Vec<u64>,
     pub(super) coverage: Coverage,
 }
@@ -589,7 +589,7 @@ impl<'a> Run<'a> {
         self.stand(host, endpoint.into())
     }
 
-    /// When servers ask for cookies.
+    /// Condition under which servers ask for cookies.
     fn cookies_asked(&self) -> AskCookies {
         match self.options.sabotage {
             Some(Sabotage::CookiesAreNotAsked) => AskCookies::Never,
@@ -597,7 +597,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What a client does about copies: a router places them, or they go to any server.
+    /// A client's configuration of copies: a router places them, or they go to any server.
     fn cloning(&self) -> Cloning {
         let count = if self.plan.router.is_some() { 0 } else { self.plan.servers.len() };
         let servers = (0..count).map(|server| Host::Server(server).address()).collect();
@@ -683,7 +683,7 @@ impl<'a> Run<'a> {
 /// Key of tokens and cookies of a pool.
 const POOL_KEY: [u8; 16] = [7; 16];
 
-/// What a pool's clocks show at the beginning: 50 ms later cookies are others.
+/// Time that a pool's clocks show at the beginning: 50 ms later cookies are others.
 const POOL_CLOCK_NS: u64 = 119_950_000_000;
 
 /// The steps of a plan, latest last; at equal times ends before beginnings, and calls last.
@@ -745,7 +745,7 @@ const DELAY_NS: u64 = 5_000;
 /// After the faults all must be quiet within so long.
 const QUIET_NS: u64 = 2_000_000_000;
 
-/// How often it is looked whether all is quiet.
+/// Number of looks whether all is quiet.
 const LOOKS: u64 = 200;
 
 /// More datagrams than leave in any run but one in which they beget each other: of thousands of

@@ -1,4 +1,4 @@
-//! What the watch knows where packets are sealed.
+//! Books of the watch where packets are sealed.
 //!
 //! Headers are read as if packets were open. Which call a request is of is told by its first
 //! packet, that is opened as it leaves its client.
@@ -31,9 +31,9 @@ pub(super) struct SealedBooks {
     transport: Transport,
     /// There are streams, of which payloads tell whom a server may call.
     has_streams: bool,
-    /// What strangers have heard, where they send it again.
+    /// Packets that strangers have heard, where they send them again.
     pub(super) recorder: Option<Recorder>,
-    /// What the datagram may do that a stranger sends just now.
+    /// Largest permitted effect of the datagram that a stranger sends just now.
     pub(super) intruding: Option<Expected>,
     /// Servers that have not the group's keys.
     keyless: BTreeSet<usize>,
@@ -108,7 +108,7 @@ impl SealedBooks {
         self.intruding
     }
 
-    /// Who the last datagram has come to had not the keys for it.
+    /// Notes that the receiver of the last datagram had not the keys for it.
     pub(super) fn note_unread(&mut self) {
         if let (Some(recorder), None) = (&mut self.recorder, self.intruding) {
             recorder.note_unread();

@@ -24,7 +24,7 @@ impl SealPlan {
         FIRST_NUMBER + if self.is_shared { client as u32 / 2 } else { client as u32 }
     }
 
-    /// When a host takes the file of which key `index` is the middle.
+    /// Time at which a host takes the file of which key `index` is the middle.
     fn taken_at(&self, seed: u64, place: usize, index: u64) -> Time {
         let Some(every_ns) = self.every_ns else { return 0 };
         let word = mixed(seed ^ (place as u64) << 32 ^ index);
@@ -114,7 +114,7 @@ impl Plan {
         Reader::new(seal.keys(self.seed, epochs))
     }
 
-    /// How far the wall clock of a host is off in all the run, ms.
+    /// Offset of a host's wall clock in all the run, ms.
     pub(super) fn off_ms(&self, host: Host) -> i64 {
         match host {
             Host::Router | Host::Standby => self.router.as_ref().map_or(0, |it| it.off_ms),
@@ -181,7 +181,7 @@ impl Run<'_> {
         self.sealing(host, local).filter(|_| !is_open)
     }
 
-    /// When an endpoint that starts now believes that it starts.
+    /// Time at which an endpoint that starts now believes that it starts.
     pub(super) fn started_at(&self, host: Host, local: Time) -> Time {
         let is_wrong = self.has(Sabotage::StartIsLost) && matches!(host, Host::Server(_));
         if is_wrong { 0 } else { local }
@@ -242,7 +242,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a server has lost its keys, and has old ones.
+    /// Loss of a server's keys: true if it has old ones; `None` where none is lost.
     fn lost_keys(&self, host: Host) -> Option<bool> {
         self.active().find_map(|kind| match kind {
             FaultKind::LostKeys { host: lost, is_old } if lost == host => Some(is_old),
@@ -258,7 +258,8 @@ impl Run<'_> {
 /// Unix time at which runs begin, ms.
 const WALL_MS: u64 = 1_764_086_400_000;
 
-/// How long before a run its first key begins, ms: a clock that is behind by a day tells it too.
+/// Time from the beginning of the first key until the run, ms: a clock that is behind by a day
+/// tells it too.
 const BEFORE_MS: u64 = 2 * 86_400_000;
 
 /// Clocks that are off by so much are not those of hosts that keep time, ms. No run lasts so long.

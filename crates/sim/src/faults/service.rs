@@ -60,8 +60,8 @@ impl Plan {
         plan
     }
 
-    /// When it is judged what routers know of a server that dies: 30 ms after its death, and 100 ms
-    /// after its return.
+    /// Times at which it is judged what routers know of a server that dies: 30 ms after its death,
+    /// and 100 ms after its return.
     pub(super) fn judged_at(&self, fault: &Fault) -> Option<[Time; 2]> {
         let is_server = matches!(fault.kind, FaultKind::Crash { host: Host::Server(_) });
         let times = [fault.at + SEEN_NS, fault.at + fault.lasts_ns + BACK_NS];
@@ -125,13 +125,13 @@ impl Run<'_> {
 
 const MS: u64 = 1_000_000;
 
-/// When the first call is made: servers and routers know then what they have had.
+/// Time of the first call: servers and routers know then what they have had.
 const START_NS: u64 = 20 * MS;
 
-/// How long calls are made for.
+/// Time for which calls are made.
 const LOAD_NS: u64 = 200 * MS;
 
-/// What a call has left when its router dies.
+/// Time that a call has left when its router dies.
 const TIMEOUT_NS: u64 = 200 * MS;
 
 /// A router sees within so long that a server is dead.

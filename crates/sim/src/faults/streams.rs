@@ -55,7 +55,7 @@ impl Plan {
         plan
     }
 
-    /// How streams are set up: what a dead peer leaves is gone before it is looked.
+    /// Configuration of streams: what a dead peer leaves is gone before it is looked.
     pub(super) fn stream_config(secret: [u8; 16]) -> Config {
         Config {
             secret,
@@ -119,7 +119,7 @@ struct Flow {
     has_ended: bool,
 }
 
-/// What becomes of a flow.
+/// Fate of a flow.
 enum Fate {
     Open,
     Carried,
@@ -322,7 +322,7 @@ impl Flow {
     }
 }
 
-/// What is held of streams, where anything is.
+/// State held for streams, where there is any.
 pub(super) fn held(streams: &Streams<Endpoint>) -> Option<String> {
     let held = streams.holdings();
     (held != Holdings::default()).then(|| format!("{held:?}"))
@@ -345,7 +345,7 @@ fn key(id: StreamId) -> u64 {
 
 const MS: u64 = 1_000_000;
 
-/// How long streams are opened for, and faults last at most.
+/// Time for which streams are opened, and longest duration of faults.
 const LASTS_NS: u64 = 100 * MS;
 
 /// The generator's stream for plans of this file.

@@ -71,9 +71,9 @@ pub(super) struct Watch {
     over_at: Option<Vec<Time>>,
     /// By call: when it is made, and whether it has moved to another router.
     moves: Vec<(Time, bool)>,
-    /// When a server is added again, and which.
+    /// Times at which servers are added again, and their indices.
     added: Vec<(Time, usize)>,
-    /// How often each call was handed to an application.
+    /// Number of times that each call was handed to an application.
     runs: Vec<u32>,
     /// Calls by their ids, from the requests that have left clients.
     pub(super) numbers: BTreeMap<u64, u32>,
@@ -87,13 +87,13 @@ pub(super) struct Watch {
     is_refused: Vec<bool>,
     servers: Vec<ServerBook>,
     router: RouterBook,
-    /// What clients pay and get for each call.
+    /// Books of what clients pay and get for each call.
     paid: Paid,
     /// Streams of which servers know that their clients hear.
     openers: Openers,
     /// Addresses that no host has.
     strangers: BTreeMap<SocketAddr, StrangerBook>,
-    /// What they have heard.
+    /// Knowledge that they have of the run.
     pub(super) heard: Heard,
     /// Bytes in and out of each client at the second router, where there is one.
     standby: BTreeMap<usize, (u64, u64)>,
@@ -112,7 +112,7 @@ pub(super) struct Watch {
     pub(super) costs: Vec<Cost>,
     /// The last probe to and report of each server; the same again is not worth a line.
     last_counts: BTreeMap<(Host, bool), Vec<u8>>,
-    /// What is known where packets are sealed.
+    /// Books of sealed packets, where packets are sealed.
     pub(super) sealed: Option<SealedBooks>,
     /// Datagrams that have left.
     pub(super) left: u64,
@@ -154,7 +154,7 @@ struct RouterBook {
     replies: ReplyBook,
 }
 
-/// What a stranger's address has paid and got.
+/// Books of a stranger's address: what it has paid and got.
 #[derive(Debug, Default)]
 struct StrangerBook {
     /// The token that it was told last, or 0.
@@ -165,7 +165,7 @@ struct StrangerBook {
     ledger: (u64, u64),
 }
 
-/// How a placement arrived among the others.
+/// Order of a placement's arrival among the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     /// Behind all before.
@@ -176,7 +176,7 @@ enum Order {
     Uncounted,
 }
 
-/// When nodes may have forgotten a call, by its deadline and what the network may take.
+/// Time from which nodes may have released a call, by its deadline and what the network may take.
 fn forgotten_at(call: &CallPlan) -> Time {
     call.at + call.timeout_ns + TRANSIT_NS_MAX
 }
@@ -292,7 +292,7 @@ impl Watch {
         self.router.bound = self.router.bound.max(bound);
     }
 
-    /// What the router made of a datagram, by its counters before and after.
+    /// Checks the router's verdict on a datagram, by its counters before and after.
     pub(super) fn note_judged(&mut self, bytes: &[u8], before: Judged, after: Judged) {
         if let Some(id) = self.router.replies.note(bytes, before, after).filter(|_| self.is_strict)
         {
@@ -538,7 +538,7 @@ impl Watch {
         self.is_strict || self.sealed.is_some()
     }
 
-    /// How often a host has died.
+    /// Number of times that a host has died.
     pub(super) fn life(&self, host: Host) -> u32 {
         self.incarnations.get(&host).copied().unwrap_or(0)
     }

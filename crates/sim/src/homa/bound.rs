@@ -1,4 +1,4 @@
-//! What no transport can do better than: the wait behind the packets that links are carrying.
+//! Bound that no transport can beat: the wait behind the packets that links are carrying.
 //!
 //! A message comes at a moment that nobody could foresee, and a link does not break off the packet
 //! that it carries. So however good its priority is, the message's first packet waits for the rest
@@ -24,7 +24,7 @@ use super::paper::{self, Cut};
 /// The bound for messages of a workload.
 #[derive(Clone, Debug)]
 pub struct Bound {
-    /// How messages are cut.
+    /// Cut of messages into packets.
     cut: Cut,
     /// Share of the messages that stay in their rack.
     same_rack_share: f64,
@@ -122,7 +122,7 @@ impl Waits {
     }
 }
 
-/// How many packets there are for each message, by their bytes on the wire.
+/// Mean number of packets for each message, by their bytes on the wire.
 fn packets(workload: &Workload, cut: Cut) -> Vec<f64> {
     let mut by_len = vec![0.0; FRAME_BYTES_MAX + 1];
     let mut before = 0.0;

@@ -29,17 +29,17 @@ use super::{Said, levels, paper};
 use crate::PS_PER_NS;
 use crate::network::Carriage;
 
-/// How Homa is set up.
+/// Configuration of Homa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// How grants are given.
+    /// Policy by which grants are given.
     pub policy: Policy,
     /// Priorities of the network that are used, 1 to 8.
     pub priorities: u8,
     /// Messages that a receiver grants at once, 1 to 16; `None` for the published number of the
     /// workload.
     pub overcommit: Option<u8>,
-    /// When endpoints ask for what has not come.
+    /// Timers by which endpoints ask for what has not come.
     pub timers: Timers,
     /// Bytes of a message that go without a grant, 1 to 100,000; `None` for those of the policy. A
     /// packet behind them is charged as one that needs no grant up to those of the published
@@ -50,8 +50,8 @@ pub struct Settings {
     pub marks_above: Option<u32>,
 }
 
-/// When endpoints ask for what has not come. Where buffers have no end nothing is lost, so that
-/// they ask in vain.
+/// Timers by which endpoints ask for what has not come. Where buffers have no end nothing is lost,
+/// so that they ask in vain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Timers {
     /// Never, as in the published simulation.
@@ -61,7 +61,7 @@ pub enum Timers {
     Network,
 }
 
-/// How a receiver gives grants.
+/// Policy by which a receiver gives grants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     /// As the published simulation.
@@ -95,7 +95,7 @@ pub(super) struct HomaHost {
 /// A server's answer to a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answers {
-    /// When it came.
+    /// The time of its arrival.
     Ack,
     /// The message.
     Echo,
@@ -268,7 +268,7 @@ impl Settings {
 }
 
 impl Policy {
-    /// How messages are cut.
+    /// Cut of messages into packets.
     fn cut(self) -> Cut {
         match self {
             Self::ShortPackets => Cut::Short,

@@ -22,7 +22,7 @@ use super::messenger::{Arrival, Messenger};
 use super::paper;
 use crate::network::Carriage;
 
-/// How messages share lanes.
+/// Sharing of lanes by messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sharing {
     /// Each message has its own.
@@ -246,7 +246,7 @@ const WINDOW_BYTES: u64 = 65_535;
 mod tests {
     use super::*;
 
-    /// Which words a node sends in its next `count` packets, to hosts 1 (words below 10) and 2.
+    /// Words that a node sends in its next `count` packets, to hosts 1 (words below 10) and 2.
     fn order(sharing: Sharing, messages: &[(u64, u64)], count: usize) -> Vec<u64> {
         let mut node = Lanes::new(sharing);
         for &(word, len) in messages {

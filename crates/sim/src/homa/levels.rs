@@ -1,5 +1,4 @@
-//! Which priorities unscheduled data has: cutoffs from a workload, as the published simulation drew
-//! them.
+//! Priorities of unscheduled data: cutoffs from a workload, as the published simulation drew them.
 //!
 //! What counts is what is left of a message at a packet. The packets that need no grant and those
 //! of the last 10 kB on the wire, which are sent like them, are put in the order of what is left,
@@ -9,8 +8,8 @@ use tailcut_measure::workload::Workload;
 
 use super::paper::{self, Cut};
 
-/// How many messages a receiver grants at once, which is also the number of levels for granted data
-/// where there are eight.
+/// Number of messages that a receiver grants at once, which is also the number of levels for
+/// granted data where there are eight.
 ///
 /// The paper has 1, 3, 4, 7 and 7 for W1 to W5: the fewer bytes need no grant, the more.
 pub fn overcommit(workload: &Workload) -> u8 {

@@ -20,13 +20,13 @@ pub(super) struct Source {
     host: u32,
     first: u32,
     count: u32,
-    /// When the next message is due that is of no incast, from the start of the load, ns.
+    /// Time at which the next message is due that is of no incast, from the start of the load, ns.
     next_ns: Time,
     /// Incasts that it has a part in, besides.
     incasts: Option<Part>,
 }
 
-/// What a host sends in incasts.
+/// Part of a host in incasts.
 #[derive(Clone, Debug)]
 struct Part {
     incast: Incast,
@@ -41,7 +41,7 @@ struct Part {
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Message {
-    /// When it is due, from the start of the load, ns.
+    /// Time at which it is due, from the start of the load, ns.
     pub(super) at_ns: Time,
     pub(super) from: u32,
     pub(super) to: u32,
@@ -124,7 +124,7 @@ impl Source {
         self
     }
 
-    /// When the next message is due, from the start of the load.
+    /// Time at which the next message is due, from the start of the load.
     pub(super) fn next_ns(&self) -> Time {
         self.incasts.as_ref().map_or(self.next_ns, |part| part.next_ns().min(self.next_ns))
     }

@@ -42,6 +42,6 @@ pub(super) const ASKED_LEN_MIN: u64 = ASK_LEN as u64 + 1;
 pub(super) struct Arrival {
     /// As it was given to [`Messenger::send`] or [`Messenger::ask`].
     pub(super) word: u64,
-    /// When the last of it came.
+    /// Arrival time of the last of it.
     pub(super) at: Time,
 }

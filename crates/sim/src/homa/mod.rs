@@ -70,7 +70,7 @@ pub struct Experiment {
     /// Bytes that wait at most at each port of a switch, and at least 10,000; without end, as
     /// published, if `None`. What is dropped is sent again by Homa with [`Timers::Network`] alone.
     pub buffer_bytes: Option<u64>,
-    /// How long messages come, ns.
+    /// Time for which messages come, ns.
     pub duration_ns: u64,
     /// Messages count that come later than this, ns; below `duration_ns`. A heavy workload takes
     /// long to fill the network.
@@ -138,7 +138,7 @@ pub struct Findings {
     pub incasts: Option<Bucket>,
     /// Counts of the counted messages by their fate.
     pub counts: Counts,
-    /// Where links and switches were; `None` of the oracle, who has none.
+    /// Utilisation of links and switches; `None` of the oracle, which has none.
     pub links: Option<Links>,
     /// Control packets of Homa's endpoints; `None` of other transports.
     pub homa: Option<Said>,
@@ -172,7 +172,7 @@ impl Counts {
     }
 }
 
-/// How full links and switches were while messages came, without the warm-up.
+/// Utilisation of links and switches while messages came, without the warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Links {
     /// Share of the time that the hosts' links towards the network carried something.
@@ -204,7 +204,7 @@ pub struct Said {
     pub resent_bytes: u64,
 }
 
-/// Why an experiment cannot be run.
+/// Reason why an experiment cannot be run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExperimentError {

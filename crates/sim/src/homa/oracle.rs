@@ -48,7 +48,7 @@ pub(super) fn run(
 struct Queue {
     now_ps: u64,
     moving: Vec<Moving>,
-    /// Which hosts send and receive.
+    /// By host: true if it sends, and if it receives.
     senders: Vec<bool>,
     receivers: Vec<bool>,
 }
@@ -127,8 +127,8 @@ impl Queue {
 mod tests {
     use super::*;
 
-    /// What each of `messages` (due, sender, receiver, length) waits, ns. A byte takes a
-    /// nanosecond.
+    /// Checks the waiting time of each of `messages` (due, sender, receiver, length), ns. A byte
+    /// takes a nanosecond.
     fn check(messages: [(u64, u32, u32, u64); 3], expected_ns: [u64; 3]) {
         let mut waited_ns = [0; 3];
         let mut queue = Queue::new(4);

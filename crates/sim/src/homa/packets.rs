@@ -21,7 +21,7 @@ use crate::fabric::topology::Spreading;
 use crate::network::{Framing, Network, Turn};
 use crate::regions::{Application, Regions, Span};
 
-/// How packets are carried.
+/// Carriage of packets.
 pub(super) struct Carrier {
     pub(super) framing: Framing,
     /// Bytes of a packet that may be anything but zero.
@@ -32,7 +32,7 @@ pub(super) struct Carrier {
 /// The applications of the hosts of a region.
 struct Hosts<'a> {
     experiment: &'a Experiment,
-    /// Which, in the upper half of a word.
+    /// Its index, in the upper half of a word.
     region: u64,
     /// The first host.
     first: usize,
@@ -52,7 +52,7 @@ struct Hosts<'a> {
     counts: Counts,
     /// Bytes that waited at the switch ports towards the hosts, over all looks.
     queued_bytes: u64,
-    /// How often those were looked at.
+    /// Number of looks at those.
     looks: u64,
 }
 
@@ -325,10 +325,10 @@ fn address(host: u32) -> SocketAddr {
     ((0x0a00_0000 + host).to_be_bytes(), PORT).into()
 }
 
-/// Where a word has the region of the host that sends the message; the lower half is the message's
-/// place there.
+/// Position in a word of the region of the host that sends the message; the lower half is the
+/// message's place there.
 const REGION_SHIFT: u32 = 32;
-/// When the load begins.
+/// Time at which the load begins.
 const START: Time = 1_000_000;
 /// Between two looks at the queues.
 const SAMPLE_NS: u64 = 10_000;

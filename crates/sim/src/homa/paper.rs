@@ -36,7 +36,7 @@ pub const DELAYS: HostDelays = HostDelays { transmit_ns: 1000, receive_ns: 500 }
 /// The rate of a host's link.
 pub const HOST_GBIT: f64 = 10.0;
 
-/// How messages are cut into packets, and how much of one is granted at once.
+/// Cut of messages into packets, and amount of one that is granted at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// Full ones and a rest, each of which is granted by itself, as published.
@@ -74,8 +74,8 @@ impl Cut {
 pub struct PodShape {
     /// Racks of a pod; a multiple of `oversubscription`.
     pub racks: u32,
-    /// How many times as much the links of a pod's racks carry as those of its spines to cores: 1
-    /// where the core has room for everything.
+    /// Ratio of the rate of a pod's links of racks to that of its spines' links to cores: 1 where
+    /// the core has room for everything.
     pub oversubscription: u32,
 }
 
@@ -216,7 +216,7 @@ const SWITCH_PS: u64 = 250_000;
 /// Time of a byte on a host's link.
 pub(super) const HOST_PS_PER_BYTE: u64 = 800;
 const SPINE_PS_PER_BYTE: u64 = 200;
-/// How much faster the spines' links are than a host's.
+/// Ratio of the rate of the spines' links to that of a host's.
 pub(super) const SPINE_SPEEDUP: usize = (HOST_PS_PER_BYTE / SPINE_PS_PER_BYTE) as usize;
 const UNSCHEDULED_HEADER_LEN: u32 = 30;
 const SCHEDULED_HEADER_LEN: u32 = 16;

@@ -1,4 +1,4 @@
-//! When counted messages arrived: those of the load by their sizes, those of an incast together.
+//! Arrivals of counted messages: those of the load by their sizes, those of an incast together.
 //!
 //! Invariant: an incast counts once, when the last of it is there.
 
@@ -8,7 +8,7 @@ use super::load::Message;
 use super::slowdown::{Bucket, Slowdowns};
 use super::{Experiment, paper};
 
-/// What has arrived so far.
+/// Messages that have arrived so far.
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     experiment: &'a Experiment,

@@ -1,4 +1,4 @@
-//! How much longer messages took than on an idle network, by size.
+//! Slowdowns of messages over an idle network, by size.
 //!
 //! Invariant: every recorded slowdown is in exactly one bucket: the first whose largest size is not
 //! below the message's.

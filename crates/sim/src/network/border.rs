@@ -22,7 +22,7 @@ use crate::fabric::port::Element;
 use crate::fabric::topology::{Split, Topology};
 use crate::fabric::{Left, Packet};
 
-/// Where a region ends.
+/// Border of a region.
 #[derive(Debug)]
 pub(crate) struct Border {
     split: Split,
@@ -45,7 +45,7 @@ pub(crate) struct Outbox {
 pub(crate) struct Crossing {
     /// The region that it enters.
     region: u32,
-    /// When, ps.
+    /// Time at which it enters, ps.
     at_ps: u64,
     /// The end of the link that it is on, and the packet; `None` where it goes beside the links.
     link: Option<(Element, Packet)>,
@@ -58,14 +58,15 @@ pub(crate) struct Crossing {
 }
 
 impl Border {
-    /// Whether a host is in another region.
+    /// True if a host is in another region.
     pub(super) fn is_beyond(&self, host: u32) -> bool {
         !self.hosts.contains(&host)
     }
 }
 
 impl Outbox {
-    /// What enters one of some regions, each with its head, in the order in which it left.
+    /// Datagrams that enter one of some regions, each with its head, in the order in which they
+    /// left.
     pub(crate) fn to(&self, regions: Range<u32>) -> impl Iterator<Item = (u32, &Crossing, &[u8])> {
         let mut rest = &self.heads[..];
         let all = self.crossings.iter().map(move |crossing| {

@@ -17,7 +17,7 @@ pub(super) struct Departures {
     first_leaf: usize,
     /// The earliest of all.
     first: u64,
-    /// How many low bits name the worker.
+    /// Number of low bits that name the worker.
     worker_bits: u32,
 }
 

@@ -32,7 +32,7 @@ use crate::PS_PER_NS;
 pub(super) struct Group<P: ?Sized> {
     scheduler: Scheduler<Job, P>,
     workers: Vec<Worker>,
-    /// When the scheduler hears of each worker's next conclusion.
+    /// Time at which the scheduler hears of each worker's next conclusion.
     departures: Departures,
     placements: Draws,
     /// Of each type the longest service, picoseconds; empty where types have no queues.
@@ -49,7 +49,7 @@ pub(super) struct Group<P: ?Sized> {
     deadline_ps: Option<u64>,
     /// The longest service at a time, where it is sliced.
     slice_ps: Option<u64>,
-    /// When the scheduler is done with all that has arrived.
+    /// Time at which the scheduler is done with all that has arrived.
     placed_at_ps: u64,
     /// No conclusion is known later; where one would be, the run is refused at its end.
     time_last_ps: u64,
@@ -64,20 +64,20 @@ pub(super) struct Group<P: ?Sized> {
 struct Job {
     number: u64,
     request: Request,
-    /// What is left of its service, picoseconds.
+    /// Remaining service time, picoseconds.
     rest_ps: u64,
 }
 
 /// A worker with a queue of its own.
 #[derive(Clone, Debug)]
 struct Worker {
-    /// When all that it was given is done.
+    /// Time at which all that it was given is done.
     free_at_ps: u64,
-    /// When the scheduler hears of each conclusion after the next one, which is in [`Departures`];
-    /// ascending.
+    /// Times at which the scheduler hears of each conclusion after the next one, which is in
+    /// [`Departures`]; ascending.
     later_ps: VecDeque<u64>,
-    /// What the slices leave that it was given and that are not known to have ended, in order;
-    /// empty where services are not sliced.
+    /// Remainders after the slices that it was given and that are not known to have ended, in
+    /// order; empty where services are not sliced.
     left: VecDeque<Option<Job>>,
     /// The factor on service times: the inverse of the speed.
     pace: f64,
@@ -161,7 +161,8 @@ impl<P: Policy + ?Sized> Group<P> {
         }
     }
 
-    /// Whether the scheduler runs requests of a type itself, of which one comes that takes so long.
+    /// True if the scheduler runs requests of a type itself; learns from one that takes
+    /// `service_ps`.
     fn is_in_place(&mut self, kind: TypeId, service_ps: u64) -> bool {
         let (seen, total_ps) = &mut self.learned[kind.index()];
         if *seen < LEARN_REQUESTS {
@@ -171,8 +172,8 @@ impl<P: Policy + ?Sized> Group<P> {
         self.in_place_ps.is_some_and(|limit_ps| *total_ps / LEARN_REQUESTS <= limit_ps)
     }
 
-    /// How long a request may wait. The scheduler's time is in nanoseconds, by which it bounds
-    /// waiting.
+    /// Longest time that a request may wait. The scheduler's time is in nanoseconds, by which it
+    /// bounds waiting.
     #[inline]
     fn wait(&self, now: u64, request: Request) -> Wait {
         let Some(deadline_ps) = self.deadline_ps else { return Wait::from(Time::MAX) };
@@ -185,7 +186,8 @@ impl<P: Policy + ?Sized> Group<P> {
         self.handle_conclusions(self.time_last_ps, record);
     }
 
-    /// When the last service ended; `None` where that is beyond the times that can be told apart.
+    /// Time at which the last service ended; `None` where that is beyond the times that can be told
+    /// apart.
     pub(super) fn end_ps(&self) -> Option<u64> {
         let end_ps = self.workers.iter().map(|worker| worker.free_at_ps).max().unwrap_or(0);
         let end_ps = end_ps.max(self.in_place_ps.map_or(0, |_| self.placed_at_ps));

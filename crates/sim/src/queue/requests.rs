@@ -15,9 +15,9 @@ use super::{ARRIVALS, JITTER, SERVICES};
 /// A request as it arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// When it arrives at the router; picoseconds from the start.
+    /// Arrival time at the router; picoseconds from the start.
     pub arrived_ps: u64,
-    /// How long a worker of speed 1 serves it; picoseconds.
+    /// Service time on a worker of speed 1; picoseconds.
     pub service_ps: u64,
 }
 
@@ -156,5 +156,5 @@ fn whole(time_ps: f64) -> u64 {
     (time_ps as i64) as u64
 }
 
-/// Where an arrival's time stops, so that the delays after it fit: 107 days.
+/// Latest arrival time, so that the delays after it fit: 107 days.
 const TIME_MAX_PS: u64 = u64::MAX / 2;

@@ -43,7 +43,7 @@ pub struct System {
     pub to_worker_ps: u64,
     /// From the end of a service until the scheduler knows of it, picoseconds. Default 0.
     pub feedback_ps: u64,
-    /// How long a scheduler takes to place a request: for those that arrive one after the other,
+    /// Time that a scheduler takes to place a request: for those that arrive one after the other,
     /// and once more for one that has waited for a worker; picoseconds. Default 0.
     pub occupancy_ps: u64,
     /// The longest mean service of types whose requests the scheduler runs itself, one after the
@@ -54,7 +54,7 @@ pub struct System {
     /// Service times that part the requests into types: up to the first, above it and up to the
     /// second, and so on; ascending, picoseconds. Default none: all are of one type.
     pub types_ps: Vec<u64>,
-    /// What becomes of the types. Default [`Typing::Shown`].
+    /// Use of the types. Default [`Typing::Shown`].
     pub typing: Typing,
     /// From the arrival of a request until nobody wants its answer, picoseconds; at least 1 ns.
     /// With it the schedulers let requests wait as routers and hosts do
@@ -87,7 +87,7 @@ pub struct Jitter {
     pub factor: f64,
 }
 
-/// What types of requests are for.
+/// Use of types of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Typing {
     /// Findings by type, of one queue.
@@ -356,7 +356,7 @@ impl System {
         Ok(())
     }
 
-    /// What a scheduler takes for a request at most, on average; picoseconds.
+    /// Upper bound of a scheduler's mean time for a request; picoseconds.
     fn scheduler_ps(&self) -> f64 {
         let occupancy_ps = self.occupancy_ps as f64;
         match self.in_place_ps {
@@ -395,7 +395,7 @@ impl System {
     }
 }
 
-/// Why a system has no answer.
+/// Reason why a system has no answer.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SystemError {

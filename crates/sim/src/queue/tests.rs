@@ -1,4 +1,4 @@
-//! What a system refuses, and what a run counts.
+//! Systems that are refused, and counts of runs.
 
 use std::num::NonZeroU32;
 
@@ -156,7 +156,7 @@ fn a_queue_holds_whatever_comes_at_once() {
     assert!(run.queue_len_max > 950, "{}", run.queue_len_max);
 }
 
-/// What a distribution of the same gaps loses is their order.
+/// A trace keeps the order of its gaps, which a distribution of the same gaps loses.
 #[test]
 fn a_trace_keeps_its_bursts() {
     let gaps = |text: &str| text.split(' ').map(|gap| gap.parse().unwrap()).collect::<Vec<f64>>();

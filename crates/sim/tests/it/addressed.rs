@@ -83,5 +83,5 @@ const OPTIONS: CallOptions = CallOptions { idempotent: false, fixed: false, v1: 
 
 const ROUNDS: u64 = 20;
 
-/// What a call, and the run of each round, may take.
+/// Longest time that a call, and the run of each round, may take.
 const PATIENCE_NS: Time = 1_000_000_000;

@@ -182,7 +182,7 @@ fn without_discards_latency_rises_a_little() {
     }
 }
 
-/// Where both copies share their base, a clone escapes jitter alone.
+/// A clone escapes jitter alone where both copies share their base.
 #[test]
 fn copies_of_one_base_gain_little() {
     let shared = |load| Config { copies: Copies::Shared, ..config(Scheme::NetClone, load) };

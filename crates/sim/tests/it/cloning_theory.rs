@@ -1,5 +1,5 @@
-//! What theory says of request cloning: latencies where nobody waits, independent queues, and where
-//! a clone stops to help.
+//! Theory of request cloning: latencies where nobody waits, independent queues, and the point at
+//! which a clone stops to help.
 
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;
@@ -258,7 +258,7 @@ fn threshold(text: &str, servers: usize) -> f64 {
     })
 }
 
-/// Where `helps` turns false.
+/// Point at which `helps` turns false.
 fn bisect(mut low: f64, mut high: f64, width: f64, helps: impl Fn(f64) -> bool) -> f64 {
     while high - low > width {
         let middle = f64::midpoint(low, high);

@@ -1,4 +1,4 @@
-//! When a router notices that a server is gone, or slow, and when not.
+//! Detection of dead and slow servers by a router: when it notices one, and when not.
 
 use tailcut_measure::distribution::Distribution;
 use tailcut_measure::quantity::Unit;

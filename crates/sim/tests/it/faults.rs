@@ -11,7 +11,7 @@ use tailcut_sim::faults::{
 
 use crate::lanes::cover;
 
-/// What the seeds showed, or what broke.
+/// Coverage of the seeds, or what broke.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     cover(SEED_COUNT, |seed| check(seed, 8, Options::default()), "tailcut sim faults")
 });

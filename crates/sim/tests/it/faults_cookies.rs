@@ -10,7 +10,7 @@ use tailcut_sim::faults::{Coverage, Invariant, Options, Sabotage, check_plan, ru
 
 use crate::lanes::cover;
 
-/// What the seeds showed, or what broke.
+/// Coverage of the seeds, or what broke.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::cookies_of_seed(seed), 16, Options::default());
     cover(SEED_COUNT, check, "tailcut sim faults --plan cookies")

@@ -9,7 +9,7 @@ use tailcut_sim::faults::{Coverage, Invariant, Options, Sabotage, check_plan, ru
 
 use crate::lanes::cover;
 
-/// What the seeds showed, or what broke.
+/// Coverage of the seeds, or what broke.
 static SEEDS_OF_HOMA: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_homa_of_seed(seed), 16, Options::default());
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed --transport homa")
@@ -107,7 +107,7 @@ fn check_covered(seeds: &Result<Coverage, String>, is_concerned: fn(&str) -> boo
     assert!(rare.is_empty(), "{rare:?}");
 }
 
-/// How often something was seen.
+/// Number of times that something was seen.
 fn counted(coverage: &Coverage, name: &str) -> u64 {
     let found = coverage.figures().into_iter().find(|(figure, _)| figure == name);
     found.map_or(0, |(_, count)| count)

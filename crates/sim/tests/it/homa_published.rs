@@ -34,7 +34,7 @@ fn w4_up_to_273_kb_is_as_published() {
     reference.check("W4", 150 * MS, 273_075, 0.12);
 }
 
-/// What the published simulation's rule gives for the exact workloads: the share of the wire of
+/// Cutoffs by the published simulation's rule for the exact workloads: the share of the wire of
 /// each packet that is sent as if it needed no grant, by what is left of its message, in equal
 /// parts.
 #[test]

@@ -4,8 +4,8 @@ use std::thread;
 
 use tailcut_sim::faults::{Coverage, Report};
 
-/// What so many seeds show together, or how one breaks a promise; `replay` begins the command that
-/// runs it again.
+/// Coverage of so many seeds together, or how one breaks a promise; `replay` begins the command
+/// that runs it again.
 pub(crate) fn cover(
     seed_count: u64,
     check: impl Fn(u64) -> Report + Sync,

@@ -197,8 +197,8 @@ fn a_paced_nic_asks_for_one_datagram_when_it_is_idle() {
     );
 }
 
-/// What goes aside waits for nobody and nobody for it; what is left on the links is charged as the
-/// framing says.
+/// Datagrams that go aside wait for nobody and nobody for them; what is left on the links is
+/// charged as the framing says.
 #[test]
 fn a_framing_says_what_a_datagram_takes_of_the_links() {
     let mut network = Network::over(&topology(), 2, 1);

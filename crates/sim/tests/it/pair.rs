@@ -87,13 +87,13 @@ pub(crate) type HomaPair = EndpointPair<homa::Endpoint>;
 #[derive(Debug)]
 pub(crate) struct EndpointPair<E> {
     network: Network<E>,
-    /// How the server's application behaves.
+    /// Behaviour of the server's application.
     pub(crate) handler: Handler,
-    /// What the client's application has heard, in order.
+    /// Outcomes that the client's application has heard, in order.
     pub(crate) outcomes: Vec<Outcome>,
-    /// How often the server has run each request, by the number in its first 8 bytes.
+    /// Number of times that the server has run each request, by the number in its first 8 bytes.
     pub(crate) runs: Vec<u32>,
-    /// What the server's application said when it refused.
+    /// Texts of the server's application when it refused.
     pub(crate) texts: Vec<Vec<u8>>,
     /// Requests that the server's application was told are cancelled.
     pub(crate) cancelled: u64,
@@ -102,7 +102,7 @@ pub(crate) struct EndpointPair<E> {
     pub(crate) gone: u64,
 }
 
-/// How the server's application behaves.
+/// Behaviour of the server's application.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Handler {
     /// Time between a request and its answer.
@@ -115,19 +115,19 @@ pub(crate) struct Handler {
     pub(crate) code: Option<u32>,
 }
 
-/// How a call ended.
+/// Outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     /// [`Call::context`].
     pub(crate) context: u64,
-    /// When.
+    /// Time at which it ended.
     pub(crate) at: Time,
     /// The reply's bytes or the failure.
     pub(crate) result: Result<Vec<u8>, Failure>,
 }
 
 impl<E: Transport> EndpointPair<E> {
-    /// When the first call can be made.
+    /// Time at which the first call can be made.
     pub(crate) const START: Time = 1_000_000_000;
     /// The client's address.
     pub(crate) const CLIENT: &'static str = "10.0.0.1:33000";
@@ -185,7 +185,7 @@ impl<E: Transport> EndpointPair<E> {
         &mut self.network
     }
 
-    /// What went over the network.
+    /// Statistics of the network.
     pub(crate) fn statistics(&self) -> Statistics {
         self.network.statistics()
     }

@@ -221,8 +221,8 @@ fn long_messages_survive_loss() {
     check_long(1_500_000, 1_500_000, 0.1);
 }
 
-/// What a server keeps for a client has a limit, and each part that is fetched counts besides the
-/// whole: what is beyond it waits for what has been fetched.
+/// Bytes that a server keeps for a client have a limit, and each part that is fetched counts
+/// besides the whole: what is beyond it waits for what has been fetched.
 #[test]
 fn long_replies_beyond_what_a_client_may_hold_are_fetched_one_after_the_other() {
     for (calls, adjust) in [3, 5, 12]
@@ -296,7 +296,7 @@ fn cutoffs_that_cross_data_make_nothing_go_again() {
     assert_eq!((pair.client_metrics().resent_bytes, pair.server_metrics().duplicates), (0, 0));
 }
 
-/// Where nothing needs a grant, seven levels are for unscheduled bytes, and the client hears of it
+/// Seven levels are for unscheduled bytes where nothing needs a grant, and the client hears of it
 /// with its next call.
 #[test]
 fn cutoffs_follow_the_traffic_and_reach_the_client() {

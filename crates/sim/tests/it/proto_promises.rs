@@ -1,4 +1,4 @@
-//! What calls promise over either transport: the same tests for an R2P2 and a Homa endpoint.
+//! Promises of calls over either transport: the same tests for an R2P2 and a Homa endpoint.
 
 use crate::pair::{EndpointPair, Handler, Transport};
 use tailcut_proto::rpc::{CallOptions, DropReason, Failure};

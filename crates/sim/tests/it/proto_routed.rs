@@ -35,7 +35,7 @@ fn plan(seed: u64, forward: Forward, calls: u64) -> Plan {
     }
 }
 
-/// When call `number` is made.
+/// Time at which call `number` is made.
 fn at(number: u64) -> u64 {
     SECOND + 42 * US * number
 }

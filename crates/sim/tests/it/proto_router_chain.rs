@@ -23,15 +23,15 @@ pub(crate) struct Chain {
     inner: Vec<usize>,
     /// Requests under way at servers, by the word of their alarm.
     requests: Vec<Option<RequestId>>,
-    /// How often each call has run.
+    /// Number of times that each call has run.
     pub(crate) runs: Vec<u32>,
-    /// How long each call that was answered took.
+    /// Latency of each call that was answered.
     pub(crate) latencies: Vec<Time>,
     /// Of each server, requests.
     pub(crate) served: Vec<u64>,
-    /// What a server takes for a request.
+    /// Service time of a request, by server.
     pub(crate) services: Vec<Time>,
-    /// Who is called: the first outer router.
+    /// Target of the calls: the first outer router.
     pub(crate) target: SocketAddr,
     /// Bytes of a request.
     pub(crate) request_len: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Chain {
     /// Requests of which a server was told that nobody waits for them.
     pub(crate) cancelled: u64,
     pub(crate) failed: Vec<String>,
-    /// When each call was made.
+    /// Time at which each call was made.
     made_at: Vec<Time>,
 }
 

@@ -473,7 +473,7 @@ fn idle_streams_are_quiet() {
     let before = stage.network.statistics().sent;
     stage.run_for(600 * SECOND);
     // Every half minute, one side of each asks, and the other answers; Homa may acknowledge, or ask
-    // whether it may forget.
+    // whether it may release state.
     let sent = stage.network.statistics().sent - before;
     assert!(sent <= 10 * 20 * 2 * 4, "{sent} datagrams");
     assert_eq!(stage.network.node(0).holdings().streams, 10);

@@ -15,8 +15,8 @@ use tailcut_proto::stream::{Fault, StreamId, Streams};
 use super::pipe::{Pipe, error};
 use crate::lock;
 
-/// What tasks hold of an engine. It ends when the last of these has gone and every stream has been
-/// closed.
+/// Handle of tasks to an engine, which ends when the last of these has gone and every stream has
+/// been closed.
 #[derive(Debug)]
 pub(super) struct Handle {
     inbox: Arc<Mutex<Inbox>>,
@@ -24,7 +24,7 @@ pub(super) struct Handle {
     local: SocketAddr,
 }
 
-/// What tasks hand to the thread, and what it hands to who accepts.
+/// Orders that tasks hand to the thread, and streams that it hands to who accepts.
 #[derive(Debug, Default)]
 struct Inbox {
     orders: VecDeque<Order>,

@@ -92,7 +92,7 @@ impl StreamBuilder {
         Self::default()
     }
 
-    /// How the thread waits. Busy-polling is a core for less latency.
+    /// Wait mode of the thread. Busy-polling is a core for less latency.
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
@@ -124,8 +124,8 @@ impl StreamBuilder {
         self
     }
 
-    /// Which clients may open streams, of a listener that is sealed: those to whom the policy
-    /// allows `*`. To others it is [`Fault::Denied`].
+    /// Access policy of a listener that is sealed: clients to whom it allows `*` may open streams.
+    /// To others it is [`Fault::Denied`].
     #[must_use]
     pub fn access(mut self, access: impl Into<LiveAccess>) -> Self {
         self.seal.access = Some(access.into());

@@ -1,5 +1,5 @@
-//! What a task and the engine's thread hand each other of one stream: bytes both ways, under a lock
-//! that is held to copy them.
+//! Pipe of one stream between a task and the engine's thread: bytes both ways, under a lock that is
+//! held to copy them.
 //!
 //! | field | set by the task | set by the engine |
 //! |---|---|---|
@@ -129,7 +129,7 @@ impl State {
         }
     }
 
-    /// What the engine does with the stream whenever something has changed on either side. True
+    /// Exchanges data with the engine's stream whenever something has changed on either side. True
     /// when the task has released it.
     pub(super) fn exchange<E: Rpc>(&mut self, streams: &mut Streams<E>) -> bool {
         let Some(id) = self.id else {

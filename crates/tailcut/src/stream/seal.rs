@@ -14,7 +14,7 @@ pub(super) struct Seal {
     pub(super) access: Option<LiveAccess>,
 }
 
-/// What a socket is for.
+/// Role of a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Listener,

@@ -28,7 +28,7 @@ impl AsyncWrite for Stream {
         Self::poll_write(self.get_mut(), context, bytes)
     }
 
-    /// What was written is on its way.
+    /// Nothing to do: what was written is on its way.
     fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }

@@ -46,7 +46,7 @@ fn every_client_hears_of_a_stop_at_its_limit() {
     }
 }
 
-/// Who drops the last call and the client in one breath still cancels the call.
+/// Dropping the last call and the client in one breath still cancels the call.
 #[test]
 fn a_call_that_is_dropped_with_its_client_is_cancelled() {
     for transport in [R2P2, HOMA] {
@@ -167,7 +167,7 @@ fn a_task_that_panics_when_it_is_dropped_leaves_its_place_to_others() {
     });
 }
 
-/// Who calls a router hears which of the servers behind it refused, in the application's words or
+/// A client of a router hears which of the servers behind it refused, in the application's words or
 /// in none, and that it was the router where that was it.
 #[test]
 fn a_refusal_names_the_server_behind_the_router() {
@@ -224,8 +224,8 @@ fn a_refusal_names_the_server_behind_the_router() {
     });
 }
 
-/// Where one client asks for half a second's work at once, a server that works on its own thread
-/// refuses what would wait for more than half of the deadline, and none hears of it too late.
+/// A server that works on its own thread refuses, where one client asks for half a second's work at
+/// once, what would wait for more than half of the deadline, and none hears of it too late.
 #[test]
 fn what_waits_too_long_for_the_servers_own_thread_is_refused() {
     for transport in [R2P2, HOMA] {

@@ -1,5 +1,5 @@
-//! When answers from elsewhere leave: together while more keep coming, and all that there are at a
-//! stop's limit.
+//! Departure of answers from elsewhere: together while more keep coming, and all that there are at
+//! a stop's limit.
 
 use std::collections::VecDeque;
 

@@ -15,7 +15,7 @@ use crate::library::{
     HOMA, OnDrop, R2P2, Transport, patient, pattern, reverse, server, transports,
 };
 
-/// How a server runs its handlers.
+/// Way in which a server runs its handlers.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// On its own thread.
@@ -61,7 +61,8 @@ fn guarded(handler: fn(Responder)) -> impl FnMut(Responder) {
     }
 }
 
-/// What a server that runs `handler` in some way is asked by `client`; the panics that it counted.
+/// Result of `client` against a server that runs `handler` in some way, and the panics that the
+/// server counted.
 fn with_server<T>(
     transport: Transport,
     way: Way,
@@ -361,7 +362,7 @@ fn check_metrics(client: &AsyncClient, replied: u64) {
     assert_ne!(client.local_address().port(), 0);
 }
 
-/// Where nothing has ever answered, every call ends by the word of its host; where something has,
+/// Every call ends by the word of its host where nothing has ever answered; where something has,
 /// the idempotent ones do.
 #[test]
 fn a_closed_port_is_told_at_once() {

@@ -8,16 +8,16 @@ use tailcut_net::clock::Clock;
 
 use crate::library::{OnDrop, R2P2, patient, server};
 
-/// What a long request computes where nothing ends it: longer than all short ones take by far.
+/// Time that a long request computes where nothing ends it: longer than all short ones take by far.
 const LONG_NS: u64 = 150_000_000;
 
-/// What it computes where the last short one is to end it.
+/// Time that it computes where the last short one is to end it.
 const PATIENCE_NS: u64 = 10_000_000_000;
 
 const SHORT_COUNT: usize = 10;
 
-/// How many of the short calls, which come one after another once the long ones run, are answered
-/// before any of the long ones has ended, which they do after the last of those, or after
+/// Number of the short calls, which come one after another once the long ones run, that are
+/// answered before any of the long ones has ended, which they do after the last of those, or after
 /// `long_ns`.
 fn short_before_long(slice: Duration, long_ns: u64) -> usize {
     let mut server = server(R2P2);

@@ -25,7 +25,7 @@ const SERVER: &str = "TAILCUT_TEST_HTTP_SERVER";
 /// Its test.
 const TEST: &str = "streams::the_process_that_serves";
 
-/// What a body of a length holds.
+/// Bytes of a body of a length.
 fn body(len: usize) -> Bytes {
     (0..len).map(|at| (at.wrapping_mul(0x9e37_79b1) >> 24) as u8).collect::<Vec<u8>>().into()
 }

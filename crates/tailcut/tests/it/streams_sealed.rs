@@ -63,11 +63,11 @@ async fn carry(from: &mut Stream, to: &mut Stream, bytes: &[u8]) {
 
 /// Datagrams between one client and a listener, all of which it keeps.
 struct Relay {
-    /// Where the client connects to.
+    /// Address that the client connects to.
     address: SocketAddr,
     /// Both sockets: towards the client, and towards the listener.
     sockets: [Arc<UdpSocket>; 2],
-    /// What has passed.
+    /// Datagrams that have passed.
     passed: Arc<Mutex<Passed>>,
     is_over: Arc<AtomicBool>,
 }

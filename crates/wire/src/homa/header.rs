@@ -162,7 +162,7 @@ impl Ack {
         Self::new(last_id | 1, count)
     }
 
-    /// How many RPCs a range names; `None` where one is named, or none.
+    /// Number of RPCs that a range names; `None` where one is named, or none.
     pub fn range_count(self) -> Option<u16> {
         (self.client_id.get() & 1 != 0).then_some(self.server_port.get())
     }
@@ -266,7 +266,7 @@ impl DataFlags {
     }
 }
 
-/// How long ago the first packet of a message went out for the first time, in a byte: 0 on a packet
+/// Time since the first packet of a message went out for the first time, in a byte: 0 on a packet
 /// that is not sent again, 255 for unknown, and else 1 plus milliseconds, rounded up: exact below
 /// 16, then with 3 bits after the leading one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -303,7 +303,7 @@ impl Age {
     }
 }
 
-/// How long a caller will still wait, in 16 bits: 4 of exponent and 12 of mantissa, in
+/// Time that a caller will still wait, in 16 bits: 4 of exponent and 12 of mantissa, in
 /// microseconds, rounded down; 0 for none declared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeLeft(pub u16);
@@ -349,7 +349,7 @@ pub struct ResendPacket {
     pub common: CommonHeader,
     /// The first byte that is missing.
     pub offset: U32,
-    /// How many are, or [`super::RESEND_ALL`].
+    /// Number of bytes that are missing, or [`super::RESEND_ALL`].
     pub length: U32,
     /// The priority to send them at, 0 to 7.
     pub priority: u8,
@@ -378,7 +378,7 @@ pub struct CutoffsPacket {
 pub struct AckPacket {
     /// The first 28 bytes; its RPC is finished too.
     pub common: CommonHeader,
-    /// How many of `acks` are meant.
+    /// Number of `acks` that are meant.
     pub num_acks: U16,
     /// Further finished RPCs.
     pub acks: [Ack; ACKS_MAX],
@@ -410,7 +410,7 @@ pub struct PartHeader {
     pub key: U64,
     /// Bytes of the whole request or reply; 0 in [`PartKind::Fetch`].
     pub total_len: U32,
-    /// Where this part begins.
+    /// Offset of this part.
     pub offset: U32,
     /// [`PartKind`].
     pub kind: u8,

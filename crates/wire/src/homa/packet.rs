@@ -52,14 +52,14 @@ pub enum Body<'a> {
 pub struct Resend {
     /// The first byte that is missing.
     pub offset: u32,
-    /// How many are, or [`super::RESEND_ALL`].
+    /// Number of bytes that are missing, or [`super::RESEND_ALL`].
     pub length: u32,
     /// The priority to send them at, 0 to 7; `None` from the variant that knows no priorities,
     /// whose packet ends before it.
     pub priority: Option<u8>,
 }
 
-/// Why bytes are not a packet. Each is a counter at the receiver.
+/// Reason why bytes are not a packet. Each is a counter at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Shorter than its header.
@@ -74,7 +74,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = 4;
 }
 

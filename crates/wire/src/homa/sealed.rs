@@ -1,4 +1,4 @@
-//! What a sealed packet has besides the open one: a mark in the bytes that are reserved, and a
+//! Parts of a sealed packet besides the open one: a mark in the bytes that are reserved, and a
 //! trailer.
 //!
 //! | byte | in a sealed packet | in an answer of who has no key |

@@ -3,7 +3,7 @@
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a switch reads of a packet to or from [`super::PORT`].
+/// Fields that a switch reads of a packet to or from [`super::PORT`].
 #[derive(
     Clone,
     Copy,
@@ -44,7 +44,8 @@ impl Header {
     }
 }
 
-/// What end hosts append to a [`Header`]. No switch reads it, and servers echo the first part.
+/// Fields that end hosts append to a [`Header`]. No switch reads them, and servers echo the first
+/// part.
 #[derive(
     Clone,
     Copy,
@@ -118,7 +119,7 @@ impl Op {
     }
 }
 
-/// Which of two copies a packet is, or belongs to.
+/// Mark of a packet: which of two copies it is, or belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CloneMark {

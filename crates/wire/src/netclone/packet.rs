@@ -11,11 +11,11 @@ pub struct Packet<'a> {
     pub header: &'a Header,
     /// Its direction.
     pub op: Op,
-    /// Which of two copies it is, or answers.
+    /// Mark of the copy that it is, or answers.
     pub mark: CloneMark,
-    /// What end hosts append; a switch does without.
+    /// Fields that end hosts append; a switch does without.
     pub trailer: Option<&'a Trailer>,
-    /// What follows, which is the application's.
+    /// Bytes that follow, which are the application's.
     pub body: &'a [u8],
 }
 
@@ -28,7 +28,7 @@ pub enum Plain<'a> {
     CClone(Op, &'a CClone),
 }
 
-/// Why bytes are not a packet. Each is a counter at the receiver.
+/// Reason why bytes are not a packet. Each is a counter at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Shorter than the header, or of no length that there is.

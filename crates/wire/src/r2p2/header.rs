@@ -97,7 +97,7 @@ pub struct ReplyHeader {
     pub clock_echo_us: U32,
     /// Address token for the client to echo; 0 for none.
     pub token: U64,
-    /// What the message type adds; 0 otherwise.
+    /// Value that the message type adds; 0 otherwise.
     ///
     /// | on | |
     /// |---|---|
@@ -480,7 +480,7 @@ pub struct FeedbackV1 {
     pub client_ip: [u8; 4],
 }
 
-/// Why a request was refused: the first payload byte of an extended DROP.
+/// Reason why a request was refused: the first payload byte of an extended DROP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DropReason {
@@ -513,7 +513,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = 13;
 
     /// The reason in a payload; unknown numbers read as [`DropReason::Unspecified`].

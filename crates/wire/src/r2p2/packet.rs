@@ -33,7 +33,7 @@ pub struct Packet<'a> {
     pub payload: &'a [u8],
 }
 
-/// Which form a packet has.
+/// Form of a packet.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind<'a> {
     /// Version 1: nothing but the base header.
@@ -54,7 +54,7 @@ pub enum Kind<'a> {
     },
 }
 
-/// Why bytes are not a packet. Each is a counter at the receiver.
+/// Reason why bytes are not a packet. Each is a counter at the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Shorter than its header.

@@ -130,7 +130,7 @@ pub struct Reply {
     pub limit: u64,
 }
 
-/// Why bytes are no message or reply.
+/// Reason why bytes are no message or reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Fewer bytes than the header has.

@@ -183,8 +183,8 @@ fn hijacked_frames_are_told_from_segments_of_tcp() {
     assert!(Packet::parse(&homa).is_ok(), "its bytes are those of a packet");
 }
 
-/// What is hijacked, between which addresses, and the frame that must come of it. The checksums are
-/// from a sum by hand (RFC 1071).
+/// Checks the frame that comes of a packet that is hijacked between two addresses. The checksums
+/// are from a sum by hand (RFC 1071).
 fn check_hijacked(packet: &[u8], addresses: [&str; 2], golden: &str) {
     let [source, destination]: [IpAddr; 2] = addresses.map(|address| address.parse().unwrap());
     let mut frame = packet.to_vec();
@@ -222,7 +222,7 @@ fn hijacked_data_leave_their_offset_to_the_sequence() {
     check_hijacked(&packet, V6, &golden("e889"));
 }
 
-/// What TSO does: every part gets a copy of the header, in which it corrects the sequence alone.
+/// TSO gives every part a copy of the header, in which it corrects the sequence alone.
 #[test]
 fn parts_that_a_nic_cuts_from_a_hijacked_packet_are_where_they_belong() {
     let mut packet = data(5000, 1424, 2000);

@@ -228,13 +228,13 @@ fn homa_frames() -> Vec<(String, String, golden::capture::Datagram)> {
         .collect()
 }
 
-/// What tshark printed of a field that occurs once.
+/// Value that tshark printed of a field that occurs once.
 fn value_of<'a>(frame: &'a str, field: &str) -> Option<&'a str> {
     frame.lines().find_map(|line| line.trim().strip_prefix(field)?.strip_prefix(' '))
 }
 
-/// What a dissector takes on a port that says nothing: a coherent packet that is not a version 1
-/// FEEDBACK.
+/// True if a dissector takes it on a port that says nothing: a coherent packet that is not a
+/// version 1 FEEDBACK.
 fn is_recognised(bytes: &[u8]) -> bool {
     Packet::parse(bytes)
         .is_ok_and(|packet| packet.message_type != MessageType::Feedback || packet.is_extended())

@@ -126,7 +126,7 @@ struct Built {
     feedback: Option<FeedbackBody>,
 }
 
-/// What an extended header says, by its direction.
+/// Contents of an extended header, by its direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Header {
     Request(RequestRepr),

@@ -1,4 +1,4 @@
-//! What a live view knows of a run, and how it says it in words.
+//! State of a run as a live view knows it, and its description in words.
 //!
 //! Time goes by columns: some slices each, ever more of them the longer the load, so that a run of
 //! any length has as many columns as a chart can show.
@@ -22,7 +22,7 @@ use tailcut_instrument::job::Role;
 use tailcut_instrument::record::Kept;
 use tailcut_instrument::view::Phase;
 
-/// Where a run stands.
+/// State of a run.
 pub(super) struct Board {
     /// The measurement's title.
     pub(super) title: String,
@@ -257,7 +257,7 @@ impl Board {
         }
     }
 
-    /// How well the percentile is known.
+    /// Precision of the percentile, in words.
     pub(super) fn look_text(&self) -> String {
         let name = percentile_name(self.p);
         let Some(known) = self.look else {
@@ -326,7 +326,7 @@ impl Column {
         self.replied += other.replied;
     }
 
-    /// Where ten samples lie beyond it.
+    /// Percentile of the latencies, us; `None` unless ten samples lie beyond it.
     fn percentile_us(&self, p: f64) -> Option<f64> {
         let is_supported = self.latencies.len() as f64 * (1.0 - p) >= 10.0 - 1e-6;
         is_supported.then(|| self.latencies.value_at_quantile(p).min(self.max_ns) as f64 / 1e3)

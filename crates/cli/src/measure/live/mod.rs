@@ -39,7 +39,7 @@ pub(super) struct Live {
 }
 
 impl Live {
-    /// What shows runs that are to know the percentile `p`. It takes the terminal when the first of
+    /// View of runs that are to know the percentile `p`. It takes the terminal when the first of
     /// them begins, so that whoever opens agents may still ask something.
     pub(super) fn new(title: &str, p: f64, slice_ns: u64) -> Self {
         let board = Board::new(title, p, slice_ns);

@@ -25,7 +25,7 @@ use tailcut_net::entropy;
 use super::{Watch, split_options};
 use crate::route::servers::{ServerSpec, check_count};
 
-/// What is asked.
+/// Question to a name server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     name: String,
@@ -286,7 +286,7 @@ fn left(ends_at: u64) -> Result<Duration> {
     Ok(left)
 }
 
-/// Whether a packet answers a query: by its id, and by its question, in which case says nothing.
+/// True if a packet answers a query: by its id, and by its question, in any case of letters.
 fn is_answer(bytes: &[u8], query: &[u8]) -> bool {
     let question = &query[HEADER_LEN..];
     bytes.len() >= query.len()

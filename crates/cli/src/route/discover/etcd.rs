@@ -28,7 +28,7 @@ use super::http::{Ends, Http, TlsFiles};
 use super::{Answer, LookedUp, Watch, split_options};
 use crate::route::servers;
 
-/// Where the keys are.
+/// Location of the keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Etcd {
     /// `http://HOST:PORT` of each member.

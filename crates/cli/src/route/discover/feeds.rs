@@ -17,9 +17,9 @@ pub(in crate::route) struct Feeds {
     all: Vec<Feed>,
     /// Sources that were ever watched.
     count: u64,
-    /// Where the router listens.
+    /// Address that the router listens at.
     listen: SocketAddr,
-    /// Where the threads of sources tell what they hear.
+    /// Channel on which the threads of sources tell what they hear.
     news: Sender<News>,
 }
 
@@ -35,11 +35,11 @@ pub(in crate::route) struct Feed {
     has_named: bool,
     /// Since when it says that it has none, though it had some; or is not named any more.
     empty_since: Option<Time>,
-    /// What it names beside servers.
+    /// Number of its entries that are no servers.
     refused: usize,
     answers: u64,
     failures: u64,
-    /// What is wrong, while it is away.
+    /// Error while it is away; `None` otherwise.
     problem: Option<String>,
 }
 
@@ -235,7 +235,8 @@ mod tests {
         feeds.servers().map(|server| server.addr.port()).collect()
     }
 
-    /// What holds at a second, after a source has said this at these seconds; `None` is away.
+    /// Checks the servers that hold at a second, after a source has said this at these seconds;
+    /// `None` is away.
     fn check(said: &[(u64, Option<&[u16]>)], at_s: u64, expected: &[u16]) {
         let mut feeds = feeds(&["file:/nowhere"]);
         for &(second, ports) in said {

@@ -48,7 +48,7 @@ pub(super) fn watch(path: &Path, watch: &Watch<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Whether it still is what was read, a moment later.
+/// True if it still is what was read, a moment later.
 fn is_settled(path: &Path, text: &str) -> bool {
     std::thread::park_timeout(SETTLED_AFTER);
     fs::read(path).is_ok_and(|bytes| bytes == text.as_bytes())

@@ -24,7 +24,7 @@ pub(super) struct TlsFiles {
     pub(super) own: Option<(PathBuf, PathBuf)>,
 }
 
-/// What asks.
+/// HTTP client of a source.
 pub(super) struct Http {
     agent: Agent,
     /// Told as `Authorization: Bearer`, where there is one.
@@ -80,7 +80,7 @@ impl Http {
     }
 }
 
-/// How an answer ends.
+/// End of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ends {
     /// It is one, and whole in time.

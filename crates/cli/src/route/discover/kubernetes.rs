@@ -120,7 +120,7 @@ impl Service {
         Ok(())
     }
 
-    /// How the API server is asked, by what a Pod finds around it where nothing else is named. Read
+    /// Access to the API server, by what a Pod finds around it where nothing else is named. Read
     /// anew each time: tokens hold for an hour.
     fn access(&self) -> Result<Access> {
         let of_pod = |file| PathBuf::from(ACCOUNT).join(file);
@@ -192,7 +192,7 @@ impl Service {
     }
 }
 
-/// How an API server is asked for the slices of a Service.
+/// Access to the slices of a Service at an API server.
 struct Access {
     http: Http,
     /// URL of the list, with its selector.
@@ -246,7 +246,7 @@ struct Endpoint {
 
 #[derive(Debug, Default, Deserialize)]
 struct Conditions {
-    /// What is not said is to be taken for true.
+    /// True if it is ready; `None` is to be taken for true.
     ready: Option<bool>,
 }
 
@@ -281,12 +281,12 @@ fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Where a Pod finds its account.
+/// Directory of a Pod's account.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 const OUTSIDE: &str = "outside of a Pod name the API server by ?api=URL";
 
-/// How long a watch is asked for, seconds: then all is listed again.
+/// Duration of a watch, seconds: then all is listed again.
 const WATCH_S: u32 = 240;
 
 /// Slices in an answer, each of up to 100 endpoints as a rule.

@@ -69,14 +69,14 @@ enum Kind {
     Kubernetes(kubernetes::Service),
 }
 
-/// What a source has said: its number, and its servers or what is wrong.
+/// Message of a source: its number, and its servers or what is wrong.
 pub(super) type News = (u64, Result<Answer>);
 
-/// What a source answers.
+/// Answer of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     pub(super) servers: Vec<ServerSpec>,
-    /// What else it names, which is no server.
+    /// Number of its other entries, which are no servers.
     pub(super) refused: usize,
 }
 
@@ -90,15 +90,15 @@ pub(super) struct Watcher {
 /// The servers that lines stood for when their names were looked up last.
 type LookedUp = BTreeMap<String, Known>;
 
-/// What a line stood for.
+/// Servers that a line stood for.
 #[derive(Clone, Debug)]
 struct Known {
     servers: Vec<ServerSpec>,
-    /// When its name was looked up; `None` where it is to be looked up again.
+    /// Time at which its name was looked up; `None` where it is to be looked up again.
     looked_up_at: Option<Time>,
 }
 
-/// What a source is watched with.
+/// Context in which a source is watched.
 struct Watch<'a> {
     /// Whoever listens wants IPv4 servers, where it is known, and not IPv6 ones.
     is_ipv4: bool,
@@ -243,7 +243,7 @@ impl Watch<'_> {
     }
 }
 
-/// What stands before a question mark, and the options behind it.
+/// Text before a question mark, and the options behind it.
 fn split_options(text: &str) -> (&str, Vec<(&str, &str)>) {
     let (place, options) = text.split_once('?').unwrap_or((text, ""));
     let options = options.split('&').filter(|option| !option.is_empty());
@@ -291,7 +291,7 @@ fn follow_by(
     }
 }
 
-/// How long a name stands for what it was looked up as, where nothing says how long it does.
+/// Time that a name stands for what it was looked up as, where nothing says how long it does.
 const LOOK_UP_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
 /// A session that has lasted for less has done no good, even if it ended well.
@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(answer(&["name:1"], true), (1, 0));
         assert_eq!(answer(&["name:1", "other:1"], false), (1, 1));
         assert_eq!(answer(&["name:1"], false), (1, 0));
-        // What is not named any more is forgotten.
+        // What is not named any more is dropped.
         assert_eq!(answer(&["other:1"], false), (0, 1));
         assert_eq!(answer(&["name:1"], false), (0, 1));
     }

@@ -29,7 +29,7 @@ use tailcut_wire::r2p2::DropReason;
 
 use super::{Served, serve};
 
-/// What became of a load.
+/// Outcome of a load.
 #[derive(Debug, Default)]
 struct Outcome {
     counts: Counts,
@@ -515,7 +515,8 @@ fn our_server_answers_over_homa_directly_over_ip() {
     }
 }
 
-/// Whether this process may; that it may not is said past the test harness's capture. CI must.
+/// True if this process may open them; that it may not is said past the test harness's capture. CI
+/// must.
 fn may_open_raw_sockets() -> bool {
     match IpPort::bind("127.0.0.40:0".parse().expect("an address"), UdpConfig::default()) {
         Ok(_) => true,
@@ -540,7 +541,7 @@ fn a_spinning_server_answers_over_streams_and_datagrams() {
     }
 }
 
-/// Where to keep a certificate, for as long as the test's process lives.
+/// Path of a certificate, for as long as the test's process lives.
 fn certificate_file(name: &str) -> String {
     std::env::temp_dir()
         .join(format!("tailcut-{}-{name}.pem", std::process::id()))
@@ -569,7 +570,7 @@ fn a_server_of_tls_is_verified_and_stamped() {
     check_bias(&outcome);
 }
 
-/// Why a job cannot be done.
+/// Reason why a job cannot be done.
 fn failure(job: &Job) -> String {
     let mut agent = LocalAgent::with_stamps(StampSource::Kernel);
     agent.prepare(job).expect("it prepares");
@@ -597,7 +598,7 @@ fn a_target_that_is_not_there_is_said_soon() {
     assert!(why.contains("nobody listens there"), "{why}");
 }
 
-/// What is due while nobody listens waits for a connection, and is given up.
+/// Requests that are due while nobody listens wait for a connection, and are given up.
 #[test]
 fn a_server_that_dies_leaves_lost_requests_and_timeouts() {
     let mut server = serve(&["127.0.0.1:0", "--transport", "tcp", "--app", "synthetic"]);

@@ -228,7 +228,7 @@ const HARDWARE: Chip = Chip::with_threshold(Layout::Single, 2);
 const HARDWARE_1: Chip = Chip::with_threshold(Layout::Single, 1);
 const PRIVATE: Chip = Chip::with_threshold(Layout::Private, 1);
 const SOFTWARE: Chip = Chip::with_threshold(Layout::Software, 1);
-/// Whose tail at 16x1 converges.
+/// Presets whose tail at 16x1 converges.
 const CONVERGENT: [Preset; 4] = [Preset::Fixed, Preset::Uniform, Preset::Exponential, Preset::Herd];
 const SYNTHETIC: [Preset; 4] =
     [Preset::Fixed, Preset::Uniform, Preset::Exponential, Preset::ExtremeValue];

@@ -25,7 +25,7 @@ pub(super) struct SweepFile {
     pub(super) report: ReportSpec,
 }
 
-/// Which simulation a sweep runs.
+/// Simulation that a sweep runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -48,10 +48,10 @@ pub(super) struct ReportSpec {
     /// The key of the grid that tells curves of one chart apart; each combination of further keys
     /// has a chart of its own.
     pub(super) series: Option<String>,
-    /// How the horizontal axis grows, where its values are numbers or times.
+    /// Scale of the horizontal axis, where its values are numbers or times.
     #[serde(default)]
     pub(super) x_axis: Growth,
-    /// How the vertical axes grow.
+    /// Scale of the vertical axes.
     #[serde(default)]
     pub(super) y_axis: Growth,
     /// The typeface of the picture, as a list of CSS.

@@ -15,7 +15,7 @@ use crate::sim::simulation::Simulation;
 /// A point that clap has accepted.
 #[derive(Debug)]
 pub(super) struct Point {
-    /// Where it stands on the grid, in the order of its keys.
+    /// Place on the grid, in the order of its keys.
     pub(super) at: Vec<Flag>,
     /// The simulation and its flags, these in the order of the alphabet.
     pub(super) arguments: Vec<String>,

@@ -190,7 +190,7 @@ impl Plan {
     }
 }
 
-/// How values of the horizontal axis become places on it.
+/// Scale that turns values of the horizontal axis into places on it.
 #[derive(Clone, Debug, PartialEq)]
 enum Scale {
     Numbers {

@@ -18,9 +18,9 @@ use crate::signals;
 /// The outcomes of points.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Whose result was there.
+    /// Number of points whose result was there.
     pub(super) reused: usize,
-    /// Whose result was made.
+    /// Number of points whose result was made.
     pub(super) ran: usize,
     pub(super) failures: Vec<Failure>,
 }

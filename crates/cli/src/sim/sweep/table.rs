@@ -61,7 +61,7 @@ impl Table {
         lines.join("\n") + "\n"
     }
 
-    /// Which column a figure is.
+    /// Index of the column of a figure.
     pub(super) fn figure_index(&self, name: &str) -> Option<usize> {
         self.figures.iter().position(|figure| figure == name)
     }

@@ -1,4 +1,4 @@
-//! What `tailcut measure` carries to servers of others: their protocols over R2P2 and Homa, through
+//! Load of `tailcut measure` on servers of others: their protocols over R2P2 and Homa, through
 //! bridges.
 
 use tailcut::Client;

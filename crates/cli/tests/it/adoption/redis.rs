@@ -143,7 +143,7 @@ fn redis_cli_does_not_notice() {
     assert!(cli(&["blpop", "a", "0"]).starts_with("ERR BLPOP cannot be called: "));
 }
 
-/// What programs do with redis-py, through gateway, router and bridge.
+/// Programs with redis-py, through gateway, router and bridge.
 #[test]
 fn redis_py_does_not_notice() {
     let Some(server) = servers::redis(&[]) else { return };

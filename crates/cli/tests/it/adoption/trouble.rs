@@ -225,7 +225,7 @@ fn requests_under_way_count_as_memory() {
     wait_until_quiet(&front_admin, &[&behind_admin]);
 }
 
-/// What a web page can have a browser say to a gateway on its host.
+/// Requests that a web page can have a browser send to a gateway on its host.
 #[test]
 fn a_browser_s_post_is_no_commands() {
     let Some(server) = servers::redis(&[]) else { return };

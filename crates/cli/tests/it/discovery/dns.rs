@@ -12,7 +12,7 @@ use super::{router, value, wait_for_servers, wait_until};
 use crate::harness::{Service, assert_all_replied, finish, start_measure};
 use crate::port;
 
-/// What is answered to every question.
+/// Answer to every question.
 #[derive(Clone)]
 enum Say {
     /// These addresses of any name.

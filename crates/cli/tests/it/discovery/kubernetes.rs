@@ -24,7 +24,7 @@ struct Api {
     list: Arc<Mutex<String>>,
     /// Lines of the watch that is under way; an empty one ends it.
     watch: Sender<String>,
-    /// What was asked.
+    /// Targets of the requests.
     asked: Receiver<String>,
 }
 
@@ -185,7 +185,7 @@ fn endpoints_that_are_ready_are_servers_as_the_watch_tells() {
     assert!(asked.iter().any(|target| target.ends_with("&resourceVersion=100")), "{asked:?}");
 }
 
-/// What Kubernetes itself answered, as `scripts/kubernetes record` wrote it, about servers that are
+/// Answers of Kubernetes itself, as `scripts/kubernetes record` wrote them, about servers that are
 /// here now.
 #[test]
 fn what_a_real_api_server_answered_is_understood() {

@@ -21,7 +21,7 @@ use crate::job::{Agent, AgentEvent};
 pub(super) const AGENT: &str = "TAILCUT_TEST_AGENT";
 /// Agents to coordinate, apart by spaces.
 pub(super) const COORDINATOR: &str = "TAILCUT_TEST_COORDINATOR";
-/// What to copy to hosts instead of this binary.
+/// Binary to copy to hosts instead of this one.
 pub(super) const PAYLOAD: &str = "TAILCUT_TEST_PAYLOAD";
 pub(super) const TEST: &str = "agent::tests::processes::the_process_of_other_tests";
 
@@ -117,7 +117,7 @@ impl Process {
         Self { child, stdout, stderr }
     }
 
-    /// What follows `mark` in the next line that has it.
+    /// Text behind `mark` in the next line that has it.
     pub(super) fn says(&self, mark: &str) -> String {
         wait_for(&self.stdout, mark)
     }
@@ -191,7 +191,7 @@ fn an_agent_that_freezes_is_told_by_name_and_reason() {
     check_lost("STOP", "said nothing for 2");
 }
 
-/// How long the load goes on without its coordinator, ms.
+/// Time for which the load goes on without its coordinator, ms.
 fn load_after(signal: &str) -> u64 {
     let (agent, spec) = agent();
     let coordinator = Process::of_this_test(COORDINATOR, &spec);

@@ -254,7 +254,7 @@ fn silent_connections_of_ones_own_network_shut_nobody_out() {
     }
 }
 
-/// What a server of a test has been asked, at each of its datagrams or lines.
+/// Address of a test's server, and the number of datagrams or commands that it has been sent.
 fn answered(transport: Transport) -> (String, Arc<AtomicU64>) {
     let asked = Arc::new(AtomicU64::new(0));
     let count = asked.clone();

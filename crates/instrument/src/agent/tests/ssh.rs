@@ -148,7 +148,7 @@ impl Network {
         Process::start(&mut command)
     }
 
-    /// Where the binary of a host was copied to.
+    /// Paths that the binary was copied to on a host.
     fn copies(&self, host: &str) -> Vec<String> {
         let cache = self.directory.path(&format!("cache-{host}")).join("tailcut");
         let Ok(entries) = fs::read_dir(cache) else { return Vec::new() };
@@ -157,7 +157,7 @@ impl Network {
     }
 }
 
-/// What a run of this test lacks.
+/// Prerequisite that a run of this test lacks.
 fn missing() -> Option<&'static str> {
     let is_root = Command::new("id").arg("-u").output().is_ok_and(|output| output.stdout == b"0\n");
     let has = |path: &str| Path::new(path).exists();

@@ -16,7 +16,7 @@
 
 use super::super::reply::Malformed;
 
-/// What a block of headers says.
+/// Contents of a block of headers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     /// `:status`; none in trailers.
@@ -156,7 +156,7 @@ impl Name {
 #[derive(Clone, Copy)]
 struct Text<'a> {
     bytes: &'a [u8],
-    /// Whether it is in Huffman's code.
+    /// True if the string is in Huffman's code.
     is_coded: bool,
 }
 

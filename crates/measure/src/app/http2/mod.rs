@@ -38,7 +38,7 @@ use super::reply::{
     After, Answer, BODY_BYTES_MAX, ErrorCode, ErrorKind, Malformed, Outcome, Reply,
 };
 
-/// What a reply means, from its status and that of gRPC.
+/// Function that gives the meaning of a reply from its status and that of gRPC.
 pub(super) type Judge = fn(status: u16, grpc_status: Option<u16>) -> (Outcome, ErrorCode);
 
 /// One connection.
@@ -57,7 +57,7 @@ pub(super) struct Http2 {
     first: u64,
     /// Those that are open.
     open_count: u64,
-    /// What the server still has to be sent of requests, the oldest first.
+    /// Rests of requests that the server still has to be sent, the oldest first.
     unsent: VecDeque<Unsent>,
     /// Buffers of such rests that are free; as many as there were rests at a time, at most.
     spare: Vec<Vec<u8>>,
@@ -65,13 +65,13 @@ pub(super) struct Http2 {
     /// Bytes of bodies since the connection's window was last opened.
     received: u64,
     is_ready: bool,
-    /// What the server has said in GOAWAY.
+    /// Contents of the server's GOAWAY.
     leaving: Option<Leaving>,
     /// Of the last reply.
     code: ErrorCode,
 }
 
-/// Where in a frame the next byte is.
+/// Position of the next byte in a frame.
 #[derive(Clone, Copy, Debug)]
 enum At {
     Head,
@@ -101,11 +101,11 @@ struct Stream {
 #[derive(Debug)]
 struct Unsent {
     number: u64,
-    /// What the stream may send.
+    /// Bytes that the stream may send.
     window: i64,
     body: Vec<u8>,
     sent: usize,
-    /// Which part of the body is let go; all of it, where there are none.
+    /// Part of the body that is let go; all of it, where there are none.
     turns: Option<Turns>,
 }
 
@@ -118,18 +118,18 @@ struct Outgoing<'a> {
     len: usize,
 }
 
-/// What the server has declared.
+/// Limits that the server has declared.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     streams_max: u64,
     frame_len_max: usize,
-    /// What a new stream may send.
+    /// Bytes that a new stream may send.
     stream_window: i64,
-    /// What the connection may send.
+    /// Bytes that the connection may send.
     window: i64,
 }
 
-/// What GOAWAY has said.
+/// Contents of a GOAWAY.
 #[derive(Clone, Copy, Debug)]
 struct Leaving {
     /// The number of the first stream that the server has not taken.
@@ -297,7 +297,7 @@ impl Session for Http2 {
 }
 
 impl Http2 {
-    /// What a frame's head says is to be done with its payload.
+    /// Handling of a frame's payload, by the frame's head.
     fn enter(&mut self, head: FrameHead) -> Result<At, Malformed> {
         if head.len > FRAME_LEN_MAX {
             return Err(if self.is_ready { Malformed::TooLong("frames") } else { NOT_HTTP2 });
@@ -336,7 +336,7 @@ impl Http2 {
         }
     }
 
-    /// Whether the request of a stream waits for messages of its reply.
+    /// True if the request of a stream waits for messages of its reply.
     fn has_turns(&self, id: u32) -> bool {
         let number = number(id);
         self.unsent.iter().any(|unsent| Some(unsent.number) == number && unsent.turns.is_some())

@@ -1,6 +1,6 @@
 //! A conversation of gRPC: each message of the request waits for one of the reply.
 
-/// Which part of a request's body is let go.
+/// Part of a request's body that is let go.
 ///
 /// Messages of the reply are counted as they end. Five bytes are before each: whether it is
 /// compressed, and its length.
@@ -22,7 +22,7 @@ impl Turns {
         Self { message_len, allowed: message_len, prefix_len: 0, left: 0 }
     }
 
-    /// How much more may be sent.
+    /// Bytes that may still be sent.
     pub(super) fn allowed(self) -> usize {
         self.allowed
     }

@@ -92,7 +92,7 @@ impl Framer for Replies {
     }
 }
 
-/// What the datagram at the head of a reply says, and the length of the whole reply.
+/// Meaning of the datagram at the head of a reply, and the length of the whole reply.
 pub(super) fn read_head(mut bytes: &[u8], expected: Expected) -> Result<(Outcome, u64), Malformed> {
     let all = bytes.len();
     let mut lines = Lines::new();

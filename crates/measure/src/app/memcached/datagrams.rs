@@ -30,7 +30,7 @@ struct Partial {
     seen_count: u16,
     /// The reply's bytes that have come.
     bytes: u64,
-    /// What the first datagram says: the outcome, and the bytes of the whole reply.
+    /// Contents of the first datagram: the outcome, and the bytes of the whole reply.
     head: Option<(Outcome, u64)>,
 }
 
@@ -39,7 +39,7 @@ impl Frames {
         Self { dialect, partials: Vec::new(), evicted: 0 }
     }
 
-    /// Where the reply's partial is, which may begin with this datagram.
+    /// Index of the reply's partial, which may begin with this datagram.
     fn place(&mut self, frame: Frame<'_>) -> usize {
         if let Some(at) = self.partials.iter().position(|partial| partial.id == frame.id) {
             return at;

@@ -54,7 +54,7 @@ enum Command {
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// What every server speaks: `resp=2`.
+    /// Version that every server speaks: `resp=2`.
     V2 = 2,
     /// Agreed on with HELLO when a connection begins: `resp=3`.
     V3 = 3,

@@ -28,7 +28,7 @@ pub(super) struct Replies {
     /// The aggregates that are open, outermost first.
     open: [Aggregate; DEPTH_MAX],
     depth: usize,
-    /// What the reply says, from its first value on.
+    /// Outcome of the reply, from its first value on.
     outcome: Option<Outcome>,
     /// The first word of the last error.
     code: ErrorCode,
@@ -46,7 +46,7 @@ enum At {
     Chunk,
 }
 
-/// What follows a string's bytes.
+/// Continuation behind a string's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     /// The value ends.
@@ -180,7 +180,7 @@ impl Replies {
         Ok(false)
     }
 
-    /// Whether what stands here belongs to the reply, and not to what is passed over.
+    /// True if what stands here belongs to the reply, and not to what is passed over.
     fn is_reply(&self) -> bool {
         self.open[..self.depth].iter().all(|aggregate| aggregate.role == Role::Value)
     }
@@ -231,14 +231,14 @@ impl Replies {
     }
 }
 
-/// Whether a reply is due.
+/// Reply that is due, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Reply,
     Nothing,
 }
 
-/// What a first line begins.
+/// Element that a first line begins.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     /// A value that is this line.
@@ -334,7 +334,7 @@ fn count(text: &[u8]) -> Result<u64, Malformed> {
 }
 
 const NOT_RESP: Malformed = Malformed::Syntax("a value of Redis's protocol");
-/// What Redis itself accepts in a request; no memory is taken for it.
+/// Largest count of values that Redis itself accepts in a request; no memory is taken for it.
 const COUNT_MAX: u64 = 1 << 31;
 /// Deeper than any command of Redis replies.
 const DEPTH_MAX: usize = 16;

@@ -35,7 +35,7 @@ enum Part {
     Index,
 }
 
-/// What fills the places.
+/// Contents of a template's places.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling<'a> {
     pub(super) keys: &'a Keys,
@@ -59,7 +59,7 @@ impl Template {
         Ok(Self { text: text.to_owned(), pieces })
     }
 
-    /// Whether it writes values.
+    /// True if the template writes values.
     pub(super) fn has_value(&self) -> bool {
         let is_value =
             |piece: &Piece| matches!(piece, Piece::Argument(parts) if parts.contains(&Part::Value));

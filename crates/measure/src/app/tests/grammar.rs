@@ -1,4 +1,4 @@
-//! How applications are written.
+//! Text forms of applications.
 
 use proptest::prelude::*;
 
@@ -131,7 +131,8 @@ fn what_is_no_application_is_refused_with_its_reason() {
     }
 }
 
-/// What the tables say is what parsers take: a parser that takes more panics in a debug build.
+/// Options of the tables are those that parsers take: a parser that takes more panics in a debug
+/// build.
 #[test]
 fn every_option_of_the_tables_is_taken() {
     let mut options = 0;

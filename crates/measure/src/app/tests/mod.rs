@@ -1,4 +1,4 @@
-//! What applications say, against the documents of their protocols.
+//! Tests of applications, against the documents of their protocols.
 
 mod datagrams;
 mod fragments;
@@ -13,7 +13,7 @@ mod serving;
 use super::serving::TaskForm;
 use super::*;
 
-/// What a reply of memcached's answers.
+/// Commands that replies of memcached's answer.
 const GET: u32 = 0;
 const SET: u32 = 1;
 
@@ -38,7 +38,7 @@ fn due(due: u32) -> Expected {
     Expected { tag: 0, due }
 }
 
-/// What a step in finding replies gives.
+/// Result of a step in finding replies.
 type Step = Result<Option<Reply>, Malformed>;
 
 fn keep(outcome: Outcome) -> Step {
@@ -49,7 +49,7 @@ fn close(outcome: Outcome) -> Step {
     Ok(Some(Reply { outcome, after: After::Close }))
 }
 
-/// What is found in the fragments, one after the other, with always the same due; it ends with what
+/// Steps found in the fragments, one after the other, with always the same due; they end with what
 /// is malformed.
 fn steps<'a>(
     app: &App,

@@ -18,7 +18,7 @@ pub(crate) struct Client {
     replies: Replies,
     due: VecDeque<Expected>,
     pub(crate) tally: Tally,
-    /// How often the server closed the connection.
+    /// Number of times that the server closed the connection.
     pub(crate) closes: u64,
     /// Requests that were outstanding when it did.
     pub(crate) lost: u64,
@@ -200,7 +200,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// How no answer ends, so that it is read to the connection's end.
+/// Ending that no answer has, so that it is read to the connection's end.
 pub(crate) const TO_ITS_END: &str = "\0";
 
 /// A server that is silent for so long never answers.

@@ -5,13 +5,13 @@ use std::str::FromStr;
 
 use crate::ebpf::Mode;
 
-/// How packets of an interface are taken. Its text form is the interface's name and, behind commas,
-/// `native` or `generic`, `copy`, `busy-poll`.
+/// Configuration of how packets of an interface are taken. Its text form is the interface's name
+/// and, behind commas, `native` or `generic`, `copy`, `busy-poll`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
     /// The interface. Routes through VLANs over it are its own too.
     pub interface: InterfaceName,
-    /// Where the program runs. Default: in the driver, and behind it where the driver knows no XDP.
+    /// Mode of the program. Default: in the driver, and behind it where the driver knows no XDP.
     /// Behind it, batches that a sender on this machine has not segmented (GSO over veth) come as
     /// one datagram: such senders must not have segmented sends.
     pub mode: Option<Mode>,
@@ -30,7 +30,7 @@ impl XdpConfig {
 }
 
 impl XdpConfig {
-    /// What `--datapath` says: `xdp:` and the text form.
+    /// Parses the value of `--datapath`: `xdp:` and the text form.
     ///
     /// # Errors
     ///
@@ -72,7 +72,7 @@ impl FromStr for XdpConfig {
 pub struct InterfaceName {
     /// Its bytes, then zeros.
     bytes: [u8; NAME_LEN_MAX],
-    /// How many it has.
+    /// Number of bytes in the name.
     len: u8,
 }
 
@@ -152,7 +152,7 @@ pub struct XdpMetrics {
     pub interface_errors: u64,
 }
 
-/// What the kernel counts of an [`XdpPort`](super::XdpPort)'s rings.
+/// Counters that the kernel keeps of an [`XdpPort`](super::XdpPort)'s rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingMetrics {
     /// Packets dropped for want of memory, or because they were longer than a frame.

@@ -26,7 +26,7 @@ pub(super) struct Ends {
     pub(super) destination: IpAddr,
 }
 
-/// What differs from datagram to datagram.
+/// Header fields that differ from datagram to datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Varying {
     /// Ports of UDP, source and destination; `None` directly over IP.
@@ -140,26 +140,26 @@ impl Template {
     }
 }
 
-/// What a frame holds.
+/// Contents of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parsed {
     /// The tag, but 0, which says a priority alone.
     pub(super) vlan: Option<u16>,
     /// The sender, with the port of UDP's header or of Homa's.
     pub(super) peer: SocketAddr,
-    /// Where it was sent to.
+    /// Address that it was sent to.
     pub(super) destination: IpAddr,
     /// The destination's port.
     pub(super) port: u16,
     /// The protocol in IP.
     pub(super) protocol: u8,
-    /// Where the datagram is.
+    /// Range of the datagram in the frame.
     pub(super) payload: Range<usize>,
     /// The sender has left the checksum to an interface.
     pub(super) is_partial: bool,
 }
 
-/// Why a frame was dropped.
+/// Reason why a frame was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// Lengths that contradict each other, or no IP that the program passes.
@@ -222,7 +222,7 @@ struct Ip {
     destination: IpAddr,
     /// The protocol of its body.
     protocol: u8,
-    /// What is behind its header.
+    /// Range of the bytes behind its header.
     body: Range<usize>,
     /// Of addresses and protocol.
     pseudo_sum: u64,
@@ -449,7 +449,7 @@ mod tests {
         assert!(Template::new(&ends("10.1.2.3", "2001:db8::1", None), UDP).is_none());
     }
 
-    /// What becomes of a frame from 10.1.2.3 whose bytes are changed.
+    /// Result of parsing a frame from 10.1.2.3 whose bytes are changed.
     fn changed(change: impl FnOnce(&mut Vec<u8>)) -> Result<Parsed, Refusal> {
         let mut frame = frame(&ends("10.1.2.3", "10.9.8.7", None), b"payload", (UDP, VARYING));
         change(&mut frame);

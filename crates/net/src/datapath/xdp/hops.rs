@@ -1,5 +1,4 @@
-//! What is known of the ways to peers: whether a datagram goes past the kernel's stack, and with
-//! which headers.
+//! Known ways to peers: whether a datagram goes past the kernel's stack, and with which headers.
 //!
 //! | state | a datagram goes | until |
 //! |---|---|---|
@@ -21,7 +20,7 @@ use tailcut_proto::node::Source;
 use super::headers::{Ends, Template};
 use super::netlink::{Link, Message, Neighbour, Route};
 
-/// Whom a datagram is for, and from which address it is to leave.
+/// Peer that a datagram is for, and the address that it is to leave from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Whom {
     /// The peer.
@@ -45,7 +44,7 @@ impl Whom {
     }
 }
 
-/// What the kernel said of the way to a peer.
+/// Answer of the kernel about the way to a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// The route, where there is one.
@@ -54,7 +53,7 @@ pub(super) struct Found {
     pub(super) neighbour: Option<Neighbour>,
 }
 
-/// How a datagram goes.
+/// Way of a datagram.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Way<'a> {
     /// Past the kernel's stack: headers, and the longest packet of IP.
@@ -84,7 +83,7 @@ pub(super) struct Hops {
     last: usize,
     /// Ways that made room.
     evicted: u64,
-    /// Times that all were forgotten.
+    /// Times that all were evicted.
     flushed: u64,
 }
 
@@ -93,7 +92,7 @@ pub(super) struct Hops {
 struct Hop {
     /// The peer.
     whom: Whom,
-    /// How far it is known.
+    /// State of the way.
     state: State,
     /// The route.
     route: Route,
@@ -132,7 +131,7 @@ impl Hops {
         }
     }
 
-    /// Where the way to a peer is.
+    /// Place of the way to a peer.
     #[inline]
     pub(super) fn find(&mut self, whom: &Whom) -> Option<usize> {
         if self.hops.get(self.last).is_none_or(|hop| hop.whom != *whom) {
@@ -218,13 +217,13 @@ impl Hops {
         std::iter::once(&self.own).chain(&self.tags).find(|link| link.index == index)
     }
 
-    /// Whether the interface has a VLAN.
+    /// True if the interface has a VLAN.
     #[inline]
     pub(super) fn has_vlan(&self, vlan: u16) -> bool {
         self.tags.iter().any(|tag| tag.vlan.is_some_and(|(_, id)| id == vlan))
     }
 
-    /// Ways that made room, and times that all were forgotten.
+    /// Ways that made room, and times that all were evicted.
     pub(super) fn counts(&self) -> (u64, u64) {
         (self.evicted, self.flushed)
     }
@@ -265,7 +264,7 @@ impl Hops {
         self.hops = hops;
     }
 
-    /// Makes headers for a peer whose next hop is known, or forgets them.
+    /// Makes headers for a peer whose next hop is known, or drops them.
     fn resolve(&self, hop: &mut Hop, neighbour: Option<&Neighbour>) {
         let link = self.link(hop.route.interface).filter(|link| link.is_up);
         let known = neighbour.and_then(|neighbour| Some((neighbour.mac?, neighbour.is_stale)));

@@ -37,7 +37,7 @@ pub(super) struct Interface {
     pools: Vec<Arc<Pool>>,
     /// Ports that are taken.
     taken: Mutex<[bool; PORTS_MAX]>,
-    /// What brings packets to the sockets.
+    /// Program that brings packets to the sockets.
     steering: Steering,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Interface {
 enum Steering {
     /// One that finds ports by a map, and is there while the interface is open.
     Ports {
-        /// Where it runs.
+        /// Mode of the program.
         mode: Mode,
         /// The program and its maps.
         object: Object,
@@ -55,7 +55,7 @@ enum Steering {
     },
     /// The router's, which is there already, and knows the one port by itself.
     Router {
-        /// Where it runs.
+        /// Mode of the program.
         mode: Mode,
         /// The program and its maps.
         object: Arc<Object>,
@@ -171,7 +171,8 @@ impl Interface {
         &self.pools
     }
 
-    /// How packets come: where the program runs, whether frames are copied, and how many queues.
+    /// Description of how packets come: where the program runs, whether frames are copied, and how
+    /// many queues.
     pub(super) fn describe(&self) -> String {
         let copies = if self.pools.iter().all(|pool| pool.is_zero_copy()) {
             "zero copy"
@@ -207,13 +208,13 @@ impl Drop for Interface {
 /// A port to which packets are directed.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// Where.
+    /// Interface that the port is at.
     interface: Arc<Interface>,
     /// Its number there.
     number: u32,
     /// Its address, and its protocol in IP.
     port: (SocketAddr, u8),
-    /// What the program finds it by.
+    /// Keys by which the program finds it.
     keys: Mutex<Vec<Key>>,
 }
 
@@ -241,7 +242,7 @@ impl Claim {
         &self.interface
     }
 
-    /// Whether the program is a router's, which hands over what is for its address alone.
+    /// True if the program is a router's, which hands over what is for its address alone.
     pub(super) fn is_of_router(&self) -> bool {
         matches!(self.interface.steering, Steering::Router { .. })
     }
@@ -309,7 +310,7 @@ fn key(ip: IpAddr, port: u16, protocol: u8) -> Key {
     key
 }
 
-/// What the kernel says of the interface.
+/// The interface, as the kernel describes it.
 fn find(config: XdpConfig, asker: &mut Asker) -> io::Result<Link> {
     let name = config.interface;
     let mut link = None;
@@ -386,7 +387,7 @@ fn text_of(mode: Mode) -> &'static str {
     }
 }
 
-/// Where payloads begin in frames to send: behind room for headers, at a cache line.
+/// Offset of payloads in frames to send: behind room for headers, at a cache line.
 pub(super) const PAYLOAD_AT: usize = 128;
 
 /// The longest packet of IP that frames are laid out for.

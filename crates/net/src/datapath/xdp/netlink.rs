@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::sys;
 
-/// What the kernel tells.
+/// Message of the kernel about a link, an address, a neighbour or a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     /// An interface, as it is now.
@@ -149,7 +149,7 @@ impl Asker {
     }
 }
 
-/// What a [`Watch::poll`] has not handed out.
+/// Messages that a [`Watch::poll`] has not handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Left {
     /// Nothing.

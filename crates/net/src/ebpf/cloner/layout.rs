@@ -22,7 +22,7 @@ pub(super) mod cloner {
     pub(crate) const EPOCH: usize = 28;
     /// Cells of a table less one.
     pub(crate) const FILTER_MASK: usize = 32;
-    /// How many servers there are.
+    /// Number of servers.
     pub(crate) const SERVERS_LEN: usize = 36;
     /// The last group that there is.
     pub(crate) const GROUPS_LEN: usize = 40;
@@ -42,11 +42,11 @@ pub(super) mod server {
     pub(crate) const IP: usize = 0;
     /// Its port in network order, a half-word. The way there is behind it.
     pub(crate) const PORT: usize = 16;
-    /// Where its responses come in; 0 until one has.
+    /// Number of the interface that its responses come in by; 0 until one has.
     pub(crate) const INTERFACE: usize = 32;
-    /// Whether user space deals with its pairs.
+    /// True if user space deals with its pairs.
     pub(crate) const IS_OUT: usize = 36;
-    /// What waits there.
+    /// Requests that wait there.
     pub(crate) const LOAD: usize = 40;
     /// Requests placed there, without clones. Wraps.
     pub(crate) const ASKED: usize = 44;

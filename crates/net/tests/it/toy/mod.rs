@@ -141,9 +141,9 @@ impl Node for Pinger {
 
 /// Has one deadline.
 pub(crate) struct Alarm {
-    /// When it wants to be called; `None` once it was.
+    /// Time at which it wants to be called; `None` once it was.
     pub(crate) deadline: Option<Time>,
-    /// When it was called.
+    /// Time at which it was called.
     pub(crate) rang: Option<Time>,
 }
 

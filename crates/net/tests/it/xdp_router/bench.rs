@@ -76,12 +76,12 @@ impl Bench {
         self.xdp.configure(&config);
     }
 
-    /// What becomes of a frame.
+    /// Result of the program for a frame.
     pub(super) fn run(&self, frame: &[u8]) -> Tested {
         self.xdp.test(frame, 1).expect("a run")
     }
 
-    /// What becomes of a payload from a peer.
+    /// Result of the program for a payload from a peer.
     pub(super) fn send(&self, from: SocketAddr, payload: &[u8]) -> Tested {
         self.run(&Frame::new(from, self.listen, payload).bytes())
     }
@@ -201,7 +201,7 @@ pub(super) fn request(change: impl FnOnce(&mut RequestRepr, &mut Route)) -> Vec<
     [repr.header().as_bytes(), route.as_bytes(), b"ping"].concat()
 }
 
-/// What a server reports.
+/// Counts that a server reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Report {
     pub(super) seen: u32,

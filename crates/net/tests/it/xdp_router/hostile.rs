@@ -62,7 +62,7 @@ impl Run {
         println!("{count} hostile packets, {placed} of {calls} calls placed, counted: {counts:?}");
     }
 
-    /// Whether a frame is placed on a server, which then concludes it.
+    /// True if a frame is placed on a server, which then concludes it.
     fn serve(&self, frame: &[u8]) -> bool {
         let tested = self.bench.run(frame);
         if tested.verdict != Verdict::Transmit {

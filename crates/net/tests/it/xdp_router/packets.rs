@@ -1,4 +1,4 @@
-//! What the program does with a packet.
+//! Decisions of the program on packets.
 
 use std::net::SocketAddr;
 

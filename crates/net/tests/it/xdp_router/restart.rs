@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// What goes up is lost where no router is.
+    /// Hands a packet to the router; it is lost where there is none.
     fn hand(&mut self, from: SocketAddr, mut payload: Vec<u8>) {
         let now = self.now();
         if let Some(router) = &mut self.router {

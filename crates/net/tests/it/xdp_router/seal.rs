@@ -20,14 +20,14 @@ pub(super) struct Seal {
     time: Cell<u64>,
 }
 
-/// What a request says of itself.
+/// Fields that a request says of itself.
 #[derive(Clone, Copy)]
 pub(super) struct Said {
     pub(super) session: u64,
     pub(super) sequence: u32,
     /// Below it calls have ended.
     pub(super) floor: u32,
-    /// When it was sent, before now; ms.
+    /// Time since it was sent; ms.
     pub(super) ago_ms: i64,
     pub(super) deadline_ms: u32,
     pub(super) receiver: u64,
@@ -58,7 +58,7 @@ impl Seal {
             .know_session(from, &PlaneSession { sender, session, began_ms, floor: 0, hop_key });
     }
 
-    /// What the next request says.
+    /// Fields of the next request.
     pub(super) fn said(&self) -> Said {
         self.sequence.set(self.sequence.get() + 1);
         let (session, sequence) = (SESSION, self.sequence.get());
@@ -106,7 +106,7 @@ pub(super) fn sealed(open: &[u8], said: Said) -> Vec<u8> {
     bytes
 }
 
-/// What a server says to the router, of a sender and a receiver.
+/// Packet of a server to the router, of a sender and a receiver.
 pub(super) fn hop_sealed(open: &[u8], (sender, receiver): (u64, u64), time: u64) -> Vec<u8> {
     let mut bytes = open.to_vec();
     bytes[21] = 3;
@@ -168,7 +168,7 @@ const ROUTER_KEY: [u8; 16] = *b"of routers here.";
 const STARTED_MS: u64 = 1_764_086_400_000;
 /// Unix time at 0 of the clock: a run begins at the same time of the day.
 static WALL_ZERO_MS: LazyLock<u64> = LazyLock::new(|| STARTED_MS - Clock.now() / 1_000_000);
-/// When the epoch begins.
+/// Time at which the epoch begins.
 const FROM_MS: u64 = STARTED_MS - 100_000;
-/// When the session began, ms after that; packets say µs since then in 32 bits.
+/// Time at which the session began, ms after that; packets say µs since then in 32 bits.
 const BEGAN: u64 = 90_000;

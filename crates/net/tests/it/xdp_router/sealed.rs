@@ -1,4 +1,4 @@
-//! What the program does with sealed packets.
+//! Decisions of the program on sealed packets.
 
 use std::net::SocketAddr;
 
@@ -22,12 +22,12 @@ fn seal(bench: &Bench) -> &Seal {
     bench.seal.as_ref().expect("it is sealed")
 }
 
-/// What becomes of a payload from the client.
+/// Verdict on a payload from the client, and the counter that it raises.
 fn judge(bench: &Bench, payload: &[u8]) -> (Verdict, &'static str) {
     bench.judge(&Frame::new(client(bench.listen), bench.listen, payload).bytes())
 }
 
-/// What becomes of a request that says something else.
+/// Verdict on a request that says something else, and the counter that it raises.
 fn judge_said(bench: &Bench, change: impl FnOnce(&mut Said)) -> (Verdict, &'static str) {
     let mut said = seal(bench).said();
     change(&mut said);
@@ -108,7 +108,7 @@ fn a_request_is_placed_once() {
     assert_eq!(bench.places.counts(0).placed + bench.places.counts(1).placed, 201);
 }
 
-/// What either has taken the other does not place again.
+/// An id that either has taken is not placed again by the other.
 #[test]
 fn user_space_takes_ids_where_the_program_does() {
     let Some(bench) = bench("jbsq:1", 2) else { return };

@@ -68,7 +68,7 @@ fn first_difference(program: &str, policy: &str, is_sealed: bool) -> Option<Opti
     Some(None)
 }
 
-/// What the program decides at a step, where that is something else.
+/// Decision of the program at a step, where that is another than the trace's.
 fn other_than(
     bench: &Bench,
     part: &PlacementPart,

@@ -34,7 +34,7 @@ pub(in super::super) struct HomaClient {
     sessions: Kept<u64, Session>,
     /// By server's instance, epoch and member.
     replies: Kept<(u64, u8, u8), Replies>,
-    /// Whom it sends to.
+    /// Nodes that it sends to.
     targets: Targets,
     /// Epochs of which servers had no key just now.
     pub(in super::super) avoided: Avoided,
@@ -44,7 +44,7 @@ pub(in super::super) struct HomaClient {
 
 #[derive(Debug)]
 struct Session {
-    /// When it began.
+    /// Beginning of the session.
     began: Beginning,
     /// Of its packets.
     key: AeadKey,
@@ -54,7 +54,7 @@ struct Session {
     count: u64,
     /// The first server that a packet has named; 0 before.
     name: u64,
-    /// Where that packet has gone.
+    /// Destination of that packet.
     to: Option<SocketAddr>,
     /// One above the highest number of a call of that server in it.
     called: u32,
@@ -65,7 +65,7 @@ struct Session {
 struct Replies {
     /// Their key.
     key: AeadKey,
-    /// Which of them have come.
+    /// Window of those that have come.
     window: Box<Window>,
 }
 

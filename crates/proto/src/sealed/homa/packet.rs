@@ -10,10 +10,10 @@ pub(in super::super) use super::super::packet::reply_nonce;
 use super::super::packet::{Aad, Parts, TAG_LEN};
 use super::super::primitives::AeadKey;
 
-/// What is read of a sealed datagram before anything of it is believed.
+/// Fields of a sealed datagram that are read before anything of it is authenticated.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Glance {
-    /// What it says it is.
+    /// Claimed type.
     pub(in super::super) kind: PacketType,
     /// The RPC as its sender numbers it.
     pub(in super::super) id: u64,

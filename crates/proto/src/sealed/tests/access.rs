@@ -84,7 +84,7 @@ fn a_rejection_says_whom_and_what() {
     assert_eq!(text.as_deref(), Some(expected));
 }
 
-/// What is lost of a rejection is asked for again, and each call ends once.
+/// Lost packets of a rejection are asked for again, and each call ends once.
 #[test]
 fn denied_calls_end_where_packets_are_lost() {
     for is_routed in [false, true] {

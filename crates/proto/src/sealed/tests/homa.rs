@@ -18,9 +18,9 @@ pub(super) struct Nodes {
     by_address: BTreeMap<&'static str, Endpoint>,
     /// All that was sent.
     pub(super) log: Vec<Sent>,
-    /// Where requests have run, for which client, and what they are.
+    /// Requests that have run: where, for which client, and their payloads.
     pub(super) runs: Vec<(&'static str, Option<u32>, Vec<u8>)>,
-    /// How calls have ended.
+    /// Outcomes of calls.
     pub(super) ended: Vec<Result<Vec<u8>, Failure>>,
     /// Every so many datagrams one is lost; 0 for none.
     loss: usize,
@@ -159,7 +159,7 @@ impl Nodes {
         }
     }
 
-    /// What every node counts and holds, but what its seal has counted.
+    /// Counters and holdings of every node, but for the counters of its seal.
     fn state(&self) -> Vec<String> {
         let of = |node: &Endpoint| {
             let mut metrics = *node.metrics();
@@ -282,7 +282,8 @@ fn nothing_forged_is_acted_on() {
     }
 }
 
-/// What has been read before is nothing, where it was and elsewhere, now and later.
+/// Datagrams that have been read before do nothing, where they were read and elsewhere, now and
+/// later.
 #[test]
 fn nothing_that_was_recorded_is_acted_on() {
     let mut nodes = nodes();
@@ -501,7 +502,7 @@ fn what_is_not_allowed_is_rejected_by_its_first_packet_and_never_runs() {
     assert_eq!(nodes.at(SERVER).holdings(), Default::default());
 }
 
-/// What comes first of a request is not its beginning: that is waited for.
+/// Packets that come first are not the beginning of the request: that is waited for.
 #[test]
 fn a_request_whose_beginning_is_overtaken_is_decided_by_it() {
     for (path, expected) in [("/a.B/C", Ok(())), ("/a.B/D", Err(Failure::Rejected { code: 7 }))] {

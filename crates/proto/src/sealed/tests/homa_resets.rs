@@ -103,7 +103,7 @@ fn a_call_ends_at_once_where_no_key_is_there() {
     assert!(nodes.call(b"next").is_ok());
 }
 
-/// What the node has, and does not accept, may have run under that key.
+/// Requests may have run under a key that the node has, and does not accept.
 #[test]
 fn an_epoch_that_is_over_is_answered_as_uncertain() {
     let mut nodes = apart(&[2, 3], &[3, 4, 5, 6]);
@@ -112,8 +112,8 @@ fn an_epoch_that_is_over_is_answered_as_uncertain() {
     assert_eq!(nodes.end(), Err(NO_KEY));
 }
 
-/// Who is there by now cannot tell what ran at who was there before; nor may what has gone by the
-/// name of who answers go again, since it runs once the key is there.
+/// The node that is there by now cannot tell what ran at the one before; nor may a call that has
+/// gone by the name of the node that answers go again, since it runs once the key is there.
 #[test]
 fn a_call_that_has_gone_by_a_name_may_have_run() {
     for is_idempotent in [false, true] {

@@ -240,8 +240,8 @@ fn a_server_that_started_by_a_clock_that_was_ahead_serves_once_that_is_set() {
     assert_eq!(net.call(b"after"), Ok(b"after".to_vec()));
 }
 
-/// What a router has placed, and remembers no more, is young again by a clock that is set back: it
-/// is for a name that the router has no longer.
+/// Requests that a router has placed, and remembers no more, are young again by a clock that is set
+/// back: they are for a name that the router has no longer.
 #[test]
 fn nothing_recorded_is_placed_again_by_a_clock_that_is_set_back() {
     let mut net = net(true);

@@ -54,7 +54,7 @@ fn an_answer_that_teaches_no_name_is_not_asked_for_again_at_once() {
     assert_eq!(net.ended, vec![Ok(b"request".to_vec()); 12]);
 }
 
-/// A request that there is no room for is forgotten: that it will not run cannot be promised.
+/// A request that there is no room for is dropped: that it will not run cannot be promised.
 #[test]
 fn a_server_without_room_promises_nothing() {
     for (idempotent, reason) in [(false, DropReason::Uncertain), (true, DropReason::Overload)] {

@@ -112,7 +112,7 @@ fn a_call_ends_at_once_where_no_key_is_there() {
     assert!(net.call(b"next").is_ok());
 }
 
-/// What the node has, and does not accept, may have run under that key.
+/// Requests may have run under a key that the node has, and does not accept.
 #[test]
 fn an_epoch_that_is_over_is_answered_as_uncertain() {
     let mut net = apart(&[2, 3], &[3, 4, 5, 6]);
@@ -120,7 +120,7 @@ fn an_epoch_that_is_over_is_answered_as_uncertain() {
     assert_eq!(idempotent(&mut net), NO_KEY);
 }
 
-/// Who is there by now cannot tell what ran at who was there before.
+/// The node that is there by now cannot tell what ran at the one before.
 #[test]
 fn a_call_that_has_gone_by_another_name_may_have_run() {
     for may_run_twice in [false, true] {
@@ -141,8 +141,8 @@ fn a_call_that_has_gone_by_another_name_may_have_run() {
     }
 }
 
-/// What has gone by the name of who answers has not run, but may once the key is there: it does not
-/// go again.
+/// A call that has gone by the name of the node that answers has not run, but may once the key is
+/// there: it does not go again.
 #[test]
 fn a_call_by_the_name_of_who_answers_may_run_later() {
     let old = group(&[7]);

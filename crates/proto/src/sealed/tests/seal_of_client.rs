@@ -13,7 +13,7 @@ const NOBODY: &str = "10.0.0.77:7000";
 const SILENCE: Time = 30 * MS;
 
 impl Seals {
-    /// Whether what the client sends again still names who is at [`SERVER`].
+    /// True if what the client sends again still names the node at [`SERVER`].
     fn is_believed(&self) -> bool {
         self.client.name(self.now, at(SERVER), true) != 0
     }

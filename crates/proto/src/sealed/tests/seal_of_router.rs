@@ -89,7 +89,7 @@ fn a_session_does_not_begin_again() {
     assert_eq!(seals.router.metrics(), expected);
 }
 
-/// What names nobody may have been recorded, and says nothing of where its session is.
+/// A packet that names nobody may have been recorded, and says nothing of where its session is.
 #[test]
 fn a_session_is_bound_by_what_names_the_router() {
     let mut seals = Seals::new();

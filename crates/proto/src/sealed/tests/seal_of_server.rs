@@ -16,7 +16,8 @@ fn what_answers_a_router_is_sealed_for_no_client() {
     assert_eq!(seals.server.addressee(), 0);
 }
 
-/// What the one before has passed on may still be under way; what one before that has is not.
+/// Requests that the router before has passed on may still be under way; those of the one before
+/// that are not.
 #[test]
 fn a_server_takes_requests_of_the_last_two_routers_at_an_address() {
     let mut seals = Seals::new();
@@ -69,8 +70,8 @@ fn a_session_that_is_ahead_by_the_tolerance_is_waited_for() {
     }
 }
 
-/// Where requests are run, what has run is remembered by address: a session that has been known at
-/// one, and is not there, is nobody's elsewhere.
+/// Requests that have run are remembered by address where they are run: a session that has been
+/// known at one, and is not there, is nobody's elsewhere.
 #[test]
 fn a_session_that_was_known_runs_where_it_was_known_and_while_it_is() {
     let mut seals = Seals::new();

@@ -49,7 +49,7 @@ impl Seals {
         assert_ne!(self.client.name(self.now, at(to), false), 0);
     }
 
-    /// What the router makes of a packet of a client, from an address.
+    /// Verdict of the router on a packet of a client, from an address.
     pub(crate) fn verdict(&mut self, from: &str, bytes: &[u8]) -> Option<SealVerdict> {
         let opened = self.router.open(self.now, at(from), &mut bytes.to_vec());
         opened.map(|_| self.router.verdict())
@@ -61,7 +61,7 @@ impl Seals {
         self.of_router(&repr, &sack(granted))
     }
 
-    /// What the router says to the client.
+    /// Packet that the router sends to the client.
     pub(crate) fn of_router(&mut self, repr: &ReplyRepr, payload: &[u8]) -> Vec<u8> {
         let mut bytes = [repr.header().as_bytes(), payload].concat();
         let to = (at(CLIENT), Some(sender(17, 7)));
@@ -70,12 +70,12 @@ impl Seals {
     }
 }
 
-/// Who is at the far end of a router: a server, or another router.
+/// Node at the far end of a router: a server, or another router.
 pub(crate) trait Neighbour {
     fn opens(&mut self, now: Time, bytes: &[u8]) -> bool;
     /// A packet for the router, if it may go.
     fn says(&mut self, now: Time, repr: &ReplyRepr) -> Option<Vec<u8>>;
-    /// Whether what was opened last asks for the name.
+    /// True if what was opened last asks for the name.
     fn is_asked(&self) -> bool;
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn acquaint(now: Time, router: &mut RouterSeal, server: &mut impl Nei
     }
 }
 
-/// What a router says itself to who is at [`SERVER`], if it may.
+/// Packet of a router's own to the node at [`SERVER`], if it may send one.
 pub(crate) fn of_router(now: Time, router: &mut RouterSeal, kind: MessageType) -> Option<Vec<u8>> {
     let mut bytes = RequestRepr::control(kind, 0, RpcId(0)).header().as_bytes().to_vec();
     router.seal(now, (at(SERVER), None), &mut bytes).then_some(bytes)
@@ -151,7 +151,7 @@ pub(crate) fn taken_of_three(seals: &mut Seals, neighbour: &mut impl Neighbour) 
     routers.iter_mut().map(&mut taken).collect()
 }
 
-/// What a role seals with: by one clock for all, unless it is changed.
+/// Configuration that a role seals with: by one clock for all, unless it is changed.
 pub(crate) fn of_role(keys: &Keys, role: Role) -> Sealing {
     Sealing::new(Arc::new(keys.for_role(role).unwrap()), 0)
 }
@@ -199,7 +199,7 @@ pub(crate) fn from_server(repr: &ReplyRepr, payload: &[u8]) -> Vec<u8> {
     [repr.header().as_bytes(), payload, &[0; TRAILER_LEN]].concat()
 }
 
-/// What a server answers the client whose packet it has opened last.
+/// Answer of a server to the client whose packet it has opened last.
 pub(crate) fn answer(
     server: &mut EndpointSeal,
     now: Time,
@@ -245,7 +245,7 @@ fn a_stranger_cannot_make_a_captured_reply_another_clients() {
     assert_eq!(reply[48..53], *b"reply");
 }
 
-/// What seals do not let go is counted by each of them.
+/// Packets that seals do not let go are counted by each of them.
 #[test]
 fn what_may_not_be_sealed_is_counted() {
     let mut seals = Seals::new();

@@ -26,7 +26,7 @@ struct Hosts {
     is_blocked: fn(&Sent) -> bool,
 }
 
-/// What is sealed as for streams.
+/// Configuration that seals as for streams.
 fn sealing_of(keys: &Keys, role: Role) -> Option<Sealing> {
     sealing(keys, role).map(|seal| Sealing { calls_back: true, ..seal })
 }
@@ -181,7 +181,7 @@ impl Hosts {
         }
     }
 
-    /// What every host counts and holds, but what its seal has counted.
+    /// Counters and holdings of every host, but for the counters of its seal.
     fn state(&self) -> Vec<String> {
         let of = |node: &Streams<Endpoint>| {
             let mut metrics = *node.rpc().metrics();
@@ -256,7 +256,7 @@ fn eight_mebibytes_go_each_way_at_once_over_many_windows() {
     assert_eq!(dropped(hosts.seal_at(CLIENT)), SealMetrics::default());
 }
 
-/// What comes twice has been taken once: the second is counted, and nothing else.
+/// A packet that comes twice has been taken once: the second is counted, and nothing else.
 #[test]
 fn streams_carry_where_datagrams_are_lost_doubled_and_overtaken() {
     for loss in [5, 7, 11, 23] {
@@ -326,7 +326,8 @@ fn nothing_forged_is_acted_on() {
     }
 }
 
-/// What has been read before is nothing, where it was and elsewhere, now and after restarts.
+/// Datagrams that have been read before do nothing, where they were read and elsewhere, now and
+/// after restarts.
 #[test]
 fn nothing_that_was_recorded_is_acted_on() {
     let mut hosts = hosts();
@@ -523,8 +524,8 @@ fn ends_without_the_same_keys_do_not_open_a_stream() {
     }
 }
 
-/// Who listens has not the key of now: a stream opens under the one before, or ends at once where
-/// that is not there either.
+/// The listener does not have the current key: a stream opens under the one before, or ends at once
+/// where that is not there either.
 #[test]
 fn a_stream_opens_under_the_key_that_its_listener_has() {
     use super::resets::group;
@@ -628,7 +629,7 @@ fn no_nonce_is_used_twice_under_a_key() {
     assert!(calls_back > 100);
 }
 
-/// Where calls go one way alone, nobody is called back.
+/// Nobody is called back where calls go one way alone.
 #[test]
 fn who_takes_no_calls_back_takes_none() {
     let mut hosts = hosts();

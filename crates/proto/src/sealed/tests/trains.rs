@@ -113,8 +113,8 @@ fn nothing_forged_is_acted_on() {
     assert_eq!(refused(&net) - before, forged);
 }
 
-/// What went together comes again, as it was or with drawn bytes, lengths and ends of others, from
-/// where it came and from a stranger. Two million did as little.
+/// Packets that went together come again, as they were or with drawn bytes, lengths and ends of
+/// others, from where they came and from a stranger. Two million did as little.
 #[test]
 fn nothing_drawn_is_acted_on() {
     const FORGED: usize = 1 << 16;
@@ -252,7 +252,7 @@ fn lengths_that_cannot_be_are_refused() {
     }
 }
 
-/// What the server opens of packets that the client has sealed together, after `change`.
+/// Result of opening, at the server, packets that the client has sealed together, after `change`.
 fn opened_together(
     seals: &mut Seals,
     packets: &[Vec<u8>],
@@ -267,7 +267,7 @@ fn opened_together(
     seals.server.open(seals.now, at(CLIENT), &mut bytes)
 }
 
-/// Which batches go together, from a client that has learned who is at an address.
+/// Batches that go together, from a client that has learned who is at an address.
 #[test]
 fn what_goes_together_is_of_one_session_and_for_the_first_time() {
     let again = RequestRepr { flags: Flags::RETRANSMIT, ..request(2) };

@@ -1,4 +1,4 @@
-//! What acknowledges calls that have ended, and control packets in batches.
+//! Acknowledgements of calls that have ended, and control packets in batches.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! How much is asked for again at once, and how soon in a crowd.
+//! Amount that is asked for again at once, and its delay in a crowd.
 
 use super::*;
 
-/// What RESENDs among what was sent ask for.
+/// Ranges that the RESENDs among what was sent ask for.
 pub(super) fn asked(sent: &[Sent]) -> Vec<(u32, u32)> {
     let of = |sent: &Sent| match sent.packet().body {
         Body::Resend(resend) => Some((resend.offset, resend.length)),
@@ -37,7 +37,7 @@ fn part_again(id: u64, len: u32, offset: u32, bytes: u32) -> Vec<u8> {
     packet
 }
 
-/// Where [`DataHeader::retransmit`] is.
+/// Offset of [`DataHeader::retransmit`].
 const RETRANSMIT_AT: usize = std::mem::offset_of!(DataHeader, retransmit);
 
 /// 13 x 7,604 bytes are 98,852.
@@ -66,7 +66,7 @@ fn what_was_asked_for_and_does_not_come_counts_as_lost_after_a_silence() {
     assert_eq!(asked(&server.take()).len(), 20, "one part of them, and then the other");
 }
 
-/// Who has all, or is gone, does not keep others from asking.
+/// A client of which all has come, or that is gone, does not keep others from asking.
 #[test]
 fn who_waits_to_ask_and_misses_nothing_any_more_is_passed_over() {
     let mut server = of_many(20);
@@ -104,7 +104,7 @@ fn who_trickles_keeps_nobody_from_asking_for_longer_than_a_crowd() {
     assert!(first.is_some_and(|step| (8..=14).contains(&step)), "3 ms: {first:?}");
 }
 
-/// Who waits longest is next, also where what others were asked for is lost.
+/// The one that waits longest is next, also where what others were asked for is lost.
 #[test]
 fn who_has_waited_asks_before_who_comes() {
     let mut server = last_of_fourteen();
@@ -144,7 +144,7 @@ fn what_is_sent_again_to_others_is_no_sign_of_a_crowd() {
     }
 }
 
-/// Whether a client that sends but one packet of 9,000 bytes is asked for the rest within so many
+/// True if a client that sends but one packet of 9,000 bytes is asked for the rest within so many
 /// tenths of a millisecond, in each of which another sends some of as much.
 fn is_asked_in_crowd(server: &mut Lone, steps: u32) -> bool {
     server.give(CLIENT, &part(2, 9000, 0, 1396));

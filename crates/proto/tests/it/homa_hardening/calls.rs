@@ -195,7 +195,7 @@ fn a_call_ends_at_its_deadline() {
     assert_eq!(client.failures, [Failure::Deadline]);
 }
 
-/// Where something has answered before, what is not idempotent may have run.
+/// A call that is not idempotent may have run where something has answered before.
 #[test]
 fn calls_to_an_address_where_nothing_listens_end_if_that_does_no_harm() {
     let unreachable = (Failure::Unreachable, None);

@@ -391,8 +391,8 @@ fn what_is_sent_is_counted_by_its_kind() {
     }
 }
 
-/// Where peers that have not been validated have their half of the places, a stranger is told what
-/// to echo, and nothing is remembered of it.
+/// A stranger is told what to echo, and nothing is remembered of it, where peers that have not been
+/// validated have their half of the places.
 #[test]
 fn a_stranger_for_whom_there_is_no_place_is_taken_when_it_echoes() {
     let mut server = Lone::with(|config| config.peers_max = 2);

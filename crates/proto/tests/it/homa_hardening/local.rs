@@ -90,8 +90,8 @@ fn packets_within_a_host_are_long() {
     }
 }
 
-/// Where either sees the other elsewhere, or takes none, packets are a network's; what has been
-/// long is so no longer when the server has come up with another configuration.
+/// Packets are a network's where either sees the other elsewhere, or takes none; what has been long
+/// is so no longer when the server has come up with another configuration.
 #[test]
 fn packets_between_hosts_are_a_networks() {
     for (client_at, server_at) in [

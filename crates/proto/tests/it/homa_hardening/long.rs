@@ -29,7 +29,7 @@ fn piece(kind: PartKind, key: u64, (total_len, offset): (usize, usize), part: &[
     [header.as_bytes(), part].concat()
 }
 
-/// What of a message of `total_len` bytes goes in the part at `offset`.
+/// Part at `offset` of a message of `total_len` bytes.
 fn cut(kind: PartKind, key: u64, total_len: usize, offset: usize) -> Vec<u8> {
     let end = total_len.min(offset + PART);
     piece(kind, key, (total_len, offset), &pattern(total_len)[offset..end])
@@ -461,7 +461,7 @@ fn a_reply_of_whole_parts_ends_with_its_last() {
     assert_eq!(refusals(&server.take()), [(6, DropReason::Uncertain)]);
 }
 
-/// What it holds is what it was asked for before it stopped, or began to be full.
+/// The reply that it holds was asked for before it stopped, or began to be full.
 #[test]
 fn parts_of_a_reply_are_served_while_the_server_stops() {
     let mut server = replying(|_| {});
@@ -529,8 +529,7 @@ fn a_long_reply_to_a_long_request_is_fetched_whatever_was_answered_of_its_parts(
     }
 }
 
-/// Who sends the last parts of many requests, each in one packet, fills no memory beside the
-/// limits.
+/// The last parts of many requests, each in one packet, fill no memory beside the limits.
 #[test]
 fn a_part_in_one_packet_counts_as_held_while_it_waits_for_the_others() {
     let mut server = Lone::new();

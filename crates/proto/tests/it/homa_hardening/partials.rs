@@ -8,7 +8,7 @@ use zerocopy::IntoBytes;
 
 use super::*;
 
-/// What was granted of a long message waits in the network while short ones pass it.
+/// Granted bytes of a long message wait in the network while short ones pass it.
 #[test]
 fn granted_bytes_are_not_missed_while_better_ones_come_but_not_for_ever() {
     let mut server = Lone::new();
@@ -19,7 +19,7 @@ fn granted_bytes_are_not_missed_while_better_ones_come_but_not_for_ever() {
     assert_eq!(late, 1, "what has not come by then has been lost");
 }
 
-/// What is asked for while a request of `len` bytes comes every tenth of a millisecond.
+/// Number of RESENDs while a request of `len` bytes comes every tenth of a millisecond.
 fn asked_beside(server: &mut Lone, len: u32, steps: Range<u64>) -> usize {
     for step in steps {
         server.give("10.0.0.11:32769", &part(1000 + 2 * step, len, 0, len));
@@ -46,7 +46,8 @@ fn granted_bytes_are_missed_at_once_where_nothing_else_comes() {
     assert_eq!(server.take_types(), [PacketType::Resend]);
 }
 
-/// What was sent behind it has come, long before silence would say that something is missing.
+/// Packets that were sent behind it have come, long before silence would say that something is
+/// missing.
 #[test]
 fn a_hole_is_asked_for_after_150_us_and_then_half_as_often_each_time() {
     let mut server = Lone::new();
@@ -157,7 +158,7 @@ fn a_request_that_waits_for_grants_is_kept_while_its_client_lives() {
     assert_eq!(server.node.holdings().partials, 0, "both clients are gone");
 }
 
-/// What else it sends shows that it lives.
+/// Other packets of it show that it lives.
 #[test]
 fn a_client_that_lives_may_leave_questions_unanswered_for_longer() {
     let mut server = Lone::with(|config| config.recovery.partial_silence_ns_max = 50 * MS);
@@ -226,7 +227,7 @@ fn flood(withheld: u32) -> (usize, usize) {
     (server.requests.len(), held_bytes_max)
 }
 
-/// What comes is the best of them, and of the others no more than a client may hold.
+/// The best of them comes, and of the others no more than a client may hold.
 #[test]
 fn long_requests_beyond_what_a_client_may_hold_are_granted_one_after_the_other() {
     let (completed, held_bytes_max) = flood(0);

@@ -111,7 +111,7 @@ fn a_request_that_is_answered_too_late_is_counted() {
     assert_eq!((server.reply(4), server.cancelled), (Err(AnswerError::Gone), 2));
 }
 
-/// What is late and not lost goes twice: of that it shall be little.
+/// Late packets that are not lost go twice: they are to be few.
 #[test]
 fn of_an_end_that_does_not_come_sixteen_packets_are_asked_for_and_then_twice_as_many() {
     let mut server = Lone::new();
@@ -134,7 +134,7 @@ fn questions_about_holes_are_counted() {
     assert_eq!((server.node.metrics().resends, server.node.metrics().gaps), (1, 1));
 }
 
-/// What is behind in the network's queues does not hold back what is ahead.
+/// Data that are behind in the network's queues do not hold back those ahead.
 #[test]
 fn what_is_missing_is_asked_for_while_worse_data_come() {
     let mut server = Lone::new();
@@ -191,7 +191,7 @@ fn a_hole_in_what_has_two_priorities_may_be_late_while_better_data_come() {
     assert_eq!((asked_in(29), asked_in(6)), (false, true));
 }
 
-/// What was sent behind it has come, so that nothing can have overtaken it.
+/// Data that were sent behind it have come, so that nothing can have overtaken it.
 #[test]
 fn a_hole_in_what_has_one_priority_is_asked_for_while_better_data_come() {
     let mut server = Lone::new();

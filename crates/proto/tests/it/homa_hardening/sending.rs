@@ -1,10 +1,10 @@
-//! What goes out together, and at which priority; what grants let go.
+//! Batches of packets that go out together, and their priorities; what grants let go.
 
 use super::*;
 
 const OTHER: &str = "10.0.0.11:32769";
 
-/// How many datagrams each batch has of what is sent now.
+/// Number of datagrams in each batch that is sent now.
 fn batches(lone: &mut Lone) -> Vec<usize> {
     let mut buffer = vec![0; GSO_BYTES_MAX];
     let next = || lone.node.poll_transmit(lone.now, &mut buffer);

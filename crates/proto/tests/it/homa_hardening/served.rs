@@ -19,7 +19,8 @@ fn served() -> Lone {
     server
 }
 
-/// Who has sent the same id before and waits sends it again when it is told that nothing is known.
+/// A client that has sent the same id before and waits sends it again when it is told that nothing
+/// is known.
 #[test]
 fn a_client_that_counts_from_the_start_again_is_asked_whether_it_waits() {
     let mut server = served();
@@ -129,7 +130,7 @@ fn a_request_that_began_after_the_start_is_served_though_a_packet_comes_again() 
     assert_eq!(server.requests.len(), 1);
 }
 
-/// What began as new has gone on as something that may have run.
+/// A request that began as new has gone on as one that may have run.
 #[test]
 fn a_request_of_which_a_packet_may_be_of_before_the_start_is_refused() {
     for (retransmit, is_refused) in [(0, false), (17 + 8, true)] {

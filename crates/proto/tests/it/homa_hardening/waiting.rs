@@ -101,7 +101,7 @@ fn what_was_granted_late_is_asked_for_when_that_is_not_used() {
     assert_eq!(server.take_types(), [PacketType::Resend]);
 }
 
-/// What was granted to it and does not come is a window and two increments at most.
+/// Granted bytes of it that do not come are a window and two increments at most.
 #[test]
 fn the_oldest_message_gets_no_more_while_it_sends_nothing() {
     let mut server = Lone::with(|config| {

@@ -180,7 +180,7 @@ impl Solo {
         }
     }
 
-    /// Why a call has failed, if one has.
+    /// Reason why a call has failed, if one has.
     pub(crate) fn failure(&mut self) -> Option<Failure> {
         match self.node.poll_event()? {
             Event::Failed { failure, .. } => Some(failure),
@@ -197,7 +197,7 @@ pub(crate) fn kinds(sent: &[Sent]) -> Vec<(MessageType, u16)> {
     sent.iter().map(Sent::kind).collect()
 }
 
-/// Where packets go to.
+/// Destinations of packets.
 pub(crate) fn targets(sent: &[Sent]) -> Vec<SocketAddr> {
     sent.iter().map(|sent| sent.to).collect()
 }

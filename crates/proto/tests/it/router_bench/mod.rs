@@ -203,7 +203,7 @@ impl FakeServer {
     }
 }
 
-/// What a client may say in a request.
+/// Fields that a client may set in a request.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Ask {
     pub(crate) id: u64,

@@ -36,12 +36,12 @@ impl Fake {
         self.0.borrow_mut().answers.pop_front()
     }
 
-    /// Whether a call has been cancelled.
+    /// True if a call has been cancelled.
     pub(crate) fn is_cancelled(&self, id: CallId) -> bool {
         self.0.borrow().cancelled.contains(&id)
     }
 
-    /// How often it was told to say farewell.
+    /// Number of times that it was told to say farewell.
     pub(crate) fn farewells(&self) -> u32 {
         self.0.borrow().farewells
     }

@@ -1,4 +1,4 @@
-//! Which requests count against a router's bound.
+//! Requests that count against a router's bound.
 
 use tailcut_wire::r2p2::sealed::{SEALED_VERSION, TRAILER_LEN, VERSION_AT};
 use tailcut_wire::r2p2::{RequestRepr, Route, RpcId, Segment};
@@ -59,8 +59,8 @@ fn replay(watch: &mut Watch, number: u32) {
     set(watch, None);
 }
 
-/// What `replayed` calls a stranger brings again once they were refused, and whether the bound
-/// holds when these and the last two calls run.
+/// Runs the `replayed` calls, which a stranger sends again once they were refused, then the
+/// `placed` ones, and checks whether the bound holds.
 fn check(replayed: &[u32], placed: &[u32], holds: bool) {
     let mut watch = watch();
     for &number in replayed {

@@ -32,7 +32,7 @@ pub(crate) struct Subject {
     pub(crate) workers: usize,
     /// A request's service time; base unit ns.
     pub(crate) service: Distribution,
-    /// What the server does besides serving.
+    /// Habit of the server besides serving.
     pub(crate) habit: Habit,
     /// The shape of the gaps between intended sends.
     pub(crate) arrivals: Process,
@@ -82,7 +82,7 @@ impl Subject {
     }
 }
 
-/// What a server does besides serving.
+/// Habit of a server besides serving.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Habit {
     /// Nothing.
@@ -96,7 +96,7 @@ pub(crate) enum Habit {
     Pausing {
         /// From one pause to the next, ns.
         every_ns: u64,
-        /// How long each lasts, ns; less than `every_ns`.
+        /// Duration of each pause, ns; less than `every_ns`.
         for_ns: u64,
     },
 }
@@ -192,7 +192,7 @@ struct SimulatedServer {
     services: Generator,
     /// From the start back to when the first pause began, ns.
     phase_ns: u64,
-    /// When each worker has served what it has, ns.
+    /// Time at which each worker has served what it has, ns.
     free_ns: BinaryHeap<Reverse<u64>>,
     /// Requests that wait for their replies, by when these come, ns, and the number of the request.
     pending: BTreeMap<(u64, u64), Sample>,
@@ -253,7 +253,7 @@ impl SimulatedServer {
         }
     }
 
-    /// When the reply to a request that comes at `now_ns` is back.
+    /// Time at which the reply to a request that comes at `now_ns` is back.
     fn serve(&mut self, now_ns: u64) -> u64 {
         let Reverse(free_ns) = self.free_ns.pop().unwrap_or_default();
         let from_ns = free_ns.max(now_ns);
@@ -266,7 +266,7 @@ impl SimulatedServer {
         replied_ns
     }
 
-    /// When `work_ns` that begin at `from_ns` at the earliest are done.
+    /// Time at which `work_ns` that begin at `from_ns` at the earliest are done.
     fn worked(&self, from_ns: u64, work_ns: u64) -> u64 {
         let Habit::Pausing { every_ns, for_ns } = self.subject.habit else {
             return from_ns + work_ns;

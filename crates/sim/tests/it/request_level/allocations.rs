@@ -5,7 +5,7 @@ use tailcut_sim::queue::{System, TieRule};
 
 use super::service;
 
-/// What a run allocates grows with the longest queue and the widest histogram, both of which are
+/// Allocations of a run grow with the longest queue and the widest histogram, both of which are
 /// found early. So the run of ten times the requests may have a few doublings more, and not one
 /// allocation a thousand requests.
 #[test]

@@ -1,4 +1,4 @@
-//! What delays do to a bound: `r2p2.md` section 3c.
+//! Effect of delays on a bound: `r2p2.md` section 3c.
 //!
 //! D is the round trip, half of it each way. The second table there is the largest load whose p99
 //! is at most 10 mean services; as its `random` at D = S shows (0.51: ln 100 / (1 - 0.51) + 1/2 =

@@ -1,4 +1,4 @@
-//! What two systems must share request by request (`rpcvalet.md` section 4, the four identities),
+//! Identities that two systems must share request by request (`rpcvalet.md` section 4, all four),
 //! and that a seed is a run.
 
 use std::num::NonZeroU32;

@@ -1,5 +1,5 @@
-//! How much the tie rule matters: the design sensitivity of JBSQ(2) in `rpcvalet.md` section 4, p99
-//! over mean service.
+//! Effect of the tie rule: the design sensitivity of JBSQ(2) in `rpcvalet.md` section 4, p99 over
+//! mean service.
 //!
 //! Each cell is 4 seeds of 1 M requests, as there. The tolerance is that of the other tables, 1 %
 //! up to a load of 0.8 and 3 % at 0.9. The column of ties at random is in the other tables, which

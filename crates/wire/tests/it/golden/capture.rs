@@ -6,15 +6,15 @@ use std::net::{IpAddr, SocketAddr};
 pub(crate) struct Capture {
     /// File name without its ending.
     pub(crate) name: &'static str,
-    /// How it is written.
+    /// Form in which it is written.
     pub(crate) form: Form,
-    /// What it shows.
+    /// Protocol that it shows.
     pub(crate) protocol: Protocol,
-    /// What was sent, 10 us apart.
+    /// Datagrams that were sent, 10 us apart.
     pub(crate) datagrams: Vec<Datagram>,
 }
 
-/// What a capture shows.
+/// Protocol that a capture shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     R2p2,
@@ -28,13 +28,13 @@ pub(crate) struct Datagram {
     pub(crate) from: SocketAddr,
     /// Destination, of the source's family.
     pub(crate) to: SocketAddr,
-    /// What is in UDP, or in IP.
+    /// Payload of UDP, or of IP.
     pub(crate) payload: Vec<u8>,
     /// Number of the protocol in IP.
     pub(crate) ip_protocol: u8,
     /// Network priority, in the upper three bits of the traffic class.
     pub(crate) priority: u8,
-    /// Whether the UDP checksum is there; the reference's router zeroes it.
+    /// True if the UDP checksum is there; the reference's router zeroes it.
     pub(crate) has_checksum: bool,
 }
 

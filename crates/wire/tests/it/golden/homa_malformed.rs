@@ -19,8 +19,8 @@ pub(crate) fn datagrams() -> Vec<Datagram> {
     in_udp.chain(in_ip).collect()
 }
 
-/// What a dissector must tell from other traffic by the bytes alone: Homa, then what only looks
-/// like it, then R2P2.
+/// Datagrams that a dissector must tell from other traffic by the bytes alone: Homa, then what only
+/// looks like it, then R2P2.
 pub(crate) fn on_other_ports() -> Vec<Datagram> {
     let mut stripped = control(TO_SERVER, "14", 100, "");
     stripped[13] = 0;
@@ -40,7 +40,7 @@ pub(crate) fn on_other_ports() -> Vec<Datagram> {
         .collect()
 }
 
-/// Why the parser refuses each, and its bytes.
+/// Reasons why the parser refuses packets, each with its bytes.
 pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
     let plain = |kind: &str, rest: &str| control(TO_SERVER, kind, 100, rest);
     let id = |id| control(TO_SERVER, "14", id, "");

@@ -18,8 +18,8 @@ pub(crate) fn datagrams() -> Vec<Datagram> {
         .collect()
 }
 
-/// What a dissector must tell from other traffic by the bytes alone: R2P2 in both versions, then
-/// what only looks like it.
+/// Datagrams that a dissector must tell from other traffic by the bytes alone: R2P2 in both
+/// versions, then what only looks like it.
 pub(crate) fn on_other_ports() -> Vec<Datagram> {
     let payloads = [
         hex("cc0800c0 0001 0001 31323334"),
@@ -36,7 +36,7 @@ pub(crate) fn on_other_ports() -> Vec<Datagram> {
         .collect()
 }
 
-/// Why the parser refuses each, and its bytes.
+/// Reasons why the parser refuses packets, each with its bytes.
 pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
     let request = Message::request(1, 5).packet(0);
     let long = Message::request(2, 5000);

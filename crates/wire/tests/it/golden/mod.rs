@@ -83,7 +83,7 @@ fn seeds(capture: &Capture) -> impl Iterator<Item = File> {
         })
 }
 
-/// Where the seeds of the fuzz target of a protocol's packets are.
+/// Folder of the seeds of the fuzz target of a protocol's packets.
 pub(crate) fn seed_folder(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::R2p2 => "fuzz/corpus/r2p2_header",

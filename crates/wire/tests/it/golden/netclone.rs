@@ -35,14 +35,14 @@ pub(crate) fn datagrams() -> Vec<Datagram> {
     ]
 }
 
-/// What is no packet, to the port that it is none of.
+/// Datagrams that are no packet, to the port that they are none of.
 pub(crate) fn malformed() -> Vec<Datagram> {
     let packets = cases().into_iter().map(|(_, bytes)| Datagram::new(CLIENT, SERVERS[0], bytes));
     let plain = plain_cases().into_iter().map(|(_, bytes)| Datagram::new(CLIENT, PLAIN, bytes));
     packets.chain(plain).filter(|datagram| !datagram.payload.is_empty()).collect()
 }
 
-/// Why the parser refuses each, and its bytes.
+/// Reasons why the parser refuses packets, each with its bytes.
 pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
     let packet = packet(Header::default(), b"");
     vec![
