@@ -24,7 +24,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use tailcut_proto::node::Time;
 use tailcut_proto::policy::{
-    BoundEstimator, Jbsq, Jsq, PolicySpec, QueueModel, Random, RoundRobin,
+    BoundEstimator, Jbsq, Jsq, PolicySpec, QueueModel, Random, RoundRobin, WorkerId,
 };
 use tailcut_proto::router::{AT_SERVER_MAX, IN_FLIGHT_MAX, SharedCounts, SharedPlaces};
 use tailcut_proto::sealed::{PlaneSeal, PlaneSession};
@@ -34,7 +34,7 @@ use super::{Attached, Mode, Object, SharedMemory, Tested, VARIABLES};
 pub use layout::{COUNT_NAMES, SERVERS_MAX};
 use layout::{COUNTS_MAX, CPUS_MAX, FIXED, KNOWN, LAYOUT, TAGGED, router, server};
 
-/// What the program is told once.
+/// Configuration that the program is given once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XdpConfig {
     /// The address that requests are sent to.
@@ -56,7 +56,7 @@ pub struct XdpRouter {
     memory: Arc<SharedMemory>,
     /// The program at the interface, once it is there.
     attached: Option<Attached>,
-    /// Where it is pinned, if it is.
+    /// Folder in which it is pinned, if it is.
     folder: Option<PathBuf>,
 }
 
@@ -70,11 +70,11 @@ pub struct Way {
     /// Number of the interface.
     pub interface: u32,
     /// The VLAN that frames are tagged with.
-    pub vlan: Option<u16>,
+    pub vlan: Option<WorkerId>,
 }
 
 impl XdpRouter {
-    /// Whether the program has a policy.
+    /// True if the program has a policy.
     pub fn knows(policy: PolicySpec) -> bool {
         policy_code(policy).is_some()
     }
@@ -218,7 +218,7 @@ impl XdpRouter {
         XdpPlaces { object, memory, entries: Vec::new() }
     }
 
-    /// What it has counted since it was loaded, as [`COUNT_NAMES`] names it.
+    /// Counters since it was loaded, as [`COUNT_NAMES`] names them.
     pub fn counts(&self) -> [u64; COUNT_NAMES.len()] {
         std::array::from_fn(|index| self.count(index))
     }
@@ -292,7 +292,7 @@ impl XdpPlaces {
     }
 
     /// Sets the way of frames to a server, which otherwise the kernel is asked for.
-    pub fn set_way(&self, slot: u16, way: Way) {
+    pub fn set_way(&self, slot: WorkerId, way: Way) {
         let Some(entry) = self.entry(slot) else { return };
         let tag = way.vlan.map_or(0, |vlan| TAGGED | u64::from(vlan & 0xfff) << 48);
         self.long(entry, server::RESOLVED_AT).store(FIXED, Ordering::Relaxed);
@@ -301,9 +301,9 @@ impl XdpPlaces {
         self.long(entry, server::NEXT_HOP).store(KNOWN | tag | mac(way.to), Ordering::Release);
     }
 
-    /// Why frames for a server cannot be sent by the program; `None` where they can, or nothing is
-    /// known yet.
-    pub fn obstacle(&self, slot: u16) -> Option<&'static str> {
+    /// Reason why frames for a server cannot be sent by the program; `None` where they can, or
+    /// nothing is known yet.
+    pub fn obstacle(&self, slot: WorkerId) -> Option<&'static str> {
         let entry = self.entry(slot)?;
         let is_known = self.long(entry, server::NEXT_HOP).load(Ordering::Relaxed) != 0;
         let code = self.word(entry, server::FIB).load(Ordering::Relaxed);
@@ -321,8 +321,8 @@ impl XdpPlaces {
         })
     }
 
-    fn entry(&self, slot: u16) -> Option<usize> {
-        self.entries.get(usize::from(slot)).copied().flatten()
+    fn entry(&self, slot: WorkerId) -> Option<usize> {
+        self.entries.get(slot.index()).copied().flatten()
     }
 
     fn word(&self, entry: usize, field: usize) -> &std::sync::atomic::AtomicU32 {
@@ -376,8 +376,8 @@ impl XdpPlaces {
         self.memory.word(router::LEN).store(len, Ordering::Release);
     }
 
-    /// Where the map is full the peer's packets are dropped as a stranger's; it has room for twice
-    /// the servers.
+    /// Adds a peer to the map; where that is full the peer's packets are dropped as a stranger's.
+    /// It has room for twice the servers.
     fn know_peer(&self, addr: SocketAddr, entry: u32) {
         if let Err(error) = self.object.insert(PEERS, &peer_key(addr), &entry.to_ne_bytes()) {
             tracing::error!(%addr, %error, "the XDP router cannot know a server");
@@ -439,15 +439,15 @@ impl fmt::Debug for XdpPlaces {
 }
 
 impl SharedPlaces for XdpPlaces {
-    fn add(&mut self, slot: u16, addr: SocketAddr, counts: SharedCounts) -> SharedCounts {
+    fn add(&mut self, slot: WorkerId, addr: SocketAddr, counts: SharedCounts) -> SharedCounts {
         let known = (0..SERVERS_MAX).find(|&entry| self.addr(entry) == Some(addr));
         let free = || (0..SERVERS_MAX).find(|&entry| self.addr(entry).is_none());
         let entry =
             known.or_else(free).expect("a router has no more servers than there are places");
-        if self.entries.len() <= usize::from(slot) {
-            self.entries.resize(usize::from(slot) + 1, None);
+        if self.entries.len() <= slot.index() {
+            self.entries.resize(slot.index() + 1, None);
         }
-        self.entries[usize::from(slot)] = Some(entry);
+        self.entries[slot.index()] = Some(entry);
         if known.is_none() {
             self.write(entry, &counts);
             for field in [server::NEXT_HOP, server::RESOLVED_AT, server::NAME] {
@@ -470,25 +470,25 @@ impl SharedPlaces for XdpPlaces {
         self.know_peer(addr, NOBODY);
     }
 
-    fn remove(&mut self, slot: u16, addr: SocketAddr) {
-        let entry = self.entries.get_mut(usize::from(slot)).and_then(Option::take);
+    fn remove(&mut self, slot: WorkerId, addr: SocketAddr) {
+        let entry = self.entries.get_mut(slot.index()).and_then(Option::take);
         match entry {
             Some(entry) => self.release(entry, addr),
             None => self.release_peer(addr),
         }
     }
 
-    fn counts(&self, slot: u16) -> SharedCounts {
+    fn counts(&self, slot: WorkerId) -> SharedCounts {
         self.entry(slot).map(|entry| self.read(entry)).unwrap_or_default()
     }
 
-    fn take(&self, slot: u16) -> u32 {
+    fn take(&self, slot: WorkerId) -> u32 {
         let entry = self.entry(slot).expect("places are taken at servers that were added");
         let before = self.long(entry, server::SLOTS).fetch_add(1 << 32, Ordering::AcqRel);
         halves(before).0.wrapping_add(1)
     }
 
-    fn correct(&self, slot: u16, before: &SharedCounts, counts: &SharedCounts) {
+    fn correct(&self, slot: WorkerId, before: &SharedCounts, counts: &SharedCounts) {
         let Some(entry) = self.entry(slot) else { return };
         let more = counts.placed.wrapping_sub(before.placed);
         let base = counts.seen.wrapping_sub(counts.received.wrapping_sub(counts.concluded));
@@ -503,14 +503,14 @@ impl SharedPlaces for XdpPlaces {
         self.memory.word(router::BOUND).store(bound, Ordering::Relaxed);
     }
 
-    fn set_in_service(&self, slot: u16, is_in_service: bool) {
+    fn set_in_service(&self, slot: WorkerId, is_in_service: bool) {
         if let Some(entry) = self.entry(slot) {
             self.word(entry, server::IS_IN_SERVICE).store(is_in_service.into(), Ordering::Release);
             self.list_in_service();
         }
     }
 
-    fn want_feedback(&self, slot: u16) {
+    fn want_feedback(&self, slot: WorkerId) {
         if let Some(entry) = self.entry(slot) {
             self.word(entry, server::IS_WANTED).store(1, Ordering::Release);
         }
@@ -530,13 +530,13 @@ impl SharedPlaces for XdpPlaces {
         self.write_seal(seal, transit_ns);
     }
 
-    fn set_names(&self, slot: u16, names: (u64, u64)) {
+    fn set_names(&self, slot: WorkerId, names: (u64, u64)) {
         if let Some(entry) = self.entry(slot) {
             self.write_names(entry, names);
         }
     }
 
-    fn heard(&self, slot: u16) -> (u64, u64) {
+    fn heard(&self, slot: WorkerId) -> (u64, u64) {
         let time = |entry, field| self.long(entry, field).load(Ordering::Relaxed);
         let of = |entry| (time(entry, server::HEARD), time(entry, server::PASSED));
         self.entry(slot).map(of).unwrap_or_default()
@@ -546,10 +546,10 @@ impl SharedPlaces for XdpPlaces {
         self.write_session(client, session);
     }
 
-    fn take_id(&self, now: Time, id: (u32, u64), until: Time) -> Option<u16> {
+    fn take_id(&self, now: Time, id: (u32, u64), until: Time) -> Option<WorkerId> {
         let entry = self.take_slot(now, id, until)?;
         let slot = self.entries.iter().position(|&of| of == Some(entry))?;
-        slot.try_into().ok()
+        Some(WorkerId::at(slot))
     }
 }
 
@@ -616,7 +616,7 @@ const OBJECT: &[u8] = include_bytes!("objects/router.bpf.o");
 /// Its function and its map.
 const PROGRAM: &str = "route";
 const PEERS: &str = "peers";
-/// What the link is pinned as, in the driver and behind it.
+/// Names under which the link is pinned, in the driver and behind it.
 const LINKS: [&str; 2] = ["native", "generic"];
 /// In the map: a peer that only user space deals with.
 const NOBODY: u32 = u32::MAX;

@@ -28,8 +28,6 @@ use super::arrival::{Arrival, Request};
 use super::config::Speaks;
 use super::ids::{PlacementState, ServerKey};
 use super::outbox::Datagram;
-use super::server::Server;
-use crate::address::AddressKey;
 use crate::node::{Path, Time};
 use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 
@@ -90,7 +88,7 @@ impl Router {
             return self.refuse(&arrival, DropReason::Uncertain);
         }
         let chosen = self.choose_for_claim(&arrival);
-        let others = self.order.len().saturating_sub(1);
+        let others = self.fleet.len().saturating_sub(1);
         let has_room =
             self.claims.slots.live_count() < CLAIMS_MAX && self.claims.may_ask(now, others.max(1));
         let Some(chosen) = chosen.filter(|_| has_room) else {
@@ -99,9 +97,8 @@ impl Router {
         };
         self.metrics.claims += 1;
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
-        let servers =
-            self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
-        let others = servers
+        let others = self.fleet.in_order();
+        let others = others
             .filter(|server| server.speaks() == Speaks::Extension && server.key != chosen)
             .map(|server| server.key);
         let id = self.claims.slots.take(Claim::default);
@@ -127,7 +124,7 @@ impl Router {
             return;
         };
         let Claim { waiting, asked_at, .. } = &self.claims.slots[id];
-        if waiting.iter().any(|server| self.server_of(*server).is_none()) {
+        if waiting.iter().any(|server| self.fleet.of(*server).is_none()) {
             return self.end_uncertain(id);
         }
         let (is_late, count) = (now >= asked_at + ASK_AGAIN_NS, waiting.len());
@@ -138,9 +135,7 @@ impl Router {
 
     /// A server answers a claim.
     pub(super) fn handle_claimed(&mut self, now: Time, path: Path, packet: &Packet) {
-        let slot = self.slots.get(&AddressKey(path.peer)).copied();
-        let server = slot.and_then(|slot| self.servers[usize::from(slot)].as_ref());
-        let server = server.map(|server| server.key);
+        let server = self.fleet.find(path.peer).map(|slot| self.fleet[slot].key);
         let id = self.claims.slots.at(u32::from(packet.rid)).filter(|&id| {
             let request = self.claims.slots[id].request.as_ref();
             request.is_some_and(|request| request.arrival.rpc_id == packet.rpc_id())
@@ -192,7 +187,7 @@ impl Router {
         let Some(request) = self.end_claim(id) else {
             return;
         };
-        let is_there = self.server_of(key).is_some();
+        let is_there = self.fleet.of(key).is_some();
         if is_there && request.arrival.deadline > now && !self.outbox.is_full() {
             self.metrics.claims_placed += 1;
             return self.forward(now, key.slot, request);
@@ -204,11 +199,11 @@ impl Router {
     /// The server that shall run a claimed request if none has it: the first for the fixed policy,
     /// else they take turns.
     fn choose_for_claim(&mut self, arrival: &Arrival) -> Option<ServerKey> {
-        let count = if arrival.is_fixed { 1 } else { self.order.len() };
+        let count = if arrival.is_fixed { 1 } else { self.fleet.len() };
         self.claims.turn = self.claims.turn.wrapping_add(usize::from(!arrival.is_fixed));
         let first = if arrival.is_fixed { 0 } else { self.claims.turn };
-        let slots = (0..count.min(self.order.len())).map(|at| self.order[(first + at) % count]);
-        let mut servers = slots.filter_map(|slot| self.servers[usize::from(slot)].as_ref());
+        let turns = 0..count.min(self.fleet.len());
+        let mut servers = turns.map(|at| &self.fleet[self.fleet.nth((first + at) % count)]);
         servers
             .find(|server| server.speaks() == Speaks::Extension && server.is_in_service())
             .map(|server| server.key)
@@ -233,8 +228,7 @@ impl Router {
         let body = ClaimBody::of_client(arrival.client);
         for at in 0..claim.waiting.len() {
             let key = self.claims.slots[id].waiting[at];
-            let server = self.servers[usize::from(key.slot)].as_ref();
-            let Some(server) = server.filter(|server| server.key == key) else {
+            let Some(server) = self.fleet.of(key) else {
                 continue;
             };
             if self.outbox.is_full() {
@@ -263,12 +257,7 @@ impl Router {
 
     /// True if another router may have placed a request on a server that this one cannot ask.
     fn may_be_elsewhere(&self, now: Time, arrival: &Arrival) -> bool {
-        arrival.age_ns.is_none_or(|age_ns| self.may_precede(self.complete_since, (now, age_ns)))
-    }
-
-    /// The server, if it has not been removed.
-    fn server_of(&self, key: ServerKey) -> Option<&Server> {
-        self.servers[usize::from(key.slot)].as_ref().filter(|server| server.key == key)
+        arrival.age_ns.is_none_or(|age_ns| self.history.was_before_removal(now, age_ns))
     }
 
     fn end_claim(&mut self, id: SlotId) -> Option<Request> {

@@ -26,7 +26,6 @@ use zerocopy::FromBytes;
 use super::Router;
 use super::arrival::{Arrival, Lane, Request};
 use super::ids::{PlacementState, ServerKey};
-use super::requests::slot_of;
 use crate::node::Time;
 use crate::policy::WorkerId;
 use crate::scheduler::{Cloning, Workers};
@@ -51,8 +50,8 @@ impl Router {
     /// Sends a request to each server that it was placed on.
     pub(super) fn forward_to_each(&mut self, now: Time, workers: Workers, mut request: Request) {
         let mut others = workers.into_iter().skip(1);
-        let first = slot_of(workers.first());
-        let Some(second) = others.next().map(slot_of) else {
+        let first = workers.first();
+        let Some(second) = others.next() else {
             return self.forward(now, first, request);
         };
         let arrival = request.arrival;
@@ -69,7 +68,12 @@ impl Router {
     }
 
     /// Sends a request that the first server has to the second too.
-    fn forward_copy(&mut self, now: Time, (first, second): (u16, u16), mut request: Request) {
+    fn forward_copy(
+        &mut self,
+        now: Time,
+        (first, second): (WorkerId, WorkerId),
+        mut request: Request,
+    ) {
         let (Some(first), Some(key)) = (self.key_at(first), self.key_at(second)) else { return };
         set_mark(&mut request.bytes, CloneMark::Copy);
         let entry = request.arrival.entry.take();
@@ -104,26 +108,22 @@ impl Router {
 
     /// The server with the fewest outstanding besides `first`, if it has room and nobody waits
     /// there.
-    fn second_server(&self, first: ServerKey) -> Option<u16> {
-        let scheduler = &self.schedulers[Lane::Extension as usize];
+    fn second_server(&self, first: ServerKey) -> Option<WorkerId> {
+        let scheduler = &self.queues[Lane::Extension];
         let bound = scheduler.bound().unwrap_or(u32::MAX);
-        let weight = |slot: &u16| u32::from(scheduler.rank(WorkerId((*slot).into())).weight.get());
-        let has_room = |slot: &u16| {
-            let load = scheduler.load(WorkerId((*slot).into()));
+        let weight = |slot: WorkerId| u32::from(scheduler.rank(slot).weight.get());
+        let has_room = |&slot: &WorkerId| {
+            let load = scheduler.load(slot);
             let limit = bound.saturating_mul(weight(slot));
-            *slot != first.slot && load.waiting == 0 && load.outstanding < limit
+            slot != first.slot && load.waiting == 0 && load.outstanding < limit
         };
-        let others = self.order.iter().copied().filter(has_room);
-        others
-            .min_by_key(|slot| scheduler.load(WorkerId((*slot).into())).outstanding / weight(slot))
+        let others = self.fleet.slots().filter(has_room);
+        others.min_by_key(|&slot| scheduler.load(slot).outstanding / weight(slot))
     }
 
     /// The server of a cloned request that another copy of it goes to.
     pub(super) fn either_of(&self, first: ServerKey, second: ServerKey) -> ServerKey {
-        let answers = |key: ServerKey| {
-            let server = self.servers[usize::from(key.slot)].as_ref();
-            server.is_some_and(|server| server.key == key && !server.is_silent)
-        };
+        let answers = |key: ServerKey| self.fleet.of(key).is_some_and(|server| !server.is_silent);
         if !answers(first) && answers(second) { second } else { first }
     }
 
@@ -153,8 +153,8 @@ impl Router {
         }
     }
 
-    fn key_at(&self, slot: u16) -> Option<ServerKey> {
-        self.servers[usize::from(slot)].as_ref().map(|server| server.key)
+    fn key_at(&self, slot: WorkerId) -> Option<ServerKey> {
+        self.fleet.get(slot).map(|server| server.key)
     }
 }
 

@@ -21,7 +21,7 @@ use super::outbox::Datagram;
 impl Router {
     /// A request begins to wait: tells its client, if that would else ask again meanwhile.
     pub(super) fn tell_if_long(&mut self, lane: Lane, arrival: &Arrival) {
-        let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
+        let wait_ns = self.queues[lane].expected_wait_ns();
         if arrival.is_unrouted && wait_ns >= TOLD_NS_MIN {
             self.tell_held(lane, arrival);
         }
@@ -32,7 +32,7 @@ impl Router {
         let Some(rpc_id) = arrival.rpc_id.filter(|_| !self.outbox.is_full()) else {
             return;
         };
-        let wait_ns = self.schedulers[lane as usize].expected_wait_ns();
+        let wait_ns = self.queues[lane].expected_wait_ns();
         let detail = u32::try_from(wait_ns).unwrap_or(u32::MAX);
         self.metrics.told_held += 1;
         let control = ReplyRepr::control(MessageType::Ack, arrival.rid, rpc_id);
@@ -76,7 +76,7 @@ impl Router {
     pub(super) fn retry_after_ns(&self, reason: DropReason) -> u32 {
         match reason {
             DropReason::Overload | DropReason::Expired => {
-                let retry_after_ns = self.schedulers[Lane::Extension as usize].retry_after_ns();
+                let retry_after_ns = self.queues[Lane::Extension].retry_after_ns();
                 u32::try_from(retry_after_ns).unwrap_or(u32::MAX)
             }
             _ => 0,

@@ -40,9 +40,11 @@ use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
+use super::arrival::Lane;
 use crate::address::share_of;
 use crate::node::Time;
 use crate::peer::crowd::ShareCounts;
+use crate::policy::WorkerId;
 use crate::scheduler::Ticket;
 use crate::work;
 use tailcut_placement::keyed::KeyedState;
@@ -145,8 +147,8 @@ struct Calls {
 /// Names a server for as long as it is configured; never used again for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ServerKey {
-    /// Its place among the servers.
-    pub(super) slot: u16,
+    /// Its slot in the router.
+    pub(super) slot: WorkerId,
     /// Counts the servers ever added.
     pub(super) serial: u32,
 }
@@ -157,7 +159,7 @@ pub(super) enum PlacementState {
     /// Being decided.
     Undecided,
     /// Held: in the queue of this lane, under this ticket.
-    Waiting(usize, Ticket),
+    Waiting(Lane, Ticket),
     /// Placed on this server.
     Placed(ServerKey),
     /// Placed on this server, and its copy on that one.
@@ -591,7 +593,8 @@ mod tests {
         }
     }
 
-    const PLACED: PlacementState = PlacementState::Placed(ServerKey { slot: 3, serial: 5 });
+    const PLACED: PlacementState =
+        PlacementState::Placed(ServerKey { slot: WorkerId(3), serial: 5 });
 
     /// Keys that share a bucket of 128 under one secret are spread under another: 512 of 65,536 and
     /// then 4 in a bucket are expected.
@@ -656,7 +659,7 @@ mod tests {
     fn what_is_placed_in_a_crowd_is_forgotten_early() {
         let mut table = Table::new(4, 60_000_000_000, 1);
         let until = 50_000_000_000;
-        let server = ServerKey { slot: 3, serial: 5 };
+        let server = ServerKey { slot: WorkerId(3), serial: 5 };
         for id in 0..4 {
             let Entered::New(entry) = table.enter(0, key(id), until) else { panic!("new") };
             if id != 3 {
@@ -713,7 +716,7 @@ mod tests {
         let mut table = Table::new(2, 60_000_000_000, 1);
         for id in 0..2 {
             let Entered::New(entry) = table.enter(0, key(id), CROWDED_NS) else { panic!("new") };
-            table.place(0, entry, ServerKey { slot: 3, serial: 5 });
+            table.place(0, entry, ServerKey { slot: WorkerId(3), serial: 5 });
         }
         assert!(!table.may_have_evicted(CROWDED_NS - 1, CROWDED_NS));
     }

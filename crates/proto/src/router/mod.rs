@@ -37,20 +37,28 @@
 
 mod arrival;
 mod busy;
+mod census;
 mod claims;
 mod cloning;
 mod config;
+mod counts;
+mod fleet;
 mod held;
+mod history;
 mod ids;
+mod leases;
 mod metrics;
 pub(crate) mod outbox;
 mod outliers;
 mod pace;
+mod probes;
+mod queues;
 mod replies;
 mod requests;
 mod server;
 mod servers;
 mod shared;
+mod timings;
 mod tuning;
 mod upstream;
 mod workers;
@@ -58,38 +66,34 @@ mod workers;
 pub use config::{
     CookieConfig, FilterAt, Forward, RouterConfig, RouterError, ServerConfig, Speaks,
 };
+pub use counts::{AT_SERVER_MAX, IN_FLIGHT_MAX};
 pub use metrics::{
     MalformedCounts, Refused, RouterMetrics, RouterStatus, ServerState, ServerStatus,
 };
 pub use pace::OutlierConfig;
-pub use server::{AT_SERVER_MAX, IN_FLIGHT_MAX};
 pub use shared::{SharedCounts, SharedPlaces};
 
-use std::collections::HashMap;
-
-use foldhash::fast::FixedState;
 use tailcut_wire::r2p2::{MessageType, Packet};
 
-use self::arrival::Request;
+use self::arrival::Lane;
 use self::claims::Claims;
+use self::fleet::Fleet;
+use self::history::History;
 use self::ids::Table;
 use self::outbox::{Datagram, Outbox};
 use self::outliers::Outliers;
+use self::queues::Queues;
 use self::replies::FilterId;
-use self::server::{Census, Server};
+use self::server::Server;
 use self::shared::Shared;
 use self::upstream::Upstreams;
-use self::workers::Pool;
-use crate::address::AddressKey;
+use self::workers::AutoBound;
 use crate::histogram::Histogram;
 use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::peer::cookies::Cookies;
-use crate::policy::{BoundEstimator, Draws, HeldBounds, QueueModel};
+use crate::policy::{Draws, QueueModel};
 use crate::reply_filter::ReplyFilter;
-use crate::scheduler::Scheduler;
-use crate::scheduler::overload::OverloadConfig;
 use crate::sealed::{ChangedKeys, Keys, LostKeys, RouterLimits, RouterSeal};
-use tailcut_placement::order::heap::{Heap, Places};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -97,23 +101,12 @@ use tailcut_placement::order::heap::{Heap, Places};
 pub struct Router {
     /// The configuration; its servers are in `servers`.
     config: RouterConfig,
-    /// When it was made: nothing is known of requests sent before.
-    started_at: Time,
-    /// When it last refused for want of room what may run once, and could not remember that.
-    full_at: Option<Time>,
-    /// Since when it knows every server that may have a request: it was made then, or a server was
-    /// removed, which it can ask nothing any more.
-    complete_since: Time,
-    /// The servers by slot; `None` where one was removed.
-    servers: Vec<Option<Server>>,
-    /// Slot of each server's address.
-    slots: HashMap<AddressKey, u16, FixedState>,
-    /// Slots in the order in which the servers were added; the first takes the fixed policy.
-    order: Vec<u16>,
-    /// Servers ever added.
-    serial: u32,
-    /// One scheduler for each [`Lane`], with a worker for each slot.
-    schedulers: [Scheduler<Request>; 2],
+    /// Times before which it knows nothing.
+    history: History,
+    /// The servers.
+    fleet: Fleet,
+    /// The schedulers, in which requests are held.
+    queues: Queues,
     /// Requests placed or held that have an RPC id.
     table: Table,
     /// Requests that another router may have placed, while the servers are asked.
@@ -132,35 +125,12 @@ pub struct Router {
     seal: Option<Box<RouterSeal>>,
     /// Every random choice.
     draws: Draws,
-    /// Derives the bound, where the policy asks for it.
-    estimator: Option<BoundEstimator>,
-    /// The servers that take requests, as far as reports show.
-    pool: Pool,
-    /// The bounds by what is held, once they follow from measurements.
-    held_bounds: Option<HeldBounds>,
-    /// Held requests placed since a report has shown that some wait at a server.
-    unseen: u32,
-    /// Servers by when something is due there at the earliest.
-    due: Heap<Time>,
-    /// Where each of them is in `due`.
-    due_places: Places,
-    /// Servers by their standing.
-    census: Census,
+    /// The bound that is derived, where the policy asks for it.
+    auto: Option<AutoBound>,
     /// Servers that are slower than the others.
     outliers: Outliers,
-    /// No silent version 1 server may get a trial request before this.
-    trial_at: Time,
-    /// When held requests are to be looked at again, because the last look was cut short.
-    pump_at: Option<Time>,
-    /// When it was last given anything to do.
-    turned_at: Time,
-    /// When it last came back after it had been given nothing for long, and for how long: what
-    /// comes then may have waited in its socket for so long.
-    pause: (Time, u64),
     /// New requests are refused: it is to end.
     is_closed: bool,
-    /// How long placed requests were held.
-    hold_times: Histogram,
     /// Counters since the start.
     metrics: RouterMetrics,
 }
@@ -173,20 +143,12 @@ impl Router {
     pub fn new(now: Time, mut config: RouterConfig) -> Result<Self, RouterError> {
         config.check()?;
         let servers = std::mem::take(&mut config.servers);
-        let overload = OverloadConfig { seed: !config.seed, ..config.overload };
-        let scheduler =
-            || Scheduler::new(config.policy.build(), config.queue_len_max).with_overload(overload);
         let mut draws = Draws::new(config.seed);
         let cookies = config.cookies.make(&mut draws);
         let mut router = Self {
-            started_at: now,
-            full_at: None,
-            complete_since: now,
-            servers: Vec::new(),
-            slots: HashMap::with_hasher(FixedState::with_seed(draws.word())),
-            order: Vec::new(),
-            serial: 0,
-            schedulers: [scheduler(), scheduler()],
+            history: History::new(now, config.transit_ns_max),
+            fleet: Fleet::new(draws.word()),
+            queues: Queues::new(&config),
             table: Table::new(config.table_len_max, config.remembered_ns_max(), draws.word()),
             claims: Claims::default(),
             filter: replies::filter_of(&config),
@@ -203,21 +165,9 @@ impl Router {
             }),
             cookies,
             draws,
-            estimator: (config.policy.model() == QueueModel::Bounded(None))
-                .then(BoundEstimator::new),
-            pool: Pool::default(),
-            held_bounds: None,
-            unseen: 0,
-            due: Heap::default(),
-            due_places: Places::default(),
-            census: Census::default(),
+            auto: (config.policy.model() == QueueModel::Bounded(None)).then(AutoBound::new),
             outliers: Outliers::default(),
-            trial_at: Time::MAX,
-            pump_at: None,
-            turned_at: now,
-            pause: (now, 0),
             is_closed: false,
-            hold_times: Histogram::default(),
             metrics: RouterMetrics::default(),
             config,
         };
@@ -240,13 +190,12 @@ impl Router {
 
     /// The servers as they are now, the first of them first.
     pub fn servers(&self) -> impl Iterator<Item = ServerStatus> + '_ {
-        let slots = self.order.iter().filter_map(|&slot| self.servers[usize::from(slot)].as_ref());
-        slots.map(Server::status)
+        self.fleet.in_order().map(Server::status)
     }
 
     /// Requests held.
     pub fn queue_len(&self) -> usize {
-        self.schedulers.iter().map(Scheduler::queue_len).sum()
+        self.queues.len()
     }
 
     /// RPC ids remembered.
@@ -257,7 +206,7 @@ impl Router {
     /// The policy's bound, where it has one; of `jbsq:auto` the one that there would be if the
     /// queue were full.
     pub fn bound(&self) -> Option<u32> {
-        self.schedulers[0].bound_at(self.config.queue_len_max)
+        self.queues[Lane::Extension].bound_at(self.config.queue_len_max)
     }
 
     /// The counters.
@@ -268,7 +217,7 @@ impl Router {
 
     /// How long placed requests were held, those that were not among them.
     pub fn hold_times(&self) -> &Histogram {
-        &self.hold_times
+        &self.queues.hold_times
     }
 
     /// Refuses new requests from now on. What is held or placed is
@@ -288,7 +237,7 @@ impl Router {
     fn send_to(&mut self, mut datagram: Datagram, client: Option<u32>) {
         if let Some(seal) = &mut self.seal {
             let to = (datagram.to, client);
-            let is_sealed = seal.seal(self.turned_at, to, &mut datagram.bytes);
+            let is_sealed = seal.seal(self.history.turned_at(), to, &mut datagram.bytes);
             self.metrics.seal = seal.metrics();
             if !is_sealed {
                 self.outbox.recycle(datagram.bytes);
@@ -314,18 +263,14 @@ impl Router {
     /// end. What a silent server has is not waited for.
     pub fn is_idle(&self) -> bool {
         self.queue_len() == 0
-            && self
-                .servers
-                .iter()
-                .flatten()
-                .all(|server| server.is_silent || server.outstanding() == 0)
+            && self.fleet.iter().all(|server| server.is_silent || server.outstanding() == 0)
             && self.outbox.is_empty()
     }
 }
 
 impl Node for Router {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
-        self.note_turn(now);
+        self.history.note_turn(now);
         self.metrics.received += 1;
         if self.seal.is_some() {
             self.learn_heard(path.peer, bytes);
@@ -379,7 +324,7 @@ impl Node for Router {
     }
 
     fn handle_timeout(&mut self, now: Time) {
-        self.note_turn(now);
+        self.history.note_turn(now);
         self.take_over(now);
         self.serve_servers(now);
         self.expire_claims(now);
@@ -391,7 +336,7 @@ impl Node for Router {
     fn poll_transmit(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         // Reports free slots for many held requests at once: they are placed here, so that no
         // packet costs as much as all of them.
-        if self.pump_at.is_some_and(|at| at <= now) && self.outbox.is_empty() {
+        if self.queues.pump_at.is_some_and(|at| at <= now) && self.outbox.is_empty() {
             self.pump(now);
             self.share_held(now);
         }
@@ -399,10 +344,13 @@ impl Node for Router {
     }
 
     fn poll_timeout(&self) -> Option<Time> {
-        let servers_at = self.due.peek().map(|(at, _)| at);
-        let expiries = self.schedulers.iter().filter_map(Scheduler::next_expiry);
         // What may be placed is placed as packets are polled.
-        let others = self.claims.next_expiry();
-        expiries.chain(servers_at).chain(others).chain(self.held_again_at()).min()
+        let timers = [
+            self.fleet.next_due(),
+            self.queues.next_expiry(),
+            self.claims.next_expiry(),
+            self.held_again_at(),
+        ];
+        timers.into_iter().flatten().min()
     }
 }

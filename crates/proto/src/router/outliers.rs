@@ -30,6 +30,7 @@ use super::arrival::Lane;
 use super::pace::{Health, PROBATION_COUNT, Pace};
 use super::server::Server;
 use crate::node::Time;
+use crate::policy::WorkerId;
 
 /// What is kept of all servers.
 #[derive(Debug, Default)]
@@ -51,8 +52,8 @@ impl Router {
         }
         self.outliers.check_at = now.saturating_add(config.window_ns);
         let usual_ns = self.usual_ns();
-        for index in 0..self.order.len() {
-            let slot = self.order[index];
+        for index in 0..self.fleet.len() {
+            let slot = self.fleet.nth(index);
             let change = self.change_of(now, slot, usual_ns);
             if let Some(change) = change {
                 self.limit(now, slot, change);
@@ -65,16 +66,16 @@ impl Router {
     fn usual_ns(&mut self) -> Option<u64> {
         let peaks = &mut self.outliers.peaks;
         peaks.clear();
-        let servers = self.servers.iter().flatten().filter(|server| !server.is_silent);
+        let servers = self.fleet.iter().filter(|server| !server.is_silent);
         peaks.extend(servers.filter_map(|server| server.pace.peak_ns));
         let place = peaks.len().checked_sub(1)? * 3 / 4;
         (peaks.len() >= SERVERS_MIN).then(|| *peaks.select_nth_unstable(place).1)
     }
 
     /// What becomes of a server after this window.
-    fn change_of(&mut self, now: Time, slot: u16, usual_ns: Option<u64>) -> Option<Health> {
+    fn change_of(&mut self, now: Time, slot: WorkerId, usual_ns: Option<u64>) -> Option<Health> {
         let (config, room) = (self.config.outliers, self.has_room_to_eject());
-        let server = self.servers[usize::from(slot)].as_mut()?;
+        let server = &mut self.fleet[slot];
         let concluded_total = server.concluded_total();
         let is_able = server.is_able();
         let pace = &mut server.pace;
@@ -115,17 +116,16 @@ impl Router {
 
     /// True if one more server may be ejected.
     fn has_room_to_eject(&self) -> bool {
-        let in_service = self.schedulers[Lane::Extension as usize].in_service_count() as usize;
+        let in_service = self.queues[Lane::Extension].in_service_count() as usize;
         let (limited, per) =
             (self.outliers.limited_count, self.config.outliers.servers_per_ejected);
         let has_share = (limited + 1) * per as usize <= in_service + limited;
         in_service >= SERVERS_MIN && (limited == 0 || has_share)
     }
 
-    fn limit(&mut self, now: Time, slot: u16, health: Health) {
+    fn limit(&mut self, now: Time, slot: WorkerId, health: Health) {
         let config = self.config.outliers;
-        let Some(server) = &mut self.servers[usize::from(slot)] else { return };
-        let pace = &mut server.pace;
+        let pace = &mut self.fleet[slot].pace;
         let was_limited = pace.is_limited();
         match health {
             Health::Well => pace.readmit(now),
@@ -138,33 +138,30 @@ impl Router {
         self.outliers.limited_count =
             self.outliers.limited_count + is_limited - usize::from(was_limited);
         self.refresh(now, slot);
-        self.pump_at = Some(now);
+        self.queues.pump_at = Some(now);
     }
 
     /// A slow server is better than none.
     pub(super) fn readmit_if_last(&mut self, now: Time) {
-        let scheduler = &self.schedulers[Lane::Extension as usize];
+        let scheduler = &self.queues[Lane::Extension];
         if self.outliers.limited_count == 0 || scheduler.in_service_count() > 0 {
             return;
         }
-        for index in 0..self.order.len() {
-            let slot = self.order[index];
-            let server = self.servers[usize::from(slot)].as_ref();
-            if server.is_some_and(|server| server.pace.is_limited()) {
+        for index in 0..self.fleet.len() {
+            let slot = self.fleet.nth(index);
+            if self.fleet[slot].pace.is_limited() {
                 self.limit(now, slot, Health::Well);
             }
         }
     }
 
     /// A server has begun anew: how slow the one before it was says nothing.
-    pub(super) fn begin_pace(&mut self, now: Time, slot: u16) {
-        let server = self.servers[usize::from(slot)].as_ref();
-        if server.is_some_and(|server| server.pace.is_limited()) {
+    pub(super) fn begin_pace(&mut self, now: Time, slot: WorkerId) {
+        if self.fleet[slot].pace.is_limited() {
             self.limit(now, slot, Health::Well);
         }
-        if let Some(server) = &mut self.servers[usize::from(slot)] {
-            server.pace = Pace::since(now, server.concluded_total());
-        }
+        let server = &mut self.fleet[slot];
+        server.pace = Pace::since(now, server.concluded_total());
     }
 
     /// A server is removed.

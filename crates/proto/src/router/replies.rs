@@ -25,8 +25,8 @@ use tailcut_wire::r2p2::{CloneMark, EXTENDED_LEN, Packet, ROUTED_LEN, ReplyHeade
 use super::Router;
 use super::config::{FilterAt, RouterConfig};
 use super::outbox::Datagram;
-use crate::address::AddressKey;
 use crate::node::{Path, Source, Time, is_unanswerable};
+use crate::policy::WorkerId;
 use crate::reply_filter::{ReplyFilter, Verdict};
 
 /// The identity of a call at the filter.
@@ -51,8 +51,7 @@ impl Router {
             self.metrics.unexpected += 1;
             return;
         };
-        let (Some(&slot), true) = (self.slots.get(&AddressKey(path.peer)), self.filter.is_some())
-        else {
+        let (Some(slot), true) = (self.fleet.find(path.peer), self.filter.is_some()) else {
             self.metrics.replies_stranger += 1;
             return;
         };
@@ -82,8 +81,8 @@ impl Router {
     }
 
     /// A reply tells its server's load before the feedback does, which says what has ended.
-    fn learn_load(&mut self, now: Time, slot: u16, header: &ReplyHeader) {
-        let Some(server) = self.servers[usize::from(slot)].as_mut() else { return };
+    fn learn_load(&mut self, now: Time, slot: WorkerId, header: &ReplyHeader) {
+        let server = &mut self.fleet[slot];
         let load = (header.server_load.get().into(), header.server_waiting.get().into());
         if load != (server.reported, server.waiting) {
             (server.reported, server.waiting) = load;

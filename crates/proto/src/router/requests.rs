@@ -10,10 +10,12 @@ use zerocopy::IntoBytes;
 
 use super::Router;
 use super::arrival::{Arrival, Lane, Request, write_route};
+use super::census::Standing;
 use super::config::{Forward, Speaks};
 use super::ids::{Entered, PlacementState, ServerKey};
 use super::outbox::Datagram;
-use super::server::{Server, Standing};
+use super::server::Server;
+use super::workers::AutoBound;
 use crate::address::share_of;
 use crate::node::{Path, Source, Time, is_unanswerable};
 use crate::peer::cookies::Extent;
@@ -56,7 +58,7 @@ impl Router {
         let key = self.table.key(rpc_id, arrival.client);
         self.table.end_below(key, arrival.floor, now.saturating_add(self.config.transit_ns_max));
         let shared = self.take_shared(now, &arrival, remembered_until);
-        match (self.table.enter(self.came_at(now), key, remembered_until), shared) {
+        match (self.table.enter(self.history.came_at(now), key, remembered_until), shared) {
             (Entered::New(entry), Some(server)) => {
                 // The data plane has placed it: that server, and no other, may run it.
                 arrival.entry = Some(entry);
@@ -96,7 +98,7 @@ impl Router {
                 self.refuse(&arrival, DropReason::Uncertain)
             }
             Entered::Full => {
-                self.full_at = Some(now);
+                self.history.note_full(now);
                 self.refuse(&arrival, DropReason::Overload);
             }
         }
@@ -110,7 +112,7 @@ impl Router {
             (SealVerdict::Fit, _) => true,
             (SealVerdict::Unnamed, Some(rpc_id)) => {
                 let key = self.table.key(rpc_id, arrival.client);
-                let is_here = self.table.find(self.came_at(now), key).is_some();
+                let is_here = self.table.find(self.history.came_at(now), key).is_some();
                 if !is_here {
                     self.tell_name(arrival);
                 }
@@ -140,7 +142,7 @@ impl Router {
             return true;
         };
         let key = self.table.key(rpc_id, arrival.client);
-        let is_here = self.table.find(self.came_at(now), key).is_some();
+        let is_here = self.table.find(self.history.came_at(now), key).is_some();
         if !is_here {
             let clock_us = packet.request_header().map_or(0, |header| header.client_clock_us.get());
             self.tell_cookie(arrival, rpc_id, clock_us);
@@ -200,7 +202,7 @@ impl Router {
         };
         arrival.rpc_id = packet.rpc_id();
         arrival.floor = header.floor.get();
-        let waited_ns = self.waited_ns(now);
+        let waited_ns = self.history.waited_ns(now);
         arrival.age_ns = if packet.flags().has(Flags::RETRANSMIT) {
             Some(u64::from(header.age_ms.get()) * 1_000_000 + waited_ns)
         } else {
@@ -235,7 +237,7 @@ impl Router {
                 return self.claim(now, arrival, bytes);
             }
             PlacementState::Waiting(lane, ticket) if arrival.is_moved => {
-                if let Some(request) = self.schedulers[lane].remove(ticket) {
+                if let Some(request) = self.queues[lane].remove(ticket) {
                     self.outbox.recycle(request.bytes);
                 }
                 return self.claim(now, arrival, bytes);
@@ -250,12 +252,10 @@ impl Router {
                 return;
             }
         };
-        let server = self.servers[usize::from(key.slot)].as_ref();
         // A request that may run once stays with its server, also a silent one, which may only be
         // slow.
-        if server.is_some_and(|server| {
-            server.key == key && (!server.is_silent || !arrival.is_idempotent)
-        }) {
+        let may_stay = |server: &Server| !server.is_silent || !arrival.is_idempotent;
+        if self.fleet.of(key).is_some_and(may_stay) {
             self.metrics.duplicates_forwarded += 1;
             let bytes = self.outbox.buffer(bytes);
             self.forward(now, key.slot, Request { arrival, bytes });
@@ -287,24 +287,24 @@ impl Router {
             let bytes = self.outbox.buffer(bytes);
             return self.forward(now, slot, Request { arrival, bytes });
         }
-        if self.schedulers[lane as usize].in_service_count() == 0 && !self.is_one_starting(lane) {
+        if self.queues[lane].in_service_count() == 0 && !self.is_one_starting(lane) {
             return self.refuse_for_good(now, arrival, DropReason::NoServer);
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
         let wait = Wait::of(share_of(arrival.client.ip()), now, arrival.deadline)
             .at_most(self.held_until(&arrival));
         let random = self.draws.word();
-        match self.schedulers[lane as usize].offer(request, arrival.cloning(), wait, random) {
+        match self.queues[lane].offer(request, arrival.cloning(), wait, random) {
             Outcome::Placed(workers, request) => {
-                self.hold_times.record(0);
+                self.queues.hold_times.record(0);
                 self.forward_to_each(now, workers, request);
             }
             Outcome::Held(ticket) => {
                 self.note_held(lane, arrival, ticket);
                 self.tell_if_long(lane, &arrival);
-                if self.held_bounds.is_some() {
+                if self.auto.as_ref().is_some_and(AutoBound::is_by_held) {
                     // The bound may have risen with what is held.
-                    self.pump_at = Some(now);
+                    self.queues.pump_at = Some(now);
                 }
             }
             Outcome::Full(request) => {
@@ -321,26 +321,26 @@ impl Router {
 
     /// Whether a server is about to answer for the first time, which requests may wait for.
     fn is_one_starting(&self, lane: Lane) -> bool {
-        lane == Lane::Extension && self.census.count(Standing::Starting) > 0
+        lane == Lane::Extension && self.fleet.census().count(Standing::Starting) > 0
     }
 
     fn note_held(&mut self, lane: Lane, arrival: Arrival, ticket: Ticket) {
         self.metrics.held += 1;
         if let Some(entry) = arrival.entry {
-            self.table.set(entry, PlacementState::Waiting(lane as usize, ticket));
+            self.table.set(entry, PlacementState::Waiting(lane, ticket));
         }
     }
 
     /// The scheduler for a request.
     fn lane(&self, arrival: &Arrival) -> Lane {
-        let has_v1 = self.schedulers[Lane::V1 as usize].in_service_count() > 0;
+        let has_v1 = self.queues[Lane::V1].in_service_count() > 0;
         if arrival.rpc_id.is_none() && has_v1 { Lane::V1 } else { Lane::Extension }
     }
 
     /// The first server, if it can take the request: the fixed policy knows no other.
-    fn first_server(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
-        let &slot = self.order.first()?;
-        let server = self.servers[usize::from(slot)].as_mut()?;
+    fn first_server(&mut self, now: Time, arrival: &Arrival) -> Option<WorkerId> {
+        let slot = self.fleet.first()?;
+        let server = &mut self.fleet[slot];
         let is_understood = arrival.rpc_id.is_none() || server.speaks() == Speaks::Extension;
         if server.is_able() || server.is_starting && !server.is_draining {
             return is_understood.then_some(slot);
@@ -356,10 +356,9 @@ impl Router {
         is_trial.then_some(slot)
     }
 
-    fn forward_fixed(&mut self, now: Time, slot: u16, arrival: Arrival, bytes: &[u8]) {
-        let server =
-            self.servers[usize::from(slot)].as_ref().expect("the first server is configured");
-        let is_past = self.schedulers[self.lane(&arrival) as usize]
+    fn forward_fixed(&mut self, now: Time, slot: WorkerId, arrival: Arrival, bytes: &[u8]) {
+        let server = &self.fleet[slot];
+        let is_past = self.queues[self.lane(&arrival)]
             .bound()
             .is_some_and(|bound| server.outstanding() >= bound.saturating_mul(server.units()));
         self.metrics.fixed += 1;
@@ -368,32 +367,19 @@ impl Router {
         self.forward(now, slot, Request { arrival, bytes });
     }
 
-    /// A silent version 1 server that this request shall try. Without trials it could never return:
-    /// the reference's router gave a revived server 0 of 200 requests.
-    fn take_trial(&mut self, now: Time, arrival: &Arrival) -> Option<u16> {
-        if arrival.rpc_id.is_some() || now < self.trial_at {
+    /// A silent version 1 server that this request shall try.
+    fn take_trial(&mut self, now: Time, arrival: &Arrival) -> Option<WorkerId> {
+        if arrival.rpc_id.is_some() {
             return None;
         }
-        let interval_ns = self.config.v1_trial_interval_ns;
-        let is_out = |server: &&mut Server| {
-            server.speaks() == Speaks::V1 && server.is_silent && !server.is_draining
-        };
-        let mut chosen = None;
-        self.trial_at = Time::MAX;
-        for server in self.servers.iter_mut().flatten().filter(is_out) {
-            if chosen.is_none() && server.trial_at <= now {
-                server.trial_at = now.saturating_add(interval_ns);
-                chosen = Some(server.key.slot);
-            }
-            self.trial_at = self.trial_at.min(server.trial_at);
-        }
+        let chosen = self.fleet.take_trial(now, self.config.v1_trial_interval_ns);
         self.metrics.trials += u64::from(chosen.is_some());
         chosen
     }
 
     /// Sends a request to a server and counts it there. The caller has seen that the outbox has
     /// room.
-    pub(super) fn forward(&mut self, now: Time, slot: u16, mut request: Request) {
+    pub(super) fn forward(&mut self, now: Time, slot: WorkerId, mut request: Request) {
         work::step(FORWARD_STEPS);
         work::copy(request.bytes.len());
         let is_extended = request.arrival.rpc_id.is_some();
@@ -401,16 +387,14 @@ impl Router {
             let placement = self.place_at(now, slot);
             write_route(&mut request, (now, placement), &self.config);
         }
-        let server = self.servers[usize::from(slot)]
-            .as_mut()
-            .expect("requests are placed on configured servers");
+        let server = &mut self.fleet[slot];
         if !is_extended && server.lease(now, &self.config) {
             self.metrics.leases_expired += 1;
         }
         if let Some(entry) = request.arrival.entry {
             self.table.place(now, entry, server.key);
         }
-        if self.held_bounds.is_some() {
+        if self.auto.as_ref().is_some_and(AutoBound::is_by_held) {
             server.ask_whether_some_wait(now, &self.config);
         }
         let (to, server_local) = (server.addr(), server.local);
@@ -428,9 +412,9 @@ impl Router {
         bytes: &[u8],
     ) {
         let key = self.table.key(packet.rpc_id().unwrap_or_default(), peer);
-        match self.table.find(self.came_at(now), key) {
+        match self.table.find(self.history.came_at(now), key) {
             Some((entry, PlacementState::Waiting(lane, ticket))) => {
-                if let Some(request) = self.schedulers[lane].remove(ticket) {
+                if let Some(request) = self.queues[lane].remove(ticket) {
                     self.outbox.recycle(request.bytes);
                 }
                 self.table.release(entry);
@@ -448,8 +432,7 @@ impl Router {
     }
 
     pub(super) fn forward_cancel(&mut self, key: ServerKey, peer: SocketAddr, bytes: &[u8]) {
-        let server = self.servers[usize::from(key.slot)].as_ref();
-        let Some(server) = server.filter(|server| server.key == key) else {
+        let Some(server) = self.fleet.of(key) else {
             self.metrics.cancels_unknown += 1;
             return;
         };
@@ -466,12 +449,12 @@ impl Router {
     /// Refuses held requests that have expired and places those that may go, a bounded number at a
     /// time.
     pub(super) fn pump(&mut self, now: Time) {
-        self.pump_at = None;
+        self.queues.pump_at = None;
         for lane in [Lane::V1, Lane::Extension] {
             let mut left = PUMP_COUNT;
-            while self.schedulers[lane as usize].queue_len() > 0 {
+            while self.queues[lane].queue_len() > 0 {
                 if left == 0 || self.outbox.is_full() {
-                    self.pump_at = Some(now);
+                    self.queues.pump_at = Some(now);
                     break;
                 }
                 left -= 1;
@@ -480,14 +463,14 @@ impl Router {
                 }
             }
         }
-        if self.estimator.is_some() {
+        if self.auto.is_some() {
             self.look_for_workers(now);
         }
     }
 
     /// True if a held request has left. The outbox has room.
     fn pump_one(&mut self, now: Time, lane: Lane) -> bool {
-        let scheduler = &mut self.schedulers[lane as usize];
+        let scheduler = &mut self.queues[lane];
         if let Some(request) = scheduler.poll_expired(now) {
             self.outbox.recycle(request.bytes);
             let is_expired = self.held_until(&request.arrival) <= now;
@@ -498,8 +481,8 @@ impl Router {
         let placed = scheduler.poll_placed(now, self.draws.word());
         let has_left = placed.is_some();
         if let Some((workers, request)) = placed {
-            self.unseen = self.unseen.saturating_add(1);
-            self.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
+            self.auto.iter_mut().for_each(AutoBound::note_placed);
+            self.queues.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
             self.forward_to_each(now, workers, request);
         }
         has_left
@@ -514,7 +497,7 @@ impl Router {
                 if self.outbox.is_full() {
                     return true;
                 }
-                let Some(request) = self.schedulers[lane as usize].pop_held() else { break };
+                let Some(request) = self.queues[lane].pop_held() else { break };
                 has_any = true;
                 self.outbox.recycle(request.bytes);
                 self.refuse_for_good(now, request.arrival, DropReason::Stopping);
@@ -573,30 +556,6 @@ impl Router {
         }
     }
 
-    /// Takes note of the time: a router that was paused finds what came meanwhile in its socket.
-    #[inline]
-    pub(super) fn note_turn(&mut self, now: Time) {
-        let gap_ns = now.saturating_sub(self.turned_at);
-        self.turned_at = now;
-        if gap_ns > self.config.transit_ns_max / 2 {
-            self.pause = (now, gap_ns);
-        }
-    }
-
-    /// The time at which a packet came that is handled now, at the earliest: ids that have expired
-    /// while it waited in the socket are still known to it.
-    pub(super) fn came_at(&self, now: Time) -> Time {
-        let (resumed_at, pause_ns) = self.pause;
-        let is_of_pause = now.saturating_sub(resumed_at) <= self.config.transit_ns_max;
-        if is_of_pause { now.saturating_sub(pause_ns) } else { now }
-    }
-
-    /// How long a packet that is handled now may have waited in the socket: it is so much older
-    /// than it says.
-    pub(super) fn waited_ns(&self, now: Time) -> u64 {
-        now - self.came_at(now)
-    }
-
     /// True if the request was sent before this router started, so that an earlier run of it may
     /// have placed the request, or so long ago that this one may have, and have forgotten it.
     fn predates(&self, now: Time, arrival: &Arrival) -> bool {
@@ -604,24 +563,11 @@ impl Router {
     }
 
     /// True if what is so old may have been sent before this router started, been refused without
-    /// being remembered, or been forgotten since.
+    /// being remembered, or been evicted since.
     pub(super) fn was_before(&self, now: Time, age_ns: u64) -> bool {
         let oldest_ns = age_ns.saturating_add(self.config.transit_ns_max);
-        let may_precede = |since| self.may_precede(since, (now, age_ns));
-        may_precede(self.started_at)
-            || self.full_at.is_some_and(may_precede)
-            || self.table.may_have_evicted(now, oldest_ns)
+        self.history.was_before(now, age_ns) || self.table.may_have_evicted(now, oldest_ns)
     }
-
-    /// True if what is so old `now` may have been sent before `since`.
-    pub(super) fn may_precede(&self, since: Time, (now, age_ns): (Time, u64)) -> bool {
-        now.saturating_sub(since) <= age_ns.saturating_add(self.config.transit_ns_max)
-    }
-}
-
-/// The slot of a worker of a scheduler.
-pub(super) fn slot_of(worker: WorkerId) -> u16 {
-    u16::try_from(worker.0).expect("servers_max fits 16 bits")
 }
 
 /// Held requests that one call places or refuses, for each generation: a batch that fits a burst of

@@ -7,42 +7,26 @@ use zerocopy::IntoBytes;
 
 use super::Router;
 use super::arrival::Lane;
-use super::busy::Rate;
 use super::config::{RouterError, ServerConfig, Speaks};
-use super::ids::ServerKey;
 use super::outbox::Datagram;
-use super::server::{ProbeCause, Server, Shown};
-use crate::address::AddressKey;
+use super::probes::ProbeCause;
+use super::server::Shown;
 use crate::node::{Path, Time};
 use crate::policy::{Load, WorkerId};
 use crate::scheduler::{Rank, Service};
-use tailcut_placement::slab::SlotId;
 
 impl Router {
     /// Adds a server behind the others. It is probed at the next timeout and in service with its
     /// first answer; one of version 1, which answers no probe, at once.
     pub fn add_server(&mut self, now: Time, config: ServerConfig) -> Result<(), RouterError> {
-        if self.slots.contains_key(&AddressKey(config.addr)) {
+        if self.fleet.find(config.addr).is_some() {
             return Err(RouterError::Exists { addr: config.addr });
         }
-        if self.order.len() >= self.config.servers_max {
+        if self.fleet.len() >= self.config.servers_max {
             return Err(RouterError::TooManyServers { limit: self.config.servers_max });
         }
-        let lane = Lane::of(config.speaks);
-        let worker = self.schedulers[lane as usize].add_worker();
-        let shadow = self.schedulers[lane.other() as usize].add_worker();
-        assert_eq!(worker, shadow, "the schedulers number the servers alike");
-        self.schedulers[lane.other() as usize].set_in_service(shadow, Service::Out);
-        let slot = u16::try_from(worker.0).expect("servers_max fits 16 bits");
-        let key = ServerKey { slot, serial: self.serial };
-        self.serial += 1;
-        let server = Server::new(key, config, now, self.draws.word() as u32);
-        if worker.index() == self.servers.len() {
-            self.servers.push(None);
-        }
-        self.servers[worker.index()] = Some(server);
-        self.slots.insert(AddressKey(config.addr), slot);
-        self.order.push(slot);
+        let slot = self.queues.add_worker(Lane::of(config.speaks));
+        self.fleet.add(now, slot, config, self.draws.word() as u32);
         self.share_server(now, slot);
         self.refresh(now, slot);
         self.pump(now);
@@ -65,19 +49,13 @@ impl Router {
     /// if they are idempotent, else refused as uncertain; so is what another router may have placed
     /// there before.
     pub fn remove_server(&mut self, now: Time, addr: SocketAddr) -> Result<(), RouterError> {
-        let slot = self.slots.remove(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
-        self.complete_since = now;
-        self.order.retain(|&other| other != slot);
+        let server = self.fleet.remove(addr).ok_or(RouterError::Unknown { addr })?;
+        let slot = server.key.slot;
+        self.history.note_removal(now);
         self.unshare_server(slot, addr);
-        if let Some(server) = self.servers[usize::from(slot)].take() {
-            self.census.remove(&server);
-            self.release_pace(&server);
-        }
+        self.release_pace(&server);
         self.recount_workers();
-        self.due.remove(&mut self.due_places, SlotId(slot.into()));
-        for scheduler in &mut self.schedulers {
-            scheduler.remove_worker(WorkerId(slot.into()));
-        }
+        self.queues.remove_worker(slot);
         Ok(())
     }
 
@@ -97,18 +75,13 @@ impl Router {
         ranks: &[(SocketAddr, Rank)],
     ) -> Result<(), RouterError> {
         let slot_of = |&(addr, rank): &(SocketAddr, Rank)| {
-            let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
+            let slot = self.fleet.find(addr).ok_or(RouterError::Unknown { addr })?;
             Ok((slot, rank))
         };
-        let ranks = ranks.iter().map(slot_of).collect::<Result<Vec<(u16, Rank)>, _>>()?;
-        let workers: Vec<_> =
-            ranks.iter().map(|&(slot, rank)| (WorkerId(slot.into()), rank)).collect();
-        for scheduler in &mut self.schedulers {
-            scheduler.set_ranks(&workers);
-        }
+        let ranks = ranks.iter().map(slot_of).collect::<Result<Vec<_>, _>>()?;
+        self.queues.set_ranks(&ranks);
         for (slot, rank) in ranks {
-            let server = self.servers[usize::from(slot)].as_mut();
-            server.expect("an address names a configured server").rank = rank;
+            self.fleet[slot].rank = rank;
             self.refresh(now, slot);
         }
         self.pump(now);
@@ -121,9 +94,8 @@ impl Router {
         addr: SocketAddr,
         service: Service,
     ) -> Result<(), RouterError> {
-        let &slot = self.slots.get(&AddressKey(addr)).ok_or(RouterError::Unknown { addr })?;
-        let server =
-            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let slot = self.fleet.find(addr).ok_or(RouterError::Unknown { addr })?;
+        let server = &mut self.fleet[slot];
         server.is_draining = service == Service::Out;
         self.refresh(now, slot);
         self.pump(now);
@@ -131,13 +103,12 @@ impl Router {
     }
 
     pub(super) fn handle_feedback(&mut self, now: Time, path: Path, packet: &Packet) {
-        let Some(&slot) = self.slots.get(&AddressKey(path.peer)) else {
+        let Some(slot) = self.fleet.find(path.peer) else {
             self.metrics.feedback_stranger += 1;
             return;
         };
-        let server =
-            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
-        let is_holding = self.schedulers[Lane::Extension as usize].queue_len() > 0;
+        let server = &mut self.fleet[slot];
+        let is_holding = self.queues[Lane::Extension].queue_len() > 0;
         let was_silent = server.is_silent;
         server.local = path.local;
         let (reported, waiting, members) = match packet.kind {
@@ -175,24 +146,23 @@ impl Router {
             (None, _) if server.conclude_lease() => self.metrics.feedback_taken += 1,
             (None, _) => self.metrics.feedback_unmatched += 1,
         }
-        let server = self.servers[usize::from(slot)].as_mut().expect("the server is still there");
+        let server = &mut self.fleet[slot];
         server.rewatch_bound();
         self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
         self.refresh(now, slot);
         if self.queue_len() > 0 {
-            self.pump_at = Some(now);
+            self.queues.pump_at = Some(now);
         }
         self.note_load();
     }
 
     /// A server that does not know this router asks it to show that it receives at its address.
     pub(super) fn handle_ack(&mut self, now: Time, path: Path, packet: &Packet) {
-        let Some(&slot) = self.slots.get(&AddressKey(path.peer)) else {
+        let Some(slot) = self.fleet.find(path.peer) else {
             self.metrics.unexpected += 1;
             return;
         };
-        let server =
-            self.servers[usize::from(slot)].as_mut().expect("an address names a configured server");
+        let server = &mut self.fleet[slot];
         server.local = path.local;
         server.learn_token(now, packet.token());
         self.refresh(now, slot);
@@ -201,40 +171,23 @@ impl Router {
     /// Derives the bound anew from what a feedback has shown.
     fn learn(&mut self, shown: Shown) {
         self.metrics.server_restarts += u64::from(shown.is_restart);
-        let Some(estimator) = &mut self.estimator else {
-            return;
-        };
-        let Shown { delay_ns, service_ns, busy, .. } = shown;
-        if delay_ns.is_none() && service_ns.is_none() && busy.is_none() {
-            return;
+        if self.auto.as_mut().is_some_and(|auto| auto.learn(shown)) {
+            self.set_bound();
         }
-        delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
-        service_ns.into_iter().for_each(|service_ns| estimator.sample_service(service_ns));
-        if let Some(Rate { time_ns, count, delay_ns }) = busy {
-            estimator.sample_interval(time_ns, count);
-            delay_ns.into_iter().for_each(|delay_ns| estimator.sample_delay(delay_ns));
-        }
-        self.set_bound();
     }
 
     /// Does what is due at the servers, of at most [`SERVE_COUNT`] of them.
     pub(super) fn serve_servers(&mut self, now: Time) {
-        if self.due.peek().is_some_and(|(at, _)| at <= now) {
-            self.table.expire(self.came_at(now));
+        if self.fleet.next_due().is_some_and(|at| at <= now) {
+            self.table.expire(self.history.came_at(now));
         }
         for _ in 0..SERVE_COUNT {
-            let Some((_, id)) = self.due.peek().filter(|&(at, _)| at <= now) else {
+            let Some(slot) = self.fleet.pop_due(now) else {
                 return;
             };
-            self.due.remove(&mut self.due_places, id);
             self.metrics.server_looks += 1;
-            let slot = id.0 as u16;
-            let server = self.servers[usize::from(slot)]
-                .as_mut()
-                .expect("only configured servers have something due");
-            server.due_at = Time::MAX;
             // What was due may have been put off since.
-            if server.next_event() <= now {
+            if self.fleet[slot].next_event() <= now {
                 self.serve(now, slot);
             }
             self.refresh(now, slot);
@@ -242,9 +195,9 @@ impl Router {
     }
 
     /// Does what is due at a server.
-    fn serve(&mut self, now: Time, slot: u16) {
-        let crowd = self.census.crowd();
-        let server = self.servers[usize::from(slot)].as_mut().expect("a configured server is due");
+    fn serve(&mut self, now: Time, slot: WorkerId) {
+        let crowd = self.fleet.census().crowd();
+        let server = &mut self.fleet[slot];
         let was_silent = server.is_silent;
         let expired_count =
             (0..LEASE_COUNT).take_while(|_| server.expire_lease(now, &self.config)).count();
@@ -253,24 +206,24 @@ impl Router {
         if server.is_silent && !was_silent {
             self.metrics.servers_silenced += 1;
             if server.speaks() == Speaks::V1 {
-                self.trial_at = self.trial_at.min(server.trial_at);
+                self.fleet.await_trial(slot);
             }
         }
-        if let Some(cause) = server.probe_due(now).filter(|_| !self.outbox.is_full()) {
+        let cause = self.fleet[slot].probe_due(now);
+        if let Some(cause) = cause.filter(|_| !self.outbox.is_full()) {
             self.send_probe(now, slot, cause);
         }
     }
 
-    fn send_probe(&mut self, now: Time, slot: u16, cause: ProbeCause) {
+    fn send_probe(&mut self, now: Time, slot: WorkerId, cause: ProbeCause) {
         let jitter_max = u32::try_from(self.config.probe_interval_ns / 8).unwrap_or(u32::MAX);
         let jitter_ns = u64::from(self.draws.below(jitter_max.max(1)));
-        let server =
-            self.servers[usize::from(slot)].as_mut().expect("probes go to configured servers");
+        let server = &mut self.fleet[slot];
         let placed = server.probe(now, jitter_ns, &self.config);
         self.shared.want_feedback(slot);
         let (to, from) = (server.addr(), server.local.into());
         let control = RequestRepr::control(MessageType::Probe, 0, RpcId(0));
-        let repr = RequestRepr { token: server.token, ..control };
+        let repr = RequestRepr { token: server.token(), ..control };
         let mut bytes = self.outbox.buffer(repr.header().as_bytes());
         bytes.extend_from_slice(&placed.to_be_bytes());
         self.send(Datagram { to, from, bytes });
@@ -280,29 +233,18 @@ impl Router {
 
     /// Gives the scheduler the load of a server and whether it is in service, and notes when
     /// something is due there.
-    pub(super) fn refresh(&mut self, now: Time, slot: u16) {
-        let server = self.servers[usize::from(slot)]
-            .as_mut()
-            .expect("only configured servers are refreshed");
-        let scheduler = &mut self.schedulers[Lane::of(server.speaks()) as usize];
-        let worker = WorkerId(slot.into());
+    pub(super) fn refresh(&mut self, now: Time, slot: WorkerId) {
+        let server = &mut self.fleet[slot];
+        let scheduler = &mut self.queues[Lane::of(server.speaks())];
         server.pace.note(now, server.outstanding());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
-        scheduler.set_in_service(worker, service);
+        scheduler.set_in_service(slot, service);
         self.shared.set_in_service(slot, service == Service::In);
         let Load { outstanding, reported, waiting } = server.load();
-        scheduler.set_outstanding(worker, outstanding);
-        scheduler.set_reported(worker, reported, waiting);
+        scheduler.set_outstanding(slot, outstanding);
+        scheduler.set_reported(slot, reported, waiting);
         server.watch_bound(now, scheduler.bound(), &self.config);
-        let has_changed = self.census.recount(server);
-        // The heap knows the earliest time that was ever due, and a look there finds out the next:
-        // so most requests and reports leave it alone.
-        let next_event = server.next_event();
-        if next_event < server.due_at {
-            server.due_at = next_event;
-            self.due.set(&mut self.due_places, SlotId(slot.into()), next_event);
-        }
-        if has_changed {
+        if self.fleet.note(slot) {
             self.recount_workers();
         }
         self.readmit_if_last(now);

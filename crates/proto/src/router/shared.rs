@@ -22,11 +22,11 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::RpcId;
 
 use super::Router;
-use super::arrival::Arrival;
+use super::arrival::{Arrival, Lane};
 use super::config::Speaks;
 use super::ids::ServerKey;
-use crate::address::AddressKey;
 use crate::node::Time;
+use crate::policy::WorkerId;
 use crate::sealed::{PlaneSeal, PlaneSession, client_of};
 
 /// What a data plane and the router know of a server together.
@@ -57,32 +57,32 @@ pub struct SharedCounts {
 pub trait SharedPlaces: fmt::Debug + Send {
     /// A server is added, with these counts. Returns those that the data plane has of it already,
     /// which then hold.
-    fn add(&mut self, slot: u16, server: SocketAddr, counts: SharedCounts) -> SharedCounts;
+    fn add(&mut self, slot: WorkerId, server: SocketAddr, counts: SharedCounts) -> SharedCounts;
 
     /// A server that only the router deals with is added.
     fn add_other(&mut self, server: SocketAddr);
 
     /// A server is removed, of either kind.
-    fn remove(&mut self, slot: u16, server: SocketAddr);
+    fn remove(&mut self, slot: WorkerId, server: SocketAddr);
 
     /// The counts of a server.
-    fn counts(&self, slot: u16) -> SharedCounts;
+    fn counts(&self, slot: WorkerId) -> SharedCounts;
 
     /// Takes a place at a server; its placement number.
-    fn take(&self, slot: u16) -> u32;
+    fn take(&self, slot: WorkerId) -> u32;
 
     /// Puts other counts in the place of those that were read before; what was placed since still
     /// counts.
-    fn correct(&self, slot: u16, before: &SharedCounts, counts: &SharedCounts);
+    fn correct(&self, slot: WorkerId, before: &SharedCounts, counts: &SharedCounts);
 
     /// The bound of the policy, from now on, where it has one.
     fn set_bound(&self, bound: u32);
 
     /// Whether the data plane may place on a server.
-    fn set_in_service(&self, slot: u16, is_in_service: bool);
+    fn set_in_service(&self, slot: WorkerId, is_in_service: bool);
 
     /// The next feedback of a server is to reach the router too.
-    fn want_feedback(&self, slot: u16);
+    fn want_feedback(&self, slot: WorkerId);
 
     /// Requests are held, until a time at least; or none any more.
     fn set_held(&self, until: Option<Time>);
@@ -94,11 +94,11 @@ pub trait SharedPlaces: fmt::Debug + Send {
     fn set_seal(&self, _seal: &PlaneSeal, _transit_ns: u64) {}
 
     /// The name of a server, and the router's alias there.
-    fn set_names(&self, _slot: u16, _names: (u64, u64)) {}
+    fn set_names(&self, _slot: WorkerId, _names: (u64, u64)) {}
 
     /// Up to which time the data plane has taken sealed reports of a server alone, and the time of
     /// the last that it has taken and passed on.
-    fn heard(&self, _slot: u16) -> (u64, u64) {
+    fn heard(&self, _slot: WorkerId) -> (u64, u64) {
         (0, 0)
     }
 
@@ -107,7 +107,7 @@ pub trait SharedPlaces: fmt::Debug + Send {
 
     /// The router takes a sealed request, whose packets come until then, as the data plane takes
     /// those that it places; tells the server on which that has placed it.
-    fn take_id(&self, _now: Time, _id: (u32, u64), _until: Time) -> Option<u16> {
+    fn take_id(&self, _now: Time, _id: (u32, u64), _until: Time) -> Option<WorkerId> {
         None
     }
 }
@@ -123,7 +123,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Tells whether a server gets requests.
-    pub(super) fn set_in_service(&self, slot: u16, is_in_service: bool) {
+    pub(super) fn set_in_service(&self, slot: WorkerId, is_in_service: bool) {
         if let Some(places) = &self.places {
             places.set_in_service(slot, is_in_service);
         }
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// A probe is about to be sent.
-    pub(super) fn want_feedback(&self, slot: u16) {
+    pub(super) fn want_feedback(&self, slot: WorkerId) {
         if let Some(places) = &self.places {
             places.want_feedback(slot);
         }
@@ -149,11 +149,11 @@ impl Router {
     pub fn share_places(&mut self, now: Time, places: Box<dyn SharedPlaces>) {
         self.shared.places = Some(places);
         // It places where nothing is held.
-        if let Some(bound) = self.schedulers[0].bound_at(1) {
+        if let Some(bound) = self.queues[Lane::Extension].bound_at(1) {
             self.shared.set_bound(bound);
         }
-        for slot in self.order.clone() {
-            self.share_server(now, slot);
+        for index in 0..self.fleet.len() {
+            self.share_server(now, self.fleet.nth(index));
         }
         self.share_seal(now);
     }
@@ -169,7 +169,7 @@ impl Router {
     /// from there.
     pub(super) fn learn_heard(&mut self, from: SocketAddr, bytes: &[u8]) {
         if let (Some(places), Some(seal)) = (&self.shared.places, &mut self.seal)
-            && let Some(&slot) = self.slots.get(&AddressKey(from))
+            && let Some(slot) = self.fleet.find(from)
         {
             seal.heard_before(from, places.heard(slot), bytes);
         }
@@ -178,7 +178,7 @@ impl Router {
     /// Tells the data plane who is at an address, where a sealed packet has come from it.
     pub(super) fn share_names(&self, from: SocketAddr) {
         if let (Some(places), Some(seal)) = (&self.shared.places, &self.seal)
-            && let Some(&slot) = self.slots.get(&AddressKey(from))
+            && let Some(slot) = self.fleet.find(from)
             && let Some(names) = seal.names_at(from)
         {
             places.set_names(slot, names);
@@ -201,7 +201,7 @@ impl Router {
             places.know_session(arrival.client, &session);
         }
         let slot = places.take_id(now, (client_of(sender), rpc_id), until)?;
-        self.servers[usize::from(slot)].as_ref().map(|server| server.key)
+        self.fleet.get(slot).map(|server| server.key)
     }
 
     /// What is shared, as the driver has given it.
@@ -210,8 +210,8 @@ impl Router {
     }
 
     /// Gives the data plane a server that has been added.
-    pub(super) fn share_server(&mut self, now: Time, slot: u16) {
-        let server = self.servers[usize::from(slot)].as_mut().expect("it has been added");
+    pub(super) fn share_server(&mut self, now: Time, slot: WorkerId) {
+        let server = &mut self.fleet[slot];
         let Some(places) = &mut self.shared.places else {
             return;
         };
@@ -223,7 +223,7 @@ impl Router {
         self.refresh(now, slot);
     }
 
-    pub(super) fn unshare_server(&mut self, slot: u16, addr: SocketAddr) {
+    pub(super) fn unshare_server(&mut self, slot: WorkerId, addr: SocketAddr) {
         if let Some(places) = &mut self.shared.places {
             places.remove(slot, addr);
         }
@@ -239,10 +239,10 @@ impl Router {
 
     #[inline(never)]
     fn take_over_all(&mut self, now: Time) {
-        for index in 0..self.order.len() {
-            let slot = self.order[index];
+        for index in 0..self.fleet.len() {
+            let slot = self.fleet.nth(index);
             let Some(places) = &self.shared.places else { return };
-            let server = self.servers[usize::from(slot)].as_mut().expect("it is in the order");
+            let server = &mut self.fleet[slot];
             let was_silent = server.is_silent;
             if server.speaks() == Speaks::Extension
                 && server.take_over(now, places.counts(slot), &self.config)
@@ -255,22 +255,19 @@ impl Router {
     }
 
     /// The number of a placement at a server.
-    pub(super) fn place_at(&mut self, now: Time, slot: u16) -> u32 {
+    pub(super) fn place_at(&mut self, now: Time, slot: WorkerId) -> u32 {
         let taken = self.shared.places.as_ref().map(|places| places.take(slot));
-        let server = self.servers[usize::from(slot)].as_mut();
-        server.expect("requests are placed on configured servers").place(now, taken)
+        self.fleet[slot].place(now, taken)
     }
 
     /// A feedback has reached the router, and may mean what the data plane did not know.
-    pub(super) fn correct_shared(&mut self, slot: u16) {
-        let server = self.servers[usize::from(slot)].as_mut().expect("it was heard");
+    pub(super) fn correct_shared(&mut self, slot: WorkerId) {
+        let server = &mut self.fleet[slot];
         if let Some(places) = &self.shared.places
             && server.speaks() == Speaks::Extension
         {
-            let counts = server.shared_counts();
-            if counts != server.shared {
-                places.correct(slot, &server.shared, &counts);
-                server.shared = counts;
+            if let Some((before, counts)) = server.correction() {
+                places.correct(slot, &before, &counts);
             }
         }
     }

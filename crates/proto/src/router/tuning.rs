@@ -29,9 +29,7 @@ impl Router {
         (self.config.lease_ns, self.config.probe_interval_ns) = (lease_ns, probe_interval_ns);
         (self.config.silent_ns, self.config.silent_ns_max) = (silent_ns, silent_ns_max);
         self.config.outliers = outliers;
-        for scheduler in &mut self.schedulers {
-            scheduler.set_queue_len_max(queue_len_max);
-        }
+        self.queues.set_queue_len_max(queue_len_max);
         self.outbox.set_held_len_max(queue_len_max);
         Ok(())
     }

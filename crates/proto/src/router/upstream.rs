@@ -25,9 +25,9 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 
 use super::Router;
+use super::census::Load;
 use super::ids::{Entered, PlacementState};
 use super::outbox::Datagram;
-use super::server::Load;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::r2p2::routers::{FeedbackSource, Routers};
 use crate::sealed::SealVerdict;
@@ -116,7 +116,7 @@ impl Router {
             return;
         }
         let held = self.queue_len() as u32;
-        let Load { outstanding, waiting, servers } = self.census.load();
+        let Load { outstanding, waiting, servers } = self.fleet.census().load();
         // Copies count twice, and servers that come back may have more than was thought.
         let load = held.saturating_add(outstanding);
         let concluded = self.upstreams.received.wrapping_sub(load);
@@ -168,7 +168,7 @@ impl Router {
             self.metrics.outbox_full += 1;
             return;
         }
-        let age_ns = u64::from(header.age_ms.get()) * 1_000_000 + self.waited_ns(now);
+        let age_ns = u64::from(header.age_ms.get()) * 1_000_000 + self.history.waited_ns(now);
         let verdict = self.renounce(now, (RpcId(header.rpc_id.get()), client), age_ns);
         let rpc_id = RpcId(header.rpc_id.get());
         let repr = ReplyRepr::control(MessageType::Claimed, packet.rid, rpc_id);
@@ -180,7 +180,7 @@ impl Router {
     fn renounce(&mut self, now: Time, (id, client): (RpcId, SocketAddr), age_ns: u64) -> Verdict {
         let until = now.saturating_add(self.config.lifetime_ns_max);
         let key = self.table.key(id, client);
-        match self.table.enter(self.came_at(now), key, until) {
+        match self.table.enter(self.history.came_at(now), key, until) {
             Entered::Known(entry, PlacementState::Refused(_)) => {
                 self.table.refuse(entry, DropReason::Uncertain, until);
                 Verdict::Renounced

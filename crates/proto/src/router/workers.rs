@@ -13,10 +13,47 @@
 
 use super::Router;
 use super::arrival::Lane;
-use super::server::Server;
+use super::busy::Rate;
+use super::fleet::Fleet;
+use super::server::{Server, Shown};
 use crate::node::Time;
-use crate::policy::{Basis, HeldBounds};
+use crate::policy::{Basis, BoundEstimator, HeldBounds, WorkerId};
 use crate::work;
+
+/// Workers that one server seems to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Crew {
+    /// Workers that have been seen, at least 1.
+    pub(super) seen: u32,
+    /// A report has shown that requests wait when so many run.
+    pub(super) is_counted: bool,
+}
+
+impl Default for Crew {
+    fn default() -> Self {
+        Self { seen: 1, is_counted: false }
+    }
+}
+
+impl Crew {
+    /// Learns that so many run while others wait; true if that is news.
+    fn learn(&mut self, running: u32, is_any_waiting: bool) -> bool {
+        let before = *self;
+        if is_any_waiting {
+            *self = Self { seen: running.clamp(1, WORKERS_MAX), is_counted: true };
+        } else if running > self.seen {
+            let seen = running.min(WORKERS_MAX);
+            *self = Self { seen, is_counted: running >= WORKERS_MAX };
+        }
+        before != *self
+    }
+
+    /// Workers that it is taken to be: while there may be more, twice as many as have been seen and
+    /// one, so that some wait where there are not.
+    fn assumed(&self) -> u32 {
+        if self.is_counted { self.seen } else { (2 * self.seen + 1).min(WORKERS_MAX) }
+    }
+}
 
 impl Server {
     /// Learns from the latest report; true if its workers are others than before.
@@ -26,31 +63,107 @@ impl Server {
         let weight = u32::from(self.rank.weight.get());
         let reported = (self.reported / self.members()).div_ceil(weight);
         let running = reported.saturating_sub((self.waiting / self.members()).div_ceil(weight));
-        let before = (self.workers, self.is_counted);
-        if self.waiting > 0 {
-            (self.workers, self.is_counted) = (running.clamp(1, WORKERS_MAX), true);
-        } else if running > self.workers {
-            (self.workers, self.is_counted) = (running.min(WORKERS_MAX), running >= WORKERS_MAX);
-        }
-        before != (self.workers, self.is_counted)
+        self.crew.learn(running, self.waiting > 0)
+    }
+}
+
+/// The bound of `jbsq:auto`, which follows from what is measured.
+#[derive(Debug)]
+pub(super) struct AutoBound {
+    /// Service times, and the way to the servers.
+    estimator: BoundEstimator,
+    /// The servers that take requests, as far as reports show.
+    pool: Pool,
+    /// The bounds by what is held, once they follow from measurements.
+    held: Option<HeldBounds>,
+    /// Held requests placed since a report has shown that some wait at a server.
+    unseen: u32,
+}
+
+/// A bound for the schedulers.
+enum Derived<'a> {
+    /// One, whatever is held.
+    One(u32),
+    /// By what is held.
+    ByHeld(&'a mut HeldBounds),
+}
+
+impl AutoBound {
+    /// Nothing has been measured.
+    pub(super) fn new() -> Self {
+        let (estimator, pool) = (BoundEstimator::new(), Pool::default());
+        Self { estimator, pool, held: None, unseen: 0 }
     }
 
-    /// Workers that it is taken to have: while there may be more, twice as many as have been seen
-    /// and one, so that some wait where there are not.
-    fn assumed_workers(&self) -> u32 {
-        if self.is_counted { self.workers } else { (2 * self.workers + 1).min(WORKERS_MAX) }
+    /// True if the bound depends on what is held.
+    pub(super) fn is_by_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// A held request is placed.
+    pub(super) fn note_placed(&mut self) {
+        self.unseen = self.unseen.saturating_add(1);
+    }
+
+    /// Learns what a feedback has shown; true if it was anything.
+    pub(super) fn learn(&mut self, shown: Shown) -> bool {
+        let Shown { delay_ns, service_ns, busy, .. } = shown;
+        let way_ns = busy.and_then(|rate| rate.delay_ns);
+        delay_ns.into_iter().for_each(|delay_ns| self.estimator.sample_delay(delay_ns));
+        service_ns.into_iter().for_each(|service_ns| self.estimator.sample_service(service_ns));
+        if let Some(Rate { time_ns, count, .. }) = busy {
+            self.estimator.sample_interval(time_ns, count);
+        }
+        way_ns.into_iter().for_each(|delay_ns| self.estimator.sample_delay(delay_ns));
+        delay_ns.is_some() || service_ns.is_some() || busy.is_some()
+    }
+
+    /// Looks at all servers again; true if they are others, or have other workers.
+    fn recount(&mut self, fleet: &Fleet) -> bool {
+        let mut pool = Pool::default();
+        for server in fleet.iter().filter(|server| server.is_able()) {
+            work::step(1);
+            pool.servers += 1;
+            pool.units = pool.units.saturating_add(server.units());
+            pool.workers = pool.workers.max(server.crew.seen);
+            pool.assumed_workers = pool.assumed_workers.max(server.crew.assumed());
+        }
+        std::mem::replace(&mut self.pool, pool) != pool
+    }
+
+    /// The bound that follows; `None` if it is as before.
+    fn derive(&mut self) -> Option<Derived<'_>> {
+        let is_alone = self.pool.servers == 1;
+        let Some(way) = self.estimator.way().filter(|_| !is_alone) else {
+            self.held = None;
+            let Self { estimator, pool, .. } = self;
+            let bound = if is_alone { estimator.bound_alone() } else { estimator.bound() };
+            return Some(Derived::One(bound + pool.workers.max(1) - 1));
+        };
+        let basis = Basis {
+            servers: self.pool.units.max(1),
+            workers: self.pool.assumed_workers.max(1),
+            way,
+            spread: self.estimator.spread(),
+        };
+        let is_new = match &mut self.held {
+            Some(bounds) => bounds.update(basis),
+            none => {
+                *none = Some(HeldBounds::new(basis));
+                true
+            }
+        };
+        self.held.as_mut().filter(|_| is_new).map(Derived::ByHeld)
     }
 }
 
 impl Router {
     /// A server has reported: derives the bound anew, if that follows from what is measured.
-    pub(super) fn learn_workers(&mut self, slot: u16) {
-        if self.estimator.is_none() {
-            return;
-        }
-        let Some(server) = self.servers[usize::from(slot)].as_mut() else { return };
+    pub(super) fn learn_workers(&mut self, slot: WorkerId) {
+        let Some(auto) = &mut self.auto else { return };
+        let server = &mut self.fleet[slot];
         if server.waiting > 0 {
-            self.unseen = 0;
+            auto.unseen = 0;
         }
         if server.learn_workers() {
             self.recount_workers();
@@ -59,79 +172,46 @@ impl Router {
 
     /// A server has other workers than before, or others take requests: derives the bound anew.
     pub(super) fn recount_workers(&mut self) {
-        if self.estimator.is_none() {
-            return;
-        }
-        let servers = self.servers.iter().flatten().filter(|server| server.is_able());
-        let mut pool = Pool::default();
-        for server in servers {
-            work::step(1);
-            pool.servers += 1;
-            pool.units = pool.units.saturating_add(server.units());
-            pool.workers = pool.workers.max(server.workers);
-            pool.assumed_workers = pool.assumed_workers.max(server.assumed_workers());
-        }
-        if std::mem::replace(&mut self.pool, pool) != pool {
+        if self.auto.as_mut().is_some_and(|auto| auto.recount(&self.fleet)) {
             self.set_bound();
         }
     }
 
     /// Sets the bound that follows from what is measured.
     pub(super) fn set_bound(&mut self) {
-        let Some(estimator) = &self.estimator else { return };
-        let is_alone = self.pool.servers == 1;
-        let Some(way) = estimator.way().filter(|_| !is_alone) else {
-            self.held_bounds = None;
-            let bound = if is_alone { estimator.bound_alone() } else { estimator.bound() };
-            return self.use_bound(bound + self.pool.workers.max(1) - 1);
-        };
-        let basis = Basis {
-            servers: self.pool.units.max(1),
-            workers: self.pool.assumed_workers.max(1),
-            way,
-            spread: estimator.spread(),
-        };
-        let is_new = match &mut self.held_bounds {
-            Some(bounds) => bounds.update(basis),
-            none => {
-                *none = Some(HeldBounds::new(basis));
-                true
+        match self.auto.as_mut().and_then(AutoBound::derive) {
+            None => {}
+            Some(Derived::One(bound)) => {
+                self.queues.set_bound(bound);
+                self.shared.set_bound(bound);
             }
-        };
-        let Some(bounds) = self.held_bounds.as_mut().filter(|_| is_new) else { return };
-        work::step(DERIVE_STEPS);
-        for scheduler in &mut self.schedulers {
-            scheduler.set_held_bounds(bounds);
+            Some(Derived::ByHeld(bounds)) => {
+                work::step(DERIVE_STEPS);
+                self.queues.set_held_bounds(bounds);
+                // The data plane places where nothing is held.
+                self.shared.set_bound(bounds.at(1));
+            }
         }
-        // The data plane places where nothing is held.
-        self.shared.set_bound(bounds.at(1));
-    }
-
-    fn use_bound(&mut self, bound: u32) {
-        for scheduler in &mut self.schedulers {
-            scheduler.set_bound(bound);
-        }
-        self.shared.set_bound(bound);
     }
 
     /// Nothing that is held may go: from time to time one goes past the bound, and a probe behind
     /// it, whose answer tells whether it waits.
     pub(super) fn look_for_workers(&mut self, now: Time) {
-        let lane = Lane::Extension as usize;
-        let is_due = self.unseen >= UNSEEN_MAX && self.schedulers[lane].queue_len() > 0;
+        let Some(auto) = &mut self.auto else { return };
+        let queue = &mut self.queues[Lane::Extension];
+        let is_due = auto.unseen >= UNSEEN_MAX && queue.queue_len() > 0;
         if !is_due || self.outbox.is_full() {
             return;
         }
-        let placed = self.schedulers[lane].poll_placed_past(now, self.draws.word());
-        let Some((workers, request)) = placed else { return };
-        self.unseen = 0;
-        let slot = workers.first().0 as u16;
-        self.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
+        let Some((workers, request)) = queue.poll_placed_past(now, self.draws.word()) else {
+            return;
+        };
+        auto.unseen = 0;
+        let slot = workers.first();
+        self.queues.hold_times.record(now.saturating_sub(request.arrival.arrived_at));
         self.forward_to_each(now, workers, request);
-        if let Some(server) = self.servers[usize::from(slot)].as_mut() {
-            server.ask(now);
-            self.refresh(now, slot);
-        }
+        self.fleet[slot].ask(now);
+        self.refresh(now, slot);
     }
 }
 
@@ -140,8 +220,8 @@ const DERIVE_STEPS: usize = 64;
 
 /// The servers that take requests, all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pool {
-    /// How many there are.
+struct Pool {
+    /// Number of servers.
     servers: u32,
     /// Each counted as often as it has a bound.
     units: u32,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use tailcut_proto::node::{Node, Time};
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::{ServerConfig, ServerState, SharedCounts, SharedPlaces, Speaks};
 use tailcut_wire::r2p2::{DropReason, Flags, MessageType, Packet};
 
@@ -16,9 +17,9 @@ struct Plane(Arc<Mutex<Memory>>);
 #[derive(Debug, Default)]
 struct Memory {
     counts: Vec<SharedCounts>,
-    wanted: Vec<u16>,
+    wanted: Vec<WorkerId>,
     held_until: Option<Time>,
-    /// What the data plane hears while the router is telling that it holds requests.
+    /// Counts that the data plane hears while the router is telling that it holds requests.
     heard_between: Option<SharedCounts>,
     is_closed: bool,
     bound: Option<u32>,
@@ -50,35 +51,34 @@ fn conclude(counts: &mut SharedCounts) {
 }
 
 impl SharedPlaces for Plane {
-    fn add(&mut self, slot: u16, _: SocketAddr, counts: SharedCounts) -> SharedCounts {
+    fn add(&mut self, slot: WorkerId, _: SocketAddr, counts: SharedCounts) -> SharedCounts {
         self.with(|memory| {
-            if memory.counts.len() <= usize::from(slot) {
+            if memory.counts.len() <= slot.index() {
                 memory.counts.push(counts);
             }
-            memory.counts[usize::from(slot)]
+            memory.counts[slot.index()]
         })
     }
 
     fn add_other(&mut self, _: SocketAddr) {}
 
-    fn remove(&mut self, _: u16, server: SocketAddr) {
+    fn remove(&mut self, _: WorkerId, server: SocketAddr) {
         self.with(|memory| memory.gone.push(server));
     }
 
-    fn counts(&self, slot: u16) -> SharedCounts {
-        self.with(|memory| memory.counts[usize::from(slot)])
+    fn counts(&self, slot: WorkerId) -> SharedCounts {
+        self.with(|memory| memory.counts[slot.index()])
     }
 
-    fn take(&self, slot: u16) -> u32 {
-        self.place(slot.into());
+    fn take(&self, slot: WorkerId) -> u32 {
+        self.place(slot.index());
         self.counts(slot).placed
     }
 
-    fn correct(&self, slot: u16, before: &SharedCounts, counts: &SharedCounts) {
+    fn correct(&self, slot: WorkerId, before: &SharedCounts, counts: &SharedCounts) {
         self.with(|memory| {
-            let more = memory.counts[usize::from(slot)].placed - before.placed;
-            memory.counts[usize::from(slot)] =
-                SharedCounts { placed: counts.placed + more, ..*counts };
+            let more = memory.counts[slot.index()].placed - before.placed;
+            memory.counts[slot.index()] = SharedCounts { placed: counts.placed + more, ..*counts };
         });
     }
 
@@ -86,11 +86,11 @@ impl SharedPlaces for Plane {
         self.with(|memory| memory.bound = Some(bound));
     }
 
-    fn set_in_service(&self, slot: u16, is_in_service: bool) {
-        self.with(|memory| memory.counts[usize::from(slot)].is_in_service = is_in_service);
+    fn set_in_service(&self, slot: WorkerId, is_in_service: bool) {
+        self.with(|memory| memory.counts[slot.index()].is_in_service = is_in_service);
     }
 
-    fn want_feedback(&self, slot: u16) {
+    fn want_feedback(&self, slot: WorkerId) {
         self.with(|memory| memory.wanted.push(slot));
     }
 
@@ -133,10 +133,10 @@ fn what_the_data_plane_places_counts() {
 fn a_place_is_taken_where_the_data_plane_takes_its_own() {
     let (mut bench, plane) = bench(1);
     plane.place(0);
-    let number = plane.counts(0).placed;
+    let number = plane.counts(WorkerId(0)).placed;
     let sent = bench.send(client(), &Ask::id(1).bytes());
     assert_eq!(route(&sent[0].bytes).placement.get(), number + 1);
-    assert_eq!(plane.counts(0).placed, number + 1);
+    assert_eq!(plane.counts(WorkerId(0)).placed, number + 1);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn held_requests_are_told_and_told_again() {
     assert!(first < second && second > bench.now);
     // The feedback comes up while something is held.
     plane.conclude(0);
-    let told = plane.counts(0);
+    let told = plane.counts(WorkerId(0));
     fake.seen = told.seen;
     (fake.received, fake.concluded) = (told.received, told.concluded);
     let sent = bench.send(server(0), &fake.feedback());
@@ -207,7 +207,7 @@ fn a_place_that_comes_free_while_it_is_told_is_not_missed() {
     let (mut bench, plane) = bench(1);
     plane.place(0);
     plane.place(0);
-    let mut counts = plane.counts(0);
+    let mut counts = plane.counts(WorkerId(0));
     conclude(&mut counts);
     plane.with(|memory| memory.heard_between = Some(counts));
     assert_eq!(bench.place(&Ask::id(1).bytes()), Some(0));
@@ -236,7 +236,7 @@ fn a_probe_wants_its_answer() {
     let mut wanted = plane.with(|memory| std::mem::take(&mut memory.wanted));
     wanted.sort_unstable();
     wanted.dedup();
-    assert_eq!(wanted, [0, 1]);
+    assert_eq!(wanted, [0, 1].map(WorkerId));
 }
 
 #[test]
@@ -244,9 +244,9 @@ fn feedback_that_only_the_router_understands_corrects_the_data_plane() {
     let (mut bench, plane) = bench(1);
     plane.place(0);
     let mut reborn = FakeServer { epoch: 2, ..FakeServer::new(0) };
-    reborn.seen = plane.counts(0).placed;
+    reborn.seen = plane.counts(WorkerId(0)).placed;
     bench.send(server(0), &reborn.feedback());
-    let counts = plane.counts(0);
+    let counts = plane.counts(WorkerId(0));
     assert_eq!((counts.epoch, counts.seen, counts.received), (Some(2), reborn.seen, 0));
 }
 
@@ -256,10 +256,10 @@ fn a_silent_server_gets_nothing_of_the_data_plane_until_it_is_heard() {
     let mut other = FakeServer { addr: server(1), ..FakeServer::new(0) };
     bench.live(&mut [&mut other], 200 * MS);
     assert_eq!(bench.states(), [ServerState::Silent, ServerState::InService]);
-    assert!(!plane.counts(0).is_in_service && plane.counts(1).is_in_service);
+    assert!(!plane.counts(WorkerId(0)).is_in_service && plane.counts(WorkerId(1)).is_in_service);
     plane.conclude(0);
     bench.router.handle_timeout(bench.now);
-    assert!(plane.counts(0).is_in_service);
+    assert!(plane.counts(WorkerId(0)).is_in_service);
 }
 
 #[test]
@@ -298,14 +298,14 @@ fn a_router_after_another_takes_over_what_the_data_plane_knows() {
     let (bench, plane) = bench(1);
     plane.place(0);
     plane.place(0);
-    let counts = plane.counts(0);
+    let counts = plane.counts(WorkerId(0));
     drop(bench);
     let mut next = Bench::new(Speaks::Extension, 0, |_| {});
     next.router.share_places(next.now, Box::new(plane.clone()));
     let config = ServerConfig { addr: server(0), speaks: Speaks::Extension };
     next.router.add_server(next.now, config).expect("it is new");
     assert_eq!((next.states(), next.outstanding()), (vec![ServerState::InService], vec![2]));
-    assert_eq!(plane.counts(0), counts);
+    assert_eq!(plane.counts(WorkerId(0)), counts);
     plane.conclude(0);
     let sent = next.send(client(), &Ask::id(1).bytes());
     assert_eq!(route(&sent[0].bytes).placement.get(), counts.placed + 1);
@@ -325,6 +325,6 @@ fn a_router_that_closes_closes_the_data_plane() {
 fn a_driver_gets_back_what_it_shares() {
     let (shared, plane) = bench(1);
     let places = shared.router.shared_places().expect("they are shared");
-    assert_eq!(places.counts(0), plane.counts(0));
+    assert_eq!(places.counts(WorkerId(0)), plane.counts(WorkerId(0)));
     assert!(Bench::new(Speaks::Extension, 1, |_| {}).router.shared_places().is_none());
 }

@@ -1,5 +1,4 @@
-//! Where everything is in the memory of `ebpf/router.bpf.c`, in bytes, as `ebpf/router.h` lays it
-//! down.
+//! Offsets in the memory of `ebpf/router.bpf.c`, in bytes, as `ebpf/router.h` lays it down.
 
 /// Servers that the program can place on.
 pub const SERVERS_MAX: usize = 32;
@@ -47,7 +46,7 @@ pub(super) mod router {
     pub(crate) const IS_RANDOM_SET: usize = 64;
     /// Packets are sealed, from here on.
     pub(crate) const IS_SEALED: usize = 80;
-    /// What clocks may be apart, ms.
+    /// Tolerated difference between clocks, ms.
     pub(crate) const TOLERANCE_MS: usize = 84;
     /// Longest that a call lasts, ms.
     pub(crate) const LIFETIME_MS: usize = 88;
@@ -63,7 +62,7 @@ pub(super) mod router {
     pub(crate) const EPOCHS: usize = 128;
     /// The servers in service, by their indices and in their order: a byte each.
     pub(crate) const IN_SERVICE: usize = EPOCHS + super::EPOCHS_LEN * super::epoch::BYTES;
-    /// How many of them there are.
+    /// Number of servers in service.
     pub(crate) const IN_SERVICE_LEN: usize = IN_SERVICE + super::SERVERS_MAX;
     /// The servers, each in cache lines of its own.
     pub(crate) const SERVERS: usize = (IN_SERVICE_LEN + 4).next_multiple_of(64);
@@ -77,7 +76,7 @@ pub(super) mod router {
 pub(super) mod epoch {
     /// Of hop tags between routers and servers: two words.
     pub(crate) const ROUTER_KEY: usize = 0;
-    /// When it begins: Unix time, ms.
+    /// Time at which it begins: Unix time, ms.
     pub(crate) const FROM_MS: usize = 16;
     /// Its number.
     pub(crate) const NUMBER: usize = 24;
@@ -105,7 +104,7 @@ pub(super) mod server {
     pub(crate) const IS_KNOWN: usize = 32;
     /// It may get requests.
     pub(crate) const IS_IN_SERVICE: usize = 36;
-    /// When its way was asked for; [`FIXED`] for one that was set.
+    /// Time at which its way was asked for; [`FIXED`] for one that was set.
     pub(crate) const RESOLVED_AT: usize = 40;
     /// Ethernet address and VLAN of its way; 0 where that is not known.
     pub(crate) const NEXT_HOP: usize = 48;
@@ -113,7 +112,7 @@ pub(super) mod server {
     pub(crate) const SOURCE: usize = 56;
     /// Number of that interface.
     pub(crate) const INTERFACE: usize = 64;
-    /// What the kernel said when it was asked for the way.
+    /// Result of the kernel's lookup of the way.
     pub(crate) const FIB: usize = 68;
     /// Its address.
     pub(crate) const IP: usize = 72;

@@ -1,8 +1,8 @@
-//! What the program is told of a router's seal, and the ids that both have taken.
+//! State of a router's seal that the program is given, and the ids that both have taken.
 //!
 //! | the slot of an id has | then |
 //! |---|---|
-//! | nothing, or what may be forgotten | who comes takes it |
+//! | nothing, or an id that has expired | who comes takes it |
 //! | the id, with a server | the program has placed it there; user space sends it there again |
 //! | the id, without | user space has it |
 //! | another id | the program passes the packet on; user space has an exact table, and makes the slot last as long |
@@ -90,7 +90,7 @@ impl XdpPlaces {
         field(server::NAME).store(name, Ordering::Release);
     }
 
-    /// Where the map is full the session that was used least makes room.
+    /// Writes a session to the map; where that is full the session that was used least is evicted.
     pub(super) fn write_session(&self, client: SocketAddr, of: &PlaneSession) {
         let [first, second] = key_words(&of.hop_key);
         let key = [u64::from(of.sender).to_ne_bytes(), of.session.to_ne_bytes()].concat();
@@ -156,7 +156,7 @@ pub(super) const SESSIONS: &str = "sessions";
 const ID_UNIT: u32 = 24;
 /// Bits of such a time.
 const ID_TIME_MASK: u64 = (1 << 26) - 1;
-/// What is further ahead has passed: times wrap.
+/// Bound on a time ahead: one that is further ahead has passed, since times wrap.
 const ID_TIME_MAX: u64 = 1 << 17;
 /// In the place of a server: user space has the id.
 const USER: u64 = 63;

@@ -51,7 +51,8 @@ impl Pool {
     fn report(&mut self, slot: u16, count: u32) {
         let concluded = &mut self.concluded[usize::from(slot)];
         *concluded += count;
-        let server = self.router.servers[usize::from(slot)].as_mut().expect("a server");
+        let slot = WorkerId(slot.into());
+        let server = &mut self.router.fleet[slot];
         let body = FeedbackBody {
             epoch: 1.into(),
             placement_seen: server.shared_counts().placed.into(),
@@ -92,7 +93,7 @@ impl Pool {
     }
 
     fn pace(&mut self, slot: usize) -> &mut Pace {
-        &mut self.router.servers[slot].as_mut().expect("a server").pace
+        &mut self.router.fleet[WorkerId::at(slot)].pace
     }
 
     /// The health of the first server.
@@ -125,7 +126,11 @@ fn a_server_that_is_slow_in_a_row_of_windows_is_out() {
     pool.windows_of_first(&[SLOW]);
     assert_eq!((pool.ejected(), pool.counts()), (vec![0], (1, 1, 0)));
     assert_eq!(pool.first(), Health::Ejected(pool.now + 2 * WINDOW_NS));
-    assert_eq!(pool.router.census.load().servers, 3, "upstreams are told of those in service");
+    assert_eq!(
+        pool.router.fleet.census().load().servers,
+        3,
+        "upstreams are told of those in service"
+    );
 }
 
 #[test]
@@ -259,11 +264,11 @@ fn a_slow_server_is_taken_back_where_no_other_is_in_service() {
 #[test]
 fn a_server_that_begins_anew_is_well() {
     let mut pool = with_first_out();
-    pool.router.begin_pace(pool.now, 0);
+    pool.router.begin_pace(pool.now, WorkerId(0));
     assert_eq!((pool.first(), pool.counts()), (Health::Well, (0, 1, 1)));
     // Neither is a window before it one of its row.
     pool.windows_of_first(&[SLOW]);
-    pool.router.begin_pace(pool.now, 0);
+    pool.router.begin_pace(pool.now, WorkerId(0));
     pool.windows_of_first(&[SLOW]);
     assert_eq!(pool.ejected(), []);
 }
@@ -279,9 +284,9 @@ fn a_removed_server_leaves_its_share_to_another() {
 #[test]
 fn what_is_held_is_looked_at_when_a_server_is_taken_back() {
     let mut pool = with_first_out();
-    pool.router.pump_at = None;
-    pool.router.limit(pool.now, 0, Health::Well);
-    assert_eq!(pool.router.pump_at, Some(pool.now));
+    pool.router.queues.pump_at = None;
+    pool.router.limit(pool.now, WorkerId(0), Health::Well);
+    assert_eq!(pool.router.queues.pump_at, Some(pool.now));
 }
 
 /// A timeout alone finds them: neither requests nor reports are needed.

@@ -1,13 +1,19 @@
 //! The accounting of a server against reports made by hand.
 
 use super::*;
+use crate::policy::WorkerId;
+use crate::router::census::{Census, Load};
+use crate::router::counts::{AT_SERVER_MAX, IN_FLIGHT_MAX};
 
 const PLACED: u32 = u32::MAX - 1;
 
 fn server() -> (Server, RouterConfig) {
     let addr = SocketAddr::from(([10, 0, 0, 1], 1));
     let config = ServerConfig { addr, speaks: Speaks::Extension };
-    (Server::new(ServerKey { slot: 0, serial: 0 }, config, 0, PLACED), RouterConfig::default())
+    (
+        Server::new(ServerKey { slot: WorkerId(0), serial: 0 }, config, 0, PLACED),
+        RouterConfig::default(),
+    )
 }
 
 fn body(epoch: u32, placement_seen: u32, received: u32, concluded: u32) -> FeedbackBody {
@@ -251,12 +257,12 @@ fn a_server_is_given_an_eighth_more_than_it_has_let_a_probe_wait() {
     const MS: u64 = 1_000_000;
     let (mut server, config) = heard();
     assert_eq!((config.silent_ns, config.silent_ns_max), (24 * MS, 200 * MS));
-    assert_eq!(server.patience(&config), 24 * MS);
+    assert_eq!(server.probes.patience_ns(&config), 24 * MS);
     answer_late(&mut server, (0, 1), 80 * MS, &config);
-    assert_eq!(server.patience(&config), 90 * MS);
-    // Half of it is forgotten in half of 2^32 ns.
+    assert_eq!(server.probes.patience_ns(&config), 90 * MS);
+    // Half of it has decayed in half of 2^32 ns.
     answer_late(&mut server, ((80 * MS) + (1 << 31), 1), 0, &config);
-    let patience_ns = server.patience(&config);
+    let patience_ns = server.probes.patience_ns(&config);
     assert!((45 * MS..46 * MS).contains(&patience_ns), "{patience_ns}");
 }
 
@@ -265,7 +271,7 @@ fn a_restart_or_a_long_absence_is_no_pause_to_be_patient_for() {
     let late = |epoch, late_ns| {
         let (mut server, config) = heard();
         answer_late(&mut server, (0, epoch), late_ns, &config);
-        server.patience(&config)
+        server.probes.patience_ns(&config)
     };
     let RouterConfig { silent_ns, silent_ns_max, .. } = RouterConfig::default();
     assert_eq!(late(1, silent_ns_max), silent_ns_max);
@@ -280,12 +286,12 @@ fn a_token_that_is_known_asks_for_no_probe() {
     assert_eq!(server.probe_due(10), Some(ProbeCause::Turn));
     server.probe(10, 0, &config);
     server.learn_token(20, 7);
-    assert_eq!((server.token, server.probe_due(20)), (7, None));
+    assert_eq!((server.token(), server.probe_due(20)), (7, None));
     let addr = SocketAddr::from(([10, 0, 0, 1], 1));
     let old = ServerConfig { addr, speaks: Speaks::V1 };
-    let mut old = Server::new(ServerKey { slot: 0, serial: 0 }, old, 0, PLACED);
+    let mut old = Server::new(ServerKey { slot: WorkerId(0), serial: 0 }, old, 0, PLACED);
     old.learn_token(10, 7);
-    assert_eq!(old.token, 0, "version 1 knows none");
+    assert_eq!(old.token(), 0, "version 1 knows none");
 }
 
 /// A server that was probed and has answered at 0 and has got so many requests: true if a probe
@@ -307,16 +313,16 @@ fn a_server_with_more_requests_than_workers_is_asked_whether_some_wait() {
     assert!(is_asked(soon, 2, |_, _| {}));
     assert!(!is_asked(soon, 1, |_, _| {}), "its worker has that one");
     assert!(!is_asked(soon - 1, 2, |_, _| {}), "it was probed a moment ago");
-    assert!(!is_asked(soon, 2, |server, _| server.is_counted = true), "that is known");
+    assert!(!is_asked(soon, 2, |server, _| server.crew.is_counted = true), "that is known");
     let probe = |server: &mut Server, config: &RouterConfig| {
         server.probe(0, 0, config);
     };
     assert!(!is_asked(2 * soon, 2, probe), "the answer to a probe is on its way");
     // Never probed, as of a server that a data plane before the router hears.
-    assert!(is_asked(soon, 2, |server, _| server.probed_at = None));
+    assert!(is_asked(soon, 2, |server, _| server.probes.clear_sent()));
     for (requests, is) in [(2, false), (3, false), (6, false), (7, true)] {
         let six = |server: &mut Server, _: &RouterConfig| {
-            server.workers = 3;
+            server.crew.seen = 3;
             server.rank.weight = std::num::NonZeroU8::new(2).expect("it is 2");
         };
         assert_eq!(is_asked(soon, requests, six), is, "{requests} at three workers, twice");
@@ -350,9 +356,9 @@ fn while_most_are_silent_a_server_is_given_the_longest_time() {
     server.check_silence(silent_ns, Crowd::IsSilent, &config);
     assert!(!server.is_silent);
     // It is looked at again, for others may answer before.
-    assert_eq!(server.silence_at, silent_ns + silent_ns / 4 + 1);
+    assert_eq!(server.probes.silence_at(), silent_ns + silent_ns / 4 + 1);
     server.check_silence(silent_ns_max - 1, Crowd::IsSilent, &config);
-    assert_eq!((server.is_silent, server.silence_at), (false, silent_ns_max));
+    assert_eq!((server.is_silent, server.probes.silence_at()), (false, silent_ns_max));
     server.check_silence(silent_ns_max, Crowd::IsSilent, &config);
     assert!(server.is_silent);
 }
@@ -361,17 +367,21 @@ fn while_most_are_silent_a_server_is_given_the_longest_time() {
 fn a_server_with_requests_is_probed_sooner_at_its_bound() {
     let (mut server, config) = heard();
     server.watch_bound(0, Some(2), &config);
-    assert_eq!(server.stall_at, None, "it has none");
+    assert_eq!(server.probes.stall_at(), None, "it has none");
     server.place(0, None);
     server.watch_bound(0, Some(2), &config);
-    assert_eq!(server.stall_at, Some(config.silent_ns / 12));
+    assert_eq!(server.probes.stall_at(), Some(config.silent_ns / 12));
     server.place(0, None);
     server.watch_bound(10, Some(2), &config);
-    assert_eq!(server.stall_at, Some(10 + config.stall_probe_ns));
+    assert_eq!(server.probes.stall_at(), Some(10 + config.stall_probe_ns));
     assert_eq!(server.probe_due(10 + config.stall_probe_ns), Some(ProbeCause::Stall));
     server.rewatch_bound();
     server.watch_bound(20, None, &config);
-    assert_eq!(server.stall_at, Some(20 + config.silent_ns / 12), "feedback begins it anew");
+    assert_eq!(
+        server.probes.stall_at(),
+        Some(20 + config.silent_ns / 12),
+        "feedback begins it anew"
+    );
 }
 
 #[test]
@@ -399,7 +409,7 @@ fn rate(
     reports: impl Iterator<Item = (Time, u32, u16, u32)>,
 ) -> Option<Rate> {
     let (mut server, config) = heard();
-    server.is_counted = true;
+    server.crew.is_counted = true;
     prepare(&mut server);
     reports.fold(None, |_, (now, concluded, reported, waiting)| {
         let report = body(1, PLACED, concluded + 1, concluded);
@@ -430,16 +440,8 @@ fn a_server_whose_workers_are_known_shows_the_way_to_it_when_it_idles() {
     let reports = || (0..17).flat_map(turn).take(33);
     let delay_ns = |prepare: fn(&mut Server)| rate(prepare, true, reports()).unwrap().delay_ns;
     assert_eq!(delay_ns(|_| {}), Some(7_240_000));
-    assert_eq!(delay_ns(|server| server.is_counted = false), None, "it may have more");
+    assert_eq!(delay_ns(|server| server.crew.is_counted = false), None, "it may have more");
     assert_eq!(delay_ns(|server| server.note_members(2)), None, "others may serve too");
-}
-
-#[test]
-fn an_average_follows_by_an_eighth() {
-    assert_eq!(smooth(None, Some(800)), Some(800));
-    assert_eq!(smooth(Some(800), None), Some(800));
-    assert_eq!(smooth(Some(800), Some(1_600)), Some(900));
-    assert_eq!(smooth(Some(803), Some(11)), Some(803 - 100 + 1));
 }
 
 #[test]

@@ -30,12 +30,12 @@ type Step = ((u32, u32), (bool, u32, bool, u32));
 /// Gives the first server reports and checks after each what is known.
 fn check(prepare: impl Fn(&mut Server), steps: &[Step]) {
     let mut router = router();
-    let server = router.servers[0].as_mut().expect("a server");
+    let server = &mut router.fleet[WorkerId(0)];
     prepare(server);
     for &((reported, waiting), expected) in steps {
         (server.reported, server.waiting) = (reported, waiting);
         let is_new = server.learn_workers();
-        let known = (is_new, server.workers, server.is_counted, server.assumed_workers());
+        let known = (is_new, server.crew.seen, server.crew.is_counted, server.crew.assumed());
         assert_eq!(known, expected, "{reported} of which {waiting} wait");
     }
 }
@@ -83,15 +83,20 @@ fn workers_are_those_of_one_server_for_each_unit_of_weight() {
     check(prepare, &[((24, 6), (true, 3, true, 3))]);
 }
 
+/// Held requests that `router` has placed since a report told that some wait.
+fn unseen(router: &mut Router) -> &mut u32 {
+    &mut router.auto.as_mut().expect("it derives its bound").unseen
+}
+
 #[test]
 fn a_report_that_some_wait_ends_the_search() {
     let mut router = router();
-    router.unseen = 7;
-    router.learn_workers(0);
-    assert_eq!(router.unseen, 7, "none waits");
-    router.servers[0].as_mut().expect("a server").waiting = 1;
-    router.learn_workers(0);
-    assert_eq!(router.unseen, 0);
+    *unseen(&mut router) = 7;
+    router.learn_workers(WorkerId(0));
+    assert_eq!(*unseen(&mut router), 7, "none waits");
+    router.fleet[WorkerId(0)].waiting = 1;
+    router.learn_workers(WorkerId(0));
+    assert_eq!(*unseen(&mut router), 0);
 }
 
 fn request(id: u64) -> Vec<u8> {
@@ -108,11 +113,11 @@ fn request(id: u64) -> Vec<u8> {
 fn after_many_held_requests_one_goes_past_the_bound_and_a_probe_behind_it() {
     let mut router = router();
     for slot in 0..2 {
-        let server = router.servers[slot].as_mut().expect("a server");
+        let server = &mut router.fleet[WorkerId(slot)];
         let placement_seen = server.shared_counts().placed.into();
         let body = FeedbackBody { epoch: 1.into(), placement_seen, ..FeedbackBody::default() };
         server.take_feedback(0, &body, 0, &router.config).expect("it is new");
-        router.refresh(0, slot as u16);
+        router.refresh(0, WorkerId(slot));
     }
     let client = SocketAddr::from(([10, 1, 0, 1], 4_000));
     for id in 1.. {
@@ -123,13 +128,14 @@ fn after_many_held_requests_one_goes_past_the_bound_and_a_probe_behind_it() {
     }
     let placed = |router: &Router| router.servers().map(|server| server.placed).sum::<u64>();
     let before = placed(&router);
-    router.unseen = UNSEEN_MAX - 1;
+    *unseen(&mut router) = UNSEEN_MAX - 1;
     router.look_for_workers(1);
     assert_eq!((placed(&router), router.queue_len()), (before, 2), "it is not time yet");
-    router.unseen = UNSEEN_MAX;
+    *unseen(&mut router) = UNSEEN_MAX;
     router.look_for_workers(1);
-    assert_eq!((placed(&router), router.queue_len(), router.unseen), (before + 1, 1, 0));
-    let probed = router.servers.iter().flatten().filter(|server| server.next_event() <= 1);
+    assert_eq!((placed(&router), router.queue_len()), (before + 1, 1));
+    assert_eq!(*unseen(&mut router), 0);
+    let probed = router.fleet.iter().filter(|server| server.next_event() <= 1);
     assert_eq!(probed.count(), 1, "the one that got it");
     router.look_for_workers(1);
     assert_eq!(router.queue_len(), 1, "the next only after as many again");

@@ -6,6 +6,7 @@ use tailcut_wire::r2p2::RequestRepr;
 
 use super::seals::*;
 use super::*;
+use crate::policy::WorkerId;
 use crate::router::{SharedCounts, SharedPlaces};
 
 /// A data plane, as far as it has to do with seals: what a test, in its place, reads and changes.
@@ -37,20 +38,20 @@ impl Plane {
 }
 
 impl SharedPlaces for Plane {
-    fn add(&mut self, _: u16, _: SocketAddr, counts: SharedCounts) -> SharedCounts {
+    fn add(&mut self, _: WorkerId, _: SocketAddr, counts: SharedCounts) -> SharedCounts {
         self.with(|memory| memory.counts = counts);
         counts
     }
 
     fn add_other(&mut self, _: SocketAddr) {}
 
-    fn remove(&mut self, _: u16, _: SocketAddr) {}
+    fn remove(&mut self, _: WorkerId, _: SocketAddr) {}
 
-    fn counts(&self, _: u16) -> SharedCounts {
+    fn counts(&self, _: WorkerId) -> SharedCounts {
         self.with(|memory| memory.counts)
     }
 
-    fn take(&self, _: u16) -> u32 {
+    fn take(&self, _: WorkerId) -> u32 {
         self.with(|memory| {
             memory.taken += 1;
             memory.counts.placed += 1;
@@ -58,7 +59,7 @@ impl SharedPlaces for Plane {
         })
     }
 
-    fn correct(&self, _: u16, before: &SharedCounts, counts: &SharedCounts) {
+    fn correct(&self, _: WorkerId, before: &SharedCounts, counts: &SharedCounts) {
         self.with(|memory| {
             let placed = counts.placed + (memory.counts.placed - before.placed);
             memory.counts = SharedCounts { placed, ..*counts };
@@ -67,9 +68,9 @@ impl SharedPlaces for Plane {
 
     fn set_bound(&self, _: u32) {}
 
-    fn set_in_service(&self, _: u16, _: bool) {}
+    fn set_in_service(&self, _: WorkerId, _: bool) {}
 
-    fn want_feedback(&self, _: u16) {}
+    fn want_feedback(&self, _: WorkerId) {}
 
     fn set_held(&self, _: Option<Time>) {}
 
@@ -79,7 +80,7 @@ impl SharedPlaces for Plane {
         self.with(|memory| memory.seal = Some(seal.clone()));
     }
 
-    fn set_names(&self, _: u16, names: (u64, u64)) {
+    fn set_names(&self, _: WorkerId, names: (u64, u64)) {
         self.with(|memory| memory.names = Some(names));
     }
 
@@ -87,10 +88,10 @@ impl SharedPlaces for Plane {
         self.with(|memory| memory.sessions.push((client, session.clone())));
     }
 
-    fn take_id(&self, now: Time, (client, _): (u32, u64), until: Time) -> Option<u16> {
+    fn take_id(&self, now: Time, (client, _): (u32, u64), until: Time) -> Option<WorkerId> {
         self.with(|memory| {
             memory.ids.push((client, now, until));
-            memory.has_placed.then_some(0)
+            memory.has_placed.then_some(WorkerId(0))
         })
     }
 }
@@ -193,8 +194,8 @@ fn a_session_in_order_is_offered_once_in_a_while() {
     }
 }
 
-/// What it needs to place the next call of a client, and to take the next report, it has by the
-/// first call.
+/// The first call tells it all that it needs to place the next call of a client, and to take the
+/// next report.
 #[test]
 fn a_data_plane_is_told_of_a_client_and_a_server_that_are_in_order() {
     let (mut net, plane) = net_of_plane();
@@ -238,7 +239,7 @@ fn what_a_data_plane_has_placed_goes_to_its_server_again() {
     assert_eq!((after.forwarded, net.runs), (before.forwarded + 1, 2), "and nowhere else");
 }
 
-/// Which server has it the router has no room to remember: the client is told that it is uncertain.
+/// The router has no room to remember which server has it: the client is told that it is uncertain.
 #[test]
 fn what_a_data_plane_has_placed_is_refused_where_ids_have_no_room() {
     for has_placed in [false, true] {

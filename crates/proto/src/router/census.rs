@@ -1,0 +1,116 @@
+//! How many servers there are of each standing, and what they have together.
+
+use super::server::Server;
+
+/// Standing of a server among the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing: it is not probed, or on its way out.
+    #[default]
+    Aside,
+    /// It has not answered yet.
+    Starting,
+    /// It answers.
+    Answering,
+    /// It does not.
+    Silent,
+}
+
+/// How the other servers are when one does not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crowd {
+    /// At least half of all would still answer.
+    Answers,
+    /// More than half of all would be silent.
+    IsSilent,
+}
+
+/// Sums over the servers that answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Load {
+    /// Requests placed and not known to be concluded.
+    pub(super) outstanding: u32,
+    /// Of what they report, requests that wait for a worker.
+    pub(super) waiting: u32,
+    /// Servers in service, those behind other routers among them.
+    pub(super) servers: u32,
+}
+
+impl Load {
+    /// The load of one server; none of one that does not answer, since that may last for ever.
+    fn of(server: &Server) -> Self {
+        if server.is_silent {
+            return Self::default();
+        }
+        let is_there = server.is_able() && !server.pace.is_ejected();
+        let servers = if is_there { server.members() } else { 0 };
+        Self { outstanding: server.outstanding(), waiting: server.waiting, servers }
+    }
+
+    /// Puts the load of a server in the place of what it had.
+    fn replace(&mut self, before: Self, now: Self) {
+        let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
+        self.outstanding = change(self.outstanding, before.outstanding, now.outstanding);
+        self.waiting = change(self.waiting, before.waiting, now.waiting);
+        self.servers = change(self.servers, before.servers, now.servers);
+    }
+}
+
+/// A server's part of a census.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    /// Standing that it was counted under last.
+    standing: Standing,
+    /// Its part of the sum over all servers.
+    load: Load,
+}
+
+/// The sums.
+#[derive(Debug, Default)]
+pub(super) struct Census([u32; 4], Load);
+
+impl Census {
+    pub(super) fn count(&self, standing: Standing) -> u32 {
+        self.0[standing as usize]
+    }
+
+    /// How it would be if one more server were silent.
+    pub(super) fn crowd(&self) -> Crowd {
+        let silent = self.count(Standing::Silent);
+        let all = silent + self.count(Standing::Starting) + self.count(Standing::Answering);
+        if 2 * (silent + 1) <= all { Crowd::Answers } else { Crowd::IsSilent }
+    }
+
+    /// The load of all together.
+    pub(super) fn load(&self) -> Load {
+        self.1
+    }
+
+    /// Counts a server as what it is now; true if that is something else than before.
+    pub(super) fn recount(&mut self, server: &mut Server) -> bool {
+        let load = Load::of(server);
+        self.1.replace(std::mem::replace(&mut server.counted.load, load), load);
+        let standing = server.standing();
+        if standing == server.counted.standing {
+            return false;
+        }
+        self.leave(server);
+        server.counted.standing = standing;
+        if standing != Standing::Aside {
+            self.0[standing as usize] += 1;
+        }
+        true
+    }
+
+    /// A server is removed.
+    pub(super) fn remove(&mut self, server: &Server) {
+        self.1.replace(server.counted.load, Load::default());
+        self.leave(server);
+    }
+
+    fn leave(&mut self, server: &Server) {
+        if server.counted.standing != Standing::Aside {
+            self.0[server.counted.standing as usize] -= 1;
+        }
+    }
+}
