@@ -42,6 +42,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     circles::files_import_in_no_circle,
     fields::fields_have_docs,
+    fields::state_is_in_parts,
     layers::dependency_direction,
     links::relative_links_resolve,
     links::summary_names_every_page,
@@ -52,6 +53,7 @@ const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     rust::unsafe_lives_in_net,
     text::files_are_short,
     text::comments_are_narrow,
+    text::docs_say_what_a_thing_is,
     text::files_have_telling_names,
     text::no_loose_ends,
     text::no_machine_paths,

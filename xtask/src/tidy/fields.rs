@@ -1,4 +1,5 @@
-//! The rule that each field of the structs of placement, proto and net says its unit and invariant.
+//! Rules for the structs of placement, proto and net: each field says its unit and invariant, and
+//! state is in parts that a reader can hold.
 
 use syn::visit::{self, Visit};
 
@@ -6,40 +7,48 @@ use crate::tree::{Tree, Violation};
 
 /// Refuses a named field without a doc in the source of placement, proto and net, tests apart.
 pub(super) fn fields_have_docs(tree: &Tree) -> Vec<Violation> {
-    fields_are_said(tree, WITHOUT_DOCS)
+    let silent = surveys(tree).flat_map(|(path, survey)| {
+        survey.silent.into_iter().map(move |(line, name)| (path, line, name))
+    });
+    let refuse = |(path, line, name)| {
+        Violation::new(path, line, format!("field `{name}` has no doc: its unit and invariant"))
+    };
+    silent.map(refuse).collect()
 }
 
-/// As [`fields_have_docs`], but for the files in `allowed`; one that needs no allowance is refused
-/// in it.
-fn fields_are_said(tree: &Tree, allowed: &[&str]) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    let mut unused = allowed.to_vec();
-    for (path, file) in tree.rust() {
+/// Refuses a struct of state with [`FIELDS_MAX`] fields or more there: what many files may touch at
+/// once is a struct for each of its parts. Configurations and counters, all of whose fields are
+/// public, are lists.
+pub(super) fn state_is_in_parts(tree: &Tree) -> Vec<Violation> {
+    let large = surveys(tree).flat_map(|(path, survey)| {
+        survey.large.into_iter().map(move |(line, name, count)| (path, line, name, count))
+    });
+    let refuse = |(path, line, name, count)| {
+        let message = format!("`{name}` has {count} fields; state has fewer than {FIELDS_MAX}");
+        Violation::new(path, line, message)
+    };
+    large.map(refuse).collect()
+}
+
+/// Findings in each file of the source of placement, proto and net, tests apart.
+fn surveys(tree: &Tree) -> impl Iterator<Item = (&str, Survey)> {
+    tree.rust().filter_map(|(path, file)| {
         let is_source = SOURCES.iter().any(|source| path.starts_with(source));
         // What cannot be parsed is refused by the rules of functions.
-        let Some(file) = file.as_ref().ok().filter(|_| is_source && !is_test(path)) else {
-            continue;
-        };
+        let file = file.as_ref().ok().filter(|_| is_source && !is_test(path))?;
         let mut survey = Survey::default();
         survey.visit_file(file);
-        if allowed.contains(&path) {
-            unused.retain(|unused| *unused != path || survey.silent.is_empty());
-            continue;
-        }
-        violations.extend(survey.silent.into_iter().map(|(line, name)| {
-            Violation::new(path, line, format!("field `{name}` has no doc: its unit and invariant"))
-        }));
-    }
-    violations.extend(unused.into_iter().map(|path| {
-        Violation::new(path, 1, "each field has its doc: take the file off WITHOUT_DOCS")
-    }));
-    violations
+        Some((path, survey))
+    })
 }
 
-/// Lines and names of fields without a doc.
+/// Findings in a file.
 #[derive(Default)]
 struct Survey {
+    /// Lines and names of fields without a doc.
     silent: Vec<(usize, String)>,
+    /// Lines and names of structs of state that are too large, and how many fields they have.
+    large: Vec<(usize, String, usize)>,
 }
 
 impl<'ast> Visit<'ast> for Survey {
@@ -56,6 +65,12 @@ impl<'ast> Visit<'ast> for Survey {
             let name = field.ident.as_ref().filter(|_| !has_doc);
             self.silent.extend(name.map(|name| (name.span().start().line, name.to_string())));
         }
+        let is_list =
+            fields.named.iter().all(|field| matches!(field.vis, syn::Visibility::Public(_)));
+        if !is_list && fields.named.len() >= FIELDS_MAX {
+            let line = item.ident.span().start().line;
+            self.large.push((line, item.ident.to_string(), fields.named.len()));
+        }
     }
 }
 
@@ -66,8 +81,8 @@ fn is_test(path: &str) -> bool {
 
 const SOURCES: &[&str] = &["crates/net/src/", "crates/placement/src/", "crates/proto/src/"];
 
-/// Files with fields that have none: this list only shrinks.
-const WITHOUT_DOCS: &[&str] = &[];
+/// Fields of a struct of state that are too many.
+const FIELDS_MAX: usize = 20;
 
 #[cfg(test)]
 mod tests {
@@ -75,29 +90,35 @@ mod tests {
 
     const PATH: &str = "crates/net/src/a.rs";
 
-    /// The lines that the rule refuses.
-    fn check(path: &str, text: &str, allowed: &[&str]) -> Vec<usize> {
-        let violations = fields_are_said(&Tree::from([(path, text)]), allowed);
-        violations.iter().map(|violation| violation.line).collect()
+    /// The lines that a rule refuses.
+    fn lines(rule: fn(&Tree) -> Vec<Violation>, path: &str, text: &str) -> Vec<usize> {
+        rule(&Tree::from([(path, text)])).iter().map(|violation| violation.line).collect()
     }
 
     #[test]
     fn a_field_without_a_doc_is_refused() {
         let text = "struct A {\n/// Bytes.\na: u8,\nb: u8 }\nstruct B(u8);";
-        assert_eq!(check(PATH, text, &[]), [4]);
+        assert_eq!(lines(fields_have_docs, PATH, text), [4]);
     }
 
     #[test]
     fn fields_of_tests_and_other_crates_pass() {
-        assert_eq!(check(PATH, "mod tests { struct A { a: u8 } }", &[]), [0_usize; 0]);
-        assert_eq!(check("crates/net/src/a/tests.rs", "struct A { a: u8 }", &[]), [0_usize; 0]);
-        assert_eq!(check("crates/cli/src/a.rs", "struct A { a: u8 }", &[]), [0_usize; 0]);
+        let check = |path, text| assert_eq!(lines(fields_have_docs, path, text), [0_usize; 0]);
+        check(PATH, "mod tests { struct A { a: u8 } }");
+        check("crates/net/src/a/tests.rs", "struct A { a: u8 }");
+        check("crates/cli/src/a.rs", "struct A { a: u8 }");
     }
 
     #[test]
-    fn an_allowance_lasts_as_long_as_it_is_needed() {
-        assert_eq!(check(PATH, "struct A { a: u8 }", &[PATH]), [0_usize; 0]);
-        assert_eq!(check(PATH, "\nstruct A;", &[PATH]), [1]);
-        assert_eq!(check("crates/net/src/b.rs", "", &[PATH]), [1]);
+    fn state_of_twenty_fields_is_refused_and_a_public_list_is_not() {
+        let of = |count: usize, visibility: &str| {
+            let fields: String =
+                (0..count).map(|field| format!("{visibility} f{field}: u8, ")).collect();
+            lines(state_is_in_parts, PATH, &format!("\nstruct A {{ {fields} }}"))
+        };
+        assert_eq!(of(FIELDS_MAX, ""), [2]);
+        assert_eq!(of(FIELDS_MAX, "pub(super)"), [2]);
+        assert_eq!(of(FIELDS_MAX - 1, ""), [0_usize; 0]);
+        assert_eq!(of(FIELDS_MAX, "pub"), [0_usize; 0]);
     }
 }

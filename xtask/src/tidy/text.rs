@@ -32,6 +32,30 @@ pub(super) fn comments_are_narrow(tree: &Tree) -> Vec<Violation> {
     wide.map(refuse).collect()
 }
 
+/// Refuses a doc that begins by asking: its first words say what the thing is, for who reads them
+/// alone. The flags of a command are told as people ask, and what C and Python see is theirs.
+pub(super) fn docs_say_what_a_thing_is(tree: &Tree) -> Vec<Violation> {
+    let is_ours = |path: &str| !ASKING.iter().any(|other| path.starts_with(other));
+    let mut violations = Vec::new();
+    for (path, text) in tree.texts_of(&["rs"]).filter(|(path, _)| is_ours(path)) {
+        let mut is_inside = false;
+        for (index, line) in text.lines().enumerate() {
+            let doc = line
+                .trim_start()
+                .strip_prefix("//")
+                .and_then(|rest| rest.strip_prefix('/').or_else(|| rest.strip_prefix('!')));
+            let word = doc.and_then(|words| words.split_whitespace().next()).unwrap_or_default();
+            let word = word.trim_end_matches(|letter: char| !letter.is_alphabetic());
+            if !is_inside && QUESTION_WORDS.contains(&word) {
+                let message = format!("a doc begins with what the thing is, not with `{word}`");
+                violations.push(Violation::new(path, index + 1, message));
+            }
+            is_inside = doc.is_some();
+        }
+    }
+    violations
+}
+
 /// Refuses a file or directory whose name says nothing about what it holds.
 pub(super) fn files_have_telling_names(tree: &Tree) -> Vec<Violation> {
     let named =
@@ -115,6 +139,13 @@ const LOOSE_ENDS: &[&str] = &[
 
 const MACHINE_ROOTS: &[&str] = &["work", "farm", "root", "home"];
 
+/// Words that a doc does not begin with.
+const QUESTION_WORDS: &[&str] =
+    &["What", "Whether", "Who", "Whom", "Whose", "When", "Where", "How", "Why", "Which"];
+
+/// Sources whose docs are told to others than readers of the code.
+const ASKING: &[&str] = &["crates/cli/", "crates/c/", "crates/python/", "apps/workers/"];
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +172,22 @@ mod tests {
         ] {
             assert_eq!(check(comments_are_narrow, "a.rs", &line), expected, "{line}");
         }
+    }
+
+    #[test]
+    fn a_doc_that_begins_by_asking_is_refused() {
+        for (text, expected) in [
+            ("/// What it has.", &[1_usize][..]),
+            ("//! How packets come.", &[1]),
+            ("    /// Bytes that it has,\n    /// What is more.\n/// Whether.", &[]),
+            ("/// Bytes.\na: u8,\n/// Whether.", &[3]),
+            ("/// Whatever comes.", &[]),
+            ("// What follows is an aside.", &[]),
+        ] {
+            assert_eq!(check(docs_say_what_a_thing_is, "a.rs", text), expected, "{text}");
+        }
+        let of_flags = check(docs_say_what_a_thing_is, "crates/cli/src/a.rs", "/// What to send");
+        assert_eq!(of_flags, [0_usize; 0]);
     }
 
     #[test]

@@ -70,7 +70,7 @@ pub struct Way {
     /// Number of the interface.
     pub interface: u32,
     /// The VLAN that frames are tagged with.
-    pub vlan: Option<WorkerId>,
+    pub vlan: Option<u16>,
 }
 
 impl XdpRouter {

@@ -34,7 +34,7 @@ pub(super) struct Acks {
 struct Range {
     /// The first id.
     first: u64,
-    /// How many, 1 to [`ACKED_MAX`].
+    /// Number of ids, 1 to [`ACKED_MAX`].
     count: u16,
     /// The server's.
     server_port: u16,

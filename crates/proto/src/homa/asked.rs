@@ -1,5 +1,5 @@
-//! What is asked for again: no more at once than the network holds. Many messages that lose packets
-//! together, as those of an incast do, would lose them together again.
+//! Data that are asked for again: no more at once than the network holds. Many messages that lose
+//! packets together, as those of an incast do, would lose them together again.
 //!
 //! | an RPC misses | then |
 //! |---|---|
@@ -17,21 +17,21 @@ use std::collections::VecDeque;
 use tailcut_wire::homa::RESEND_ALL;
 
 use super::config::Recovery;
-use super::slot::{Partial, Slot};
+use super::slot::Slot;
 use super::transmit::Control;
 use super::{Endpoint, Phase};
 use crate::node::Time;
 use crate::work;
 use tailcut_placement::slab::{SlotId, SlotKey};
 
-/// What was asked for again, over all messages.
+/// Data asked for again, over all messages.
 #[derive(Debug, Default)]
 pub(super) struct Asked {
     /// Bytes of it that have not come.
     bytes: u32,
-    /// When the first of them was asked for.
+    /// Time at which the first of them was asked for.
     since: Time,
-    /// When something was last asked for, or came.
+    /// Time at which something was last asked for, or came.
     at: Time,
     /// RPCs that wait until they may ask, each once.
     waiting: VecDeque<SlotKey>,
@@ -61,14 +61,14 @@ impl Asked {
 struct Missing {
     /// First byte and bytes of each.
     ranges: [(u32, u32); ASKED_MAX],
-    /// How many there are.
+    /// Number of ranges.
     count: usize,
     /// The last of them is the granted tail.
     has_tail: bool,
 }
 
 impl Missing {
-    /// What is to be asked for of the message that an RPC receives, and no more than `bytes_max`.
+    /// Ranges to be asked for of the message that an RPC receives, of no more than `bytes_max`.
     fn of(now: Time, slot: &Slot, (bytes_max, packet_len, gap_ns): (u32, u32, u64)) -> Self {
         let mut missing = Self { ranges: [(0, 0); ASKED_MAX], count: 0, has_tail: false };
         let since = slot.timing.progress_at.max(slot.timing.asked_at);
@@ -106,23 +106,23 @@ impl Missing {
 impl Endpoint {
     /// Asks for what is missing of the message that an RPC receives, now or in its turn.
     pub(super) fn ask(&mut self, now: Time, index: SlotId) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         if matches!(slot.phase, Phase::Calling(_)) {
             return self.ask_for(now, index, &[(0, RESEND_ALL)]);
         }
         let missing = self.missing_of(now, index);
-        let is_alone = missing.count == 0 || slot.partial == Partial::Unvalidated;
+        let is_alone = missing.count == 0 || slot.phase.is_unvalidated_partial();
         if is_alone
             || self.asked.waiting.is_empty()
                 && self.asked.has_room(now, missing.bytes(), &self.config.recovery)
         {
             return self.ask_for_missing(now, index, &missing);
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.timing.asked_at = now;
         if !slot.is_asking && self.asked.waiting.len() < self.config.control_len_max {
             slot.is_asking = true;
-            self.asked.waiting.push_back(self.slots.key(index));
+            self.asked.waiting.push_back(self.rpcs.key(index));
         }
         self.let_ask(now);
     }
@@ -131,7 +131,7 @@ impl Endpoint {
     /// wait for that.
     #[cold]
     pub(super) fn note_sent_again(&mut self, now: Time, index: SlotId, bytes: usize) {
-        if self.slots[index].partial != Partial::Unvalidated {
+        if !self.rpcs[index].phase.is_unvalidated_partial() {
             self.asked.bytes = self.asked.bytes.saturating_sub(bytes as u32);
             self.asked.at = now;
             self.let_ask(now);
@@ -144,7 +144,7 @@ impl Endpoint {
         for _ in 0..TURNS_MAX {
             let Some(&rpc) = self.asked.waiting.front() else { return };
             work::step(1);
-            if let Some(index) = self.slots.find(rpc).filter(|&index| self.slots[index].is_asking) {
+            if let Some(index) = self.rpcs.at(rpc).filter(|&index| self.rpcs[index].is_asking) {
                 let missing = self.missing_of(now, index);
                 if !self.asked.has_room(now, missing.bytes(), &self.config.recovery) {
                     return;
@@ -159,13 +159,13 @@ impl Endpoint {
         let recovery = &self.config.recovery;
         let limits =
             (recovery.asked_bytes_max, self.config.framing.scheduled_len, recovery.gap_ns_min);
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         Missing::of(now, slot, if slot.is_receiving() { limits } else { (0, 0, 0) })
     }
 
     fn ask_for_missing(&mut self, now: Time, index: SlotId, missing: &Missing) {
-        let slot = &mut self.slots[index];
-        if missing.count > 0 && slot.partial != Partial::Unvalidated {
+        let slot = &mut self.rpcs[index];
+        if missing.count > 0 && !slot.phase.is_unvalidated_partial() {
             self.asked.add(now, missing.bytes());
         }
         slot.is_asking = false;
@@ -176,8 +176,8 @@ impl Endpoint {
     }
 
     fn ask_for(&mut self, now: Time, index: SlotId, ranges: &[(u32, u32)]) {
-        let rpc = self.slots.key(index);
-        let slot = &mut self.slots[index];
+        let rpc = self.rpcs.key(index);
+        let slot = &mut self.rpcs[index];
         slot.timing.asked_at = now;
         if !ranges.is_empty() {
             // What comes now may be what was asked for: that measures no round trip.

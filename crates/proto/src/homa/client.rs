@@ -14,7 +14,7 @@ use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::acks::AckAction;
 use super::ids::ClientId;
-use super::slot::{Member, Slot};
+use super::slot::Member;
 use super::transmit::Control;
 use super::{Endpoint, Origin, Phase, long};
 use crate::message::payload::Payload;
@@ -53,10 +53,10 @@ impl Endpoint {
         }
         let (id, sender) = self.id_for(now, peer, back)?;
         let index = self.open(now, peer, (call.target.port(), id));
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.sender = sender;
         slot.options = call.options;
-        slot.context = call.context;
+        slot.client.context = call.context;
         slot.deadline = call.deadline;
         self.metrics.calls += 1;
         if rpcs == 1 {
@@ -75,19 +75,19 @@ impl Endpoint {
         peer: PeerId,
         (server_port, id): (u16, ClientId),
     ) -> SlotId {
-        let index = self.slots.take(Slot::default);
+        let index = self.rpcs.take();
         let ports = Ports { source: self.config.client_port, destination: server_port };
-        self.slots[index].begin(now, Phase::Calling(Member::Whole), (peer, ports, id));
+        self.rpcs[index].begin(now, Phase::Calling(Member::Whole), (peer, ports, id));
         self.holdings.calls += 1;
         self.peers[peer].calls += 1;
-        self.enlist(index);
+        self.rpcs.enlist(index);
         index
     }
 
     /// Begins to send the request of an RPC.
     pub(super) fn send_request(&mut self, now: Time, index: SlotId, payload: Payload) {
-        let birth = self.next_birth();
-        let slot = &mut self.slots[index];
+        let birth = self.rpcs.next_birth();
+        let slot = &mut self.rpcs[index];
         slot.flags |= DataFlags::KNOWN | self.config.flags(self.peers[slot.peer].address);
         if slot.options.idempotent {
             slot.flags |= DataFlags::IDEMPOTENT;
@@ -97,7 +97,7 @@ impl Endpoint {
             self.metrics.incast += 1;
         }
         let unscheduled = self.unscheduled_len(index);
-        self.slots[index].send(payload, unscheduled, birth);
+        self.rpcs[index].send(payload, unscheduled, birth);
         self.rank_out(index);
         self.arm_ahead(now, index);
     }
@@ -136,7 +136,7 @@ impl Endpoint {
             buffer.extend_from_slice(&text[..text.len().min(Rejection::TEXT_LEN_MAX)]);
             return self.fail_saying(index, Failure::Rejected { code }, buffer);
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if matches!(slot.phase, Phase::Fetching(_)) {
             self.metrics.duplicates += 1;
             return;
@@ -147,7 +147,7 @@ impl Endpoint {
             // A question does not spoil the sample, as long as it made neither side repeat itself:
             // or a server that is slower than the first timeout would never be known to be.
             if !slot.out.has_repeated && header.retransmit == 0 {
-                peer.state.reply_rtt.sample(now.saturating_sub(slot.timing.sent_at));
+                peer.state.times.reply.sample(now.saturating_sub(slot.timing.sent_at));
             }
             peer.state.pace.note_reply(now, peer.calls - 1);
             peer.state.knows_flags = header.flags().has(DataFlags::KNOWN);
@@ -180,14 +180,14 @@ impl Endpoint {
             return;
         };
         let is_stranger = !self.peers[peer].state.is_heard;
-        if !self.unreachable_look.may_look(now, self.slots.places()) {
+        if !self.unreachable_look.may_look(now, self.rpcs.places()) {
             return;
         }
-        for place in 0..self.slots.places() {
-            let Some(index) = self.slots.at(place) else {
+        for place in 0..self.rpcs.places() {
+            let Some(index) = self.rpcs.in_place(place) else {
                 continue;
             };
-            let slot = &self.slots[index];
+            let slot = &self.rpcs[index];
             let is_unanswered = matches!(slot.phase, Phase::Calling(_)) && slot.peer == peer;
             if is_unanswered && (slot.options.idempotent || is_stranger) {
                 self.metrics.unreachable += 1;
@@ -208,17 +208,17 @@ impl Endpoint {
         }
         let server = match failure {
             Failure::Deadline | Failure::Unreachable => None,
-            _ => Some(self.peers[self.slots[index].peer].address),
+            _ => Some(self.peers[self.rpcs[index].peer].address),
         };
-        let call = self.slots[index].phase.call().unwrap_or(index);
+        let call = self.rpcs[index].phase.call().unwrap_or(index);
         let failure = match failure {
             // Who is refused a part of the reply has been served.
-            Failure::Refused(_) if matches!(self.slots[call].phase, Phase::Fetching(_)) => {
+            Failure::Refused(_) if matches!(self.rpcs[call].phase, Phase::Fetching(_)) => {
                 Failure::Refused(DropReason::Uncertain)
             }
             failure => failure,
         };
-        let (id, context) = (CallId(self.handle_of(call)), self.slots[call].context);
+        let (id, context) = (CallId(self.handle_of(call)), self.rpcs[call].client.context);
         let retry_after_ns = 0;
         self.events.push_back(Event::Failed { id, context, failure, server, text, retry_after_ns });
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
@@ -227,7 +227,7 @@ impl Endpoint {
     /// Ends a call that nobody waits for, and tells the server: who has an acknowledgement lets go
     /// of the RPC.
     pub(super) fn give_up(&mut self, index: SlotId) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         if slot.timing.first_sent_at != 0 {
             let (ports, id) = (slot.ports, slot.id);
             let (to, addressee) = (self.path_of(index), self.addressee_of(index));
@@ -244,7 +244,7 @@ impl Endpoint {
             self.buffers.give(payload);
             return self.fail(index, Failure::Refused(DropReason::Unspecified));
         }
-        if flags.has(DataFlags::PART) || self.slots[index].phase.call().is_some() {
+        if flags.has(DataFlags::PART) || self.rpcs[index].phase.call().is_some() {
             return self.take_reply_part(now, index, payload);
         }
         self.answer(index, payload);
@@ -253,18 +253,18 @@ impl Endpoint {
     /// Ends a call with its reply.
     pub(super) fn answer(&mut self, index: SlotId, payload: Vec<u8>) {
         self.acknowledge_reply(index, payload.len());
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (id, context, server) =
-            (CallId(self.handle_of(index)), slot.context, self.peers[slot.peer].address);
+            (CallId(self.handle_of(index)), slot.client.context, self.peers[slot.peer].address);
         self.metrics.replied += 1;
         self.events.push_back(Event::Replied { id, context, server, payload });
         self.release(index);
     }
 
     /// Takes note that the server of an RPC, whose reply has just come, is to be told that it may
-    /// forget it.
+    /// release it.
     pub(super) fn acknowledge_reply(&mut self, index: SlotId, reply_len: usize) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (peer, now) = (slot.peer, slot.timing.heard_at);
         let (id, server_port) = (slot.id, slot.ports.destination);
         let Peer { calls, state, .. } = &mut self.peers[peer];

@@ -1,4 +1,4 @@
-//! What a Homa endpoint may be told, with the defaults and their reasons.
+//! Configuration of a Homa endpoint, with the defaults and their reasons.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -15,7 +15,7 @@ use crate::sealed::{Sealing, TRAILER_LEN};
 /// Configuration of a Homa endpoint.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How messages are cut into packets.
+    /// Division of messages into packets.
     pub framing: Framing,
     /// Networks that carry packets of [`Framing::local_len`] besides those within this host: a
     /// fabric of jumbo frames, say. Default none.
@@ -37,11 +37,11 @@ pub struct Config {
     /// Most bytes taken of a message without a grant, whatever its sender says. Default 100 kB:
     /// twice the module's default.
     pub unscheduled_len_max: u32,
-    /// When many calls are outstanding.
+    /// Incast control, for when many calls are outstanding.
     pub incast: Incast,
-    /// How grants are given.
+    /// Configuration of grants.
     pub grants: Grants,
-    /// How this endpoint's peers choose priorities for what they send to it.
+    /// Rules by which this endpoint's peers choose priorities for what they send to it.
     pub priorities: Priorities,
     /// Cutoffs taken for a peer's before it has told them. Default: everything at level 6, as the
     /// module has it.
@@ -53,7 +53,7 @@ pub struct Config {
     /// Most datagrams in one GSO batch. Default [`crate::node::GSO_DATAGRAMS_MAX`]; 1 where each is
     /// to be chosen by itself.
     pub gso_batch_len_max: usize,
-    /// When what was lost is sent again.
+    /// Timeouts and limits of loss recovery.
     pub recovery: Recovery,
     /// Calls outstanding at once. Default 16 384.
     pub calls_max: usize,
@@ -79,18 +79,19 @@ pub struct Config {
     /// whether this is a server or a client, which alone it can be. Default `None`: packets are
     /// open. The kernel's module takes no sealed ones.
     pub seal: Option<Sealing>,
-    /// When clients must show by a cookie that they receive at their addresses. Default never.
+    /// Cookies by which clients must show that they receive at their addresses. Default: never
+    /// asked for.
     pub cookies: CookieConfig,
     /// Configuration of the server half.
     pub serving: Serving,
 }
 
-/// When a server asks clients for cookies, and by what it makes them.
+/// Configuration of a server's cookies: when it asks clients for them, and by what it makes them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CookieConfig {
-    /// When it asks those that are not trusted. Default never. The kernel's module, which knows no
-    /// cookies, is not served then. Sealed packets need none, and those in the disguise of TCP have
-    /// none: there it never asks.
+    /// Condition on which it asks those that are not trusted. Default never. The kernel's module,
+    /// which knows no cookies, is not served then. Sealed packets need none, and those in the
+    /// disguise of TCP have none: there it never asks.
     pub ask: AskCookies,
     /// Key of the cookies, by which several endpoints make the same. Default `None`: one is derived
     /// from the secret.
@@ -100,7 +101,7 @@ pub struct CookieConfig {
     pub clock_ns: u64,
 }
 
-/// How messages are cut into packets, and what a packet costs on the wire.
+/// Division of messages into packets, and the cost of a packet on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Framing {
     /// Bytes of data in a packet of unscheduled data. Default 1396: with UDP it fits an Ethernet
@@ -144,7 +145,8 @@ pub enum Carrier {
     },
 }
 
-/// When many replies are awaited, they come with few unscheduled bytes (SIGCOMM'18 section 3.6).
+/// Incast control: when many replies are awaited, they come with few unscheduled bytes (SIGCOMM'18
+/// section 3.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incast {
     /// Calls outstanding above which requests are marked. Default 100: 4 MB of the default
@@ -154,7 +156,7 @@ pub struct Incast {
     pub unscheduled_len: u32,
 }
 
-/// How grants are given.
+/// Configuration of grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
     /// Grant policy: which messages get grants, of how many bytes, and in which order.
@@ -187,7 +189,7 @@ pub enum GrantPolicy {
     Sigcomm(Pull),
 }
 
-/// How [`GrantPolicy::Sigcomm`] grants a message.
+/// Parameters by which [`GrantPolicy::Sigcomm`] grants a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pull {
     /// Bytes on the wire in flight at which a message gets no more grants. Default 10 000, as the
@@ -214,7 +216,7 @@ pub struct Link {
     pub bypass_len: u32,
 }
 
-/// When what was lost is sent again.
+/// Timeouts and limits of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// Silence after which a receiver asks, before anything is known of the peer. Default 1 ms:
@@ -225,9 +227,9 @@ pub struct Recovery {
     pub silence_min_ns: u64,
     /// Longest such silence, after doubling with every time that nothing has come. Default 32 ms.
     pub silence_max_ns: u64,
-    /// How long granted bytes that do not come are not missed while data of their priority or a
-    /// better one does: they wait behind it. Default 3 ms: what a few long messages take at 10
-    /// Gbit/s. What is lost meanwhile is asked for that much later.
+    /// Longest time that granted bytes which do not come are not missed while data of their
+    /// priority or a better one does: they wait behind it. Default 3 ms: what a few long messages
+    /// take at 10 Gbit/s. What is lost meanwhile is asked for that much later.
     pub crowding_ns_max: u64,
     /// Age of a hole at which it is asked for; a round trip, where that is longer. Default 150 us:
     /// packets of one message pass through queues of several priorities, and the module lost
@@ -238,15 +240,15 @@ pub struct Recovery {
     /// packets together lose them together again where all is asked for at once.
     pub asked_bytes_max: u32,
     /// Silence of a client after the last byte of a reply after which the server asks whether it
-    /// may forget it; longer where acknowledgements of this client take longer, up to
+    /// may release it; longer where acknowledgements of this client take longer, up to
     /// `silence_max_ns`. Doubles. Default 2 ms: most acknowledgements come with other packets.
     pub need_ack_ns: u64,
-    /// How often it asks before it forgets. Default 10.
+    /// Number of times that it asks before it releases the reply. Default 10.
     pub need_acks_max: u8,
-    /// How long questions about a request that is half received stay unanswered, at least four,
-    /// until it is released, counted from the last sign of life of its client. Default 100 ms: a
-    /// machine that does much else may not run a client for 50, and what it sends of a request
-    /// after that is refused, `Uncertain`.
+    /// Time for which questions about a request that is half received, at least four, stay
+    /// unanswered until it is released, counted from the last sign of life of its client. Default
+    /// 100 ms: a machine that does much else may not run a client for 50, and what it sends of a
+    /// request after that is refused, `Uncertain`.
     pub partial_silence_ns_max: u64,
     /// Silence of a peer after which calls to it fail. Default 5 s: longer than a switch takes to
     /// come back.
@@ -263,7 +265,7 @@ impl Config {
             && is_within(peer.ip(), &self.long_networks)
     }
 
-    /// What DATA to `peer` says of packets between the two.
+    /// Flags of DATA to `peer` about packets between the two.
     pub(super) fn flags(&self, peer: SocketAddr) -> u8 {
         if self.is_local(peer) { DataFlags::LONG } else { 0 }
     }

@@ -26,7 +26,7 @@ impl Endpoint {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if !matches!(slot.phase, Phase::Calling(_) | Phase::Replying(_)) {
             self.metrics.unexpected += 1;
             return;
@@ -53,17 +53,17 @@ impl Endpoint {
             }
         };
         self.touch(now, origin, index);
-        match self.slots[index].phase {
+        match self.rpcs[index].phase {
             // The client misses its reply since part of its request has been lost.
-            Phase::Receiving if self.is_starved(now, index) => return self.ask(now, index),
-            Phase::Receiving | Phase::Waiting | Phase::Parked(_) => return self.say_busy(index),
+            Phase::Receiving(_) if self.is_starved(now, index) => return self.ask(now, index),
+            Phase::Receiving(_) | Phase::Waiting | Phase::Parked(_) => return self.say_busy(index),
             Phase::Calling(_) | Phase::Replying(_) => {}
             Phase::Hearing(_) | Phase::Fetching(_) => {
                 self.metrics.unexpected += 1;
                 return;
             }
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let Resend { offset: from, length, .. } = resend;
         let is_all = length == RESEND_ALL;
         if from > slot.out.len() || !is_all && length > slot.out.len() - from {
@@ -72,8 +72,8 @@ impl Endpoint {
         }
         // What has just gone crosses the question.
         let peer = &self.peers[slot.peer];
-        let guard_ns = peer.state.rtt.smoothed_or(CROSSING_NS);
-        if is_all && slot.out.sent_len() == 0 && !slot.is_validated {
+        let guard_ns = peer.state.times.rtt.smoothed_or(CROSSING_NS);
+        if is_all && slot.out.sent_len() == 0 && !slot.server.is_validated {
             // It may wait for a proof that has been lost.
             return self.rank_out(index);
         }
@@ -109,7 +109,7 @@ impl Endpoint {
         if let Some(told) = told {
             return self.handle_no_key(now, (index, told));
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         // It answers a question, so that who has not asked since it last sent does not believe it.
         let has_asked = match slot.phase {
             Phase::Replying(_) => slot.timing.need_acks > 0,
@@ -120,7 +120,7 @@ impl Endpoint {
             return;
         }
         self.touch(now, origin, index);
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         match slot.phase {
             Phase::Calling(_) => {
                 let priority = self.peers[slot.peer].state.cutoffs.level(slot.out.len());
@@ -132,7 +132,7 @@ impl Endpoint {
                 self.metrics.refused += 1;
                 self.fail(index, Failure::Refused(DropReason::Uncertain));
             }
-            Phase::Receiving | Phase::Replying(_) => self.release(index),
+            Phase::Receiving(_) | Phase::Replying(_) => self.release(index),
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => self.metrics.unexpected += 1,
         }
     }
@@ -141,10 +141,10 @@ impl Endpoint {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let peer = &mut self.peers[slot.peer];
         let (version, tag) = (packet.version.get(), packet.common.window.get());
-        let is_known = peer.state.cutoffs.version == version && peer.state.tag_told == tag;
+        let is_known = peer.state.cutoffs.version == version && peer.state.shown.tag_told == tag;
         if is_known && matches!(slot.phase, Phase::Calling(_) | Phase::Hearing(_)) {
             // It has not heard the version back for a while. Where it validates our address by
             // that, the reply, or the rest of it, waits for a packet that says it.
@@ -155,7 +155,7 @@ impl Endpoint {
         } else {
             peer.state.cutoffs =
                 Cutoffs { by_level: packet.cutoffs.map(|cutoff| cutoff.get()), version };
-            peer.state.tag_told = tag;
+            peer.state.shown.tag_told = tag;
         }
     }
 
@@ -186,10 +186,14 @@ impl Endpoint {
 
     pub(super) fn handle_ack(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
         if let Found::Rpc(index) = self.find(origin) {
-            let slot = &self.slots[index];
+            let slot = &self.rpcs[index];
             if matches!(slot.phase, Phase::Replying(_)) && slot.timing.need_acks == 1 {
                 // It answers the question.
-                self.peers[slot.peer].state.rtt.sample(now.saturating_sub(slot.timing.asked_at));
+                self.peers[slot.peer]
+                    .state
+                    .times
+                    .rtt
+                    .sample(now.saturating_sub(slot.timing.asked_at));
             }
         }
         let named = (ClientId(origin.common.sender_id.get()), origin.common.dport.get());
@@ -200,7 +204,7 @@ impl Endpoint {
     /// Has all that went of a message sent again, of which nothing has come: its first packet, and
     /// then what the receiver grants. Tells how many bytes will.
     fn fall_back(&mut self, index: SlotId, priority: u8) -> u32 {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let state = &self.peers[slot.peer].state;
         let (first_len, _) = self.config.framing.lens(&slot.out, state.takes_long);
         if state.is_stripped || slot.out.sent_len() <= first_len {
@@ -211,9 +215,9 @@ impl Endpoint {
 
     /// Tells the peer of an RPC our cutoffs.
     pub(super) fn advise(&mut self, now: Time, index: SlotId) {
-        let peer = &mut self.peers[self.slots[index].peer];
-        peer.state.advised = Some((now, peer.echo(self.advice.cutoffs.version)));
-        self.push_control(Control::Cutoffs { rpc: self.slots.key(index) });
+        let peer = &mut self.peers[self.rpcs[index].peer];
+        peer.state.shown.advised = Some((now, peer.echo(self.advice.cutoffs.version)));
+        self.push_control(Control::Cutoffs { rpc: self.rpcs.key(index) });
     }
 
     /// Queues a packet that must not go out without bound.
@@ -226,7 +230,7 @@ impl Endpoint {
     }
 
     fn say_busy(&mut self, index: SlotId) {
-        let rpc = self.slots.key(index);
+        let rpc = self.rpcs.key(index);
         self.push_control(Control::Plain { rpc, packet_type: PacketType::Busy });
     }
 

@@ -22,20 +22,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::ids::ClientId;
 use super::outgoing::{Level, Piece};
 use super::transmit::Control;
-use super::{Carrier, Config, Endpoint, Origin, Phase, Shown};
+use super::{Carrier, Endpoint, Origin, Phase, Shown};
 use crate::node::Time;
-use crate::peer::cookies::{self, AskCookies, Cookies, Extent};
+use crate::peer::cookies::{self, Extent};
 use tailcut_placement::slab::SlotId;
-
-/// What makes an endpoint's cookies.
-pub(super) fn cookies_of(config: &Config) -> Cookies {
-    // Who seals packets is known by that, and NICs that take packets for TCP's change what a tag
-    // covers.
-    let is_fit = config.seal.is_none() && config.carrier == Carrier::Own;
-    let ask = if is_fit { config.cookies.ask } else { AskCookies::Never };
-    let key = config.cookies.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
-    Cookies::new(ask, &key, config.cookies.clock_ns)
-}
 
 impl Endpoint {
     /// Looks at what a packet shows that would begin a request, all of which has come or not.
@@ -46,7 +36,7 @@ impl Endpoint {
         origin: &Origin,
         (header, payload): (&DataHeader, &[u8]),
     ) -> Shown {
-        match self.cookies.are_given() {
+        match self.gate.cookies.are_given() {
             true => self.look_for_cookie(now, origin, (header, payload)),
             false => Shown::Unasked,
         }
@@ -58,22 +48,22 @@ impl Endpoint {
         origin: &Origin,
         (header, payload): (&DataHeader, &[u8]),
     ) -> Shown {
-        self.cookies.turn(now);
+        self.gate.cookies.turn(now);
         let address = origin.path.peer;
         let tag = tag_of(header);
-        let cookie = tag.and_then(|tag| self.cookies.cookie_of(address, tag));
+        let cookie = tag.and_then(|tag| self.gate.cookies.cookie_of(address, tag));
         if let Some((tag, cookie)) = tag.zip(cookie)
             && tag == made_of(cookie, header, payload)
         {
-            if cookie != self.cookies.cookie(address) {
+            if cookie != self.gate.cookies.cookie(address) {
                 self.tell_cookie(origin, 0);
             }
             return Shown::Tag;
         }
         let is_whole = header.message_length.get() as usize <= payload.len();
         let extent = if is_whole { Extent::Whole } else { Extent::Several };
-        let is_loaded = self.holdings.waiting > self.workers;
-        match self.cookies.are_asked(now, is_loaded, extent)
+        let is_loaded = self.holdings.waiting > self.gate.workers;
+        match self.gate.cookies.are_asked(now, is_loaded, extent)
             && !self.config.serving.is_trusted(address.ip())
         {
             true => Shown::Lacking,
@@ -106,18 +96,18 @@ impl Endpoint {
         let Some(index) = self.hear(now, origin) else {
             return;
         };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let is_fit = self.seal.is_none() && self.config.carrier == Carrier::Own;
         if !slot.is_client() || !is_fit {
             self.metrics.unexpected += 1;
             return;
         }
         let (cookie, peer) = (packet.cookie.get(), &mut self.peers[slot.peer]);
-        peer.state.cookie = cookie;
+        peer.state.shown.cookie = cookie;
         if packet.is_demand == 0 || !matches!(slot.phase, Phase::Calling(_)) {
             return;
         }
-        if slot.tagged_by == cookie {
+        if slot.client.tagged_by == cookie {
             // What has been asked for is under way.
             self.metrics.duplicates += 1;
             return;
@@ -137,9 +127,9 @@ impl Endpoint {
     /// The cookie by which a piece of what an RPC sends is to be tagged; 0 for none.
     #[inline]
     pub(super) fn cookie_for(&self, index: SlotId, piece: Piece) -> u64 {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let may_begin = piece.level == Level::Unscheduled || piece.is_again;
-        if may_begin && slot.is_client() { self.peers[slot.peer].state.cookie } else { 0 }
+        if may_begin && slot.is_client() { self.peers[slot.peer].state.shown.cookie } else { 0 }
     }
 
     /// Tags a piece, which is otherwise ready, if its server asks for that.
@@ -150,7 +140,7 @@ impl Endpoint {
             write_tag(packet, cookie);
         }
         if piece.offset == 0 {
-            self.slots[index].tagged_by = cookie;
+            self.rpcs[index].client.tagged_by = cookie;
         }
     }
 
@@ -158,7 +148,7 @@ impl Endpoint {
     pub(super) fn cookie_packet(&self, control: Control) -> Option<CookiePacket> {
         let Control::Cookie { to, ports, id, is_demand } = control else { return None };
         let common = CommonHeader::new(PacketType::Cookie, ports, id.0 | 1);
-        let cookie = self.cookies.cookie(to.peer).into();
+        let cookie = self.gate.cookies.cookie(to.peer).into();
         Some(CookiePacket { common, cookie, is_demand })
     }
 }
@@ -175,7 +165,7 @@ fn made_of(cookie: u64, header: &DataHeader, payload: &[u8]) -> u64 {
     cookies::tag_of(cookie, blanked(header).as_bytes(), payload)
 }
 
-/// What is told costs no more bytes than what it answers.
+/// A COOKIE costs no more bytes than the DATA that it answers.
 const _: () = assert!(size_of::<CookiePacket>() <= DATA_LEN);
 
 #[cfg(test)]

@@ -23,14 +23,14 @@ pub struct Cutoffs {
     pub version: u16,
 }
 
-/// How peers choose the priorities of what they send here.
+/// Configuration of the priorities that peers choose for what they send here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Priorities {
     /// Levels of the network that are used, 1 to 8, from the lowest. Default 8.
     pub levels: u8,
     /// The cutoffs, or the first of them.
     pub cutoffs: Cutoffs,
-    /// How many of the lower levels are for scheduled data, or at first are. Default 4, with the
+    /// Number of the lower levels that are for scheduled data, or at first are. Default 4, with the
     /// module's cutoffs.
     pub scheduled_levels: u8,
     /// Recomputes both from the traffic; `None` keeps them. Default after 10 000 messages, at most
@@ -41,7 +41,7 @@ pub struct Priorities {
     pub rank: UnscheduledRank,
 }
 
-/// When cutoffs are recomputed.
+/// Conditions on which cutoffs are recomputed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Adaptive {
     /// Messages that must have come since the last time.
@@ -110,7 +110,7 @@ pub(super) struct Advice {
     pub(super) scheduled_levels: u8,
     /// Levels of the network in use, 1 to 8.
     levels: u8,
-    /// When both are recomputed; `None` for never.
+    /// Conditions on which both are recomputed; `None` for never.
     adaptive: Option<Adaptive>,
     /// Bytes of a message that need no grant.
     unscheduled_len: u32,
@@ -121,7 +121,7 @@ pub(super) struct Advice {
     total_bytes: u64,
     /// Messages since the last time.
     messages: u64,
-    /// When they were last recomputed, or the endpoint started.
+    /// Time at which they were last recomputed, or the endpoint started.
     computed_at: Time,
 }
 

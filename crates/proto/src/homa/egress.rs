@@ -1,5 +1,5 @@
-//! What waits to be sent: control packets, messages in the order of SRPT, and acknowledgements that
-//! no packet has taken along, before the queues of the NIC.
+//! Send queues of an endpoint: control packets, messages in the order of SRPT, and acknowledgements
+//! that no packet has taken along, before the queues of the NIC.
 //!
 //! Invariant: a message is ranked exactly while something of it may be sent.
 
@@ -7,22 +7,23 @@ use std::collections::VecDeque;
 
 use super::config::Link;
 use super::link::{Device, NicQueue};
-use super::slot::{Naming, Slot, rank};
+use super::rpcs::Rpcs;
+use super::slot::{Naming, rank};
 use super::transmit::Control;
 use crate::node::{Path, Time, is_unanswerable};
 use crate::peer::table::PeerId;
 use crate::sealed::{ANSWERS_MAX, HOMA_ANSWER_LEN};
 use tailcut_placement::order::heap::{Heap, Places};
-use tailcut_placement::slab::{Slab, SlotId};
+use tailcut_placement::slab::SlotId;
 
 /// Everything that an endpoint is to send.
 #[derive(Debug)]
 pub(super) struct Egress {
-    /// What says that there is no key: it goes first, and is not sealed.
+    /// Answers that say that there is no key: they go first, and are not sealed.
     pub(super) answers: VecDeque<(Path, [u8; HOMA_ANSWER_LEN])>,
     /// Control packets, which go next.
     pub(super) control: VecDeque<Control>,
-    /// When which peers are told of calls that have ended, at the latest; at most one entry a peer.
+    /// Latest times at which peers are told of calls that have ended; at most one entry a peer.
     pub(super) acks_due: VecDeque<(Time, PeerId)>,
     /// Peers that are told of calls that have ended once no data are left to take that along, each
     /// once.
@@ -33,7 +34,7 @@ pub(super) struct Egress {
     pub(super) device: Device,
     /// RPCs of whose message something may be sent, the one with the fewest bytes left first.
     sendable: Heap,
-    /// Where each RPC is in `sendable`.
+    /// Place of each RPC in `sendable`.
     places: Places,
 }
 
@@ -68,9 +69,9 @@ impl Egress {
     }
 
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
-    pub(super) fn rank(&mut self, slots: &Slab<Slot>, index: SlotId) {
-        let out = &slots[index].out;
-        if out.is_sendable() && slots[index].naming == Naming::Settled {
+    pub(super) fn rank(&mut self, rpcs: &Rpcs, index: SlotId) {
+        let out = &rpcs[index].out;
+        if out.is_sendable() && rpcs[index].client.naming == Naming::Settled {
             self.sendable.set(&mut self.places, index, rank(out.remaining(), out.birth));
         } else {
             self.unrank(index);
@@ -92,7 +93,7 @@ impl Egress {
         is_next
     }
 
-    /// When something may be sent that cannot be now, or acknowledgements are due.
+    /// Time at which something may be sent that cannot be now, or acknowledgements are due.
     pub(super) fn next_due(&self) -> Option<Time> {
         let acks = self.acks_due.front().map(|&(at, _)| at);
         match self.sendable.peek().and_then(|_| self.nic.opens_at()) {

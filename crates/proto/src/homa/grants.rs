@@ -28,7 +28,7 @@ use tailcut_placement::slab::SlotId;
 /// Peers that want grants.
 #[derive(Debug, Default)]
 pub(super) struct Book {
-    /// Where each message is in the heap of its peer.
+    /// Place of each message in the heap of its peer.
     places: Places,
     /// Peers by the rank of their best message; the best last, where most change.
     order: Vec<(u64, PeerId)>,
@@ -40,20 +40,21 @@ pub(super) struct Book {
     fifo_claim: u64,
     /// A message has ended since grants were last given, and may have left something for others.
     pub(super) is_due: bool,
-    /// When a peer may be given its next grant.
+    /// Time at which a peer may be given its next grant.
     pub(super) wake_at: Option<Time>,
     /// From grants to their first bytes, over all peers: what waits before this host is in it.
     pub(super) rtt: Rtt,
-    /// How fast bytes of messages come, from all peers.
+    /// Pace at which bytes of messages come, from all peers.
     pub(super) pace: Meter,
-    /// When data of each priority came last that were not sent again, and so tell nothing of who
-    /// waits; 0 before.
+    /// Times at which data of each priority last came, except retransmissions, which tell nothing
+    /// of who waits; 0 before.
     pub(super) data_at: [Time; 8],
-    /// When this host last came so late to a timer that much may have arrived unread; 0 before.
+    /// Time at which this host last came so late to a timer that much may have arrived unread; 0
+    /// before.
     pub(super) late_at: Time,
 }
 
-/// What a message is among those that want grants.
+/// Standing of a message among those that want grants.
 #[derive(Clone, Copy, Debug)]
 enum Standing {
     /// The best of all.
@@ -115,7 +116,7 @@ impl Book {
 impl Endpoint {
     /// Takes note that something of a message has arrived, and gives the grants that follow.
     pub(super) fn grant_after(&mut self, now: Time, index: SlotId) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (peer, is_wanting) = (slot.peer, slot.inc.message.ungranted() > 0);
         match self.config.grants.policy {
             GrantPolicy::Sigcomm(pull) => {
@@ -158,7 +159,7 @@ impl Endpoint {
     /// Takes a message out of those that want grants; harmless when it is not among them.
     pub(super) fn unwant(&mut self, index: SlotId) {
         if self.book.places.contains(index) {
-            let peer = self.slots[index].peer;
+            let peer = self.rpcs[index].peer;
             self.peers[peer].state.wanting.remove(&mut self.book.places, index);
             self.replace(peer);
         }
@@ -185,9 +186,9 @@ impl Endpoint {
         due.iter().flatten().for_each(|&peer| self.grant_to_peer(now, peer, pull));
     }
 
-    /// What a message that an RPC receives wants, ranked anew.
+    /// Ranks the message that an RPC receives anew, by the bytes that it wants.
     fn want(&mut self, index: SlotId) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let bytes = match self.config.grants.policy {
             GrantPolicy::Sigcomm { .. } => slot.inc.message.ungranted(),
             GrantPolicy::Module { .. } => slot.inc.message.len() - slot.inc.message.received(),
@@ -229,7 +230,7 @@ impl Endpoint {
         else {
             return false;
         };
-        let inc = &self.slots[index].inc;
+        let inc = &self.rpcs[index].inc;
         if inc.in_flight() >= pull.rtt_bytes {
             return false;
         }
@@ -252,7 +253,7 @@ impl Endpoint {
         let peer = &mut self.peers[peer];
         peer.state.grant_at = next_at;
         let is_hungry =
-            |(_, index): (u64, SlotId)| self.slots[index].inc.in_flight() < pull.rtt_bytes;
+            |(_, index): (u64, SlotId)| self.rpcs[index].inc.in_flight() < pull.rtt_bytes;
         if peer.state.wanting.peek().is_some_and(is_hungry) {
             self.book.wake_by(next_at);
         }
@@ -270,7 +271,7 @@ impl Endpoint {
         let best_ones = count.min(self.book.order.len());
         let window = if window > 0 { window } else { incoming_max / (count as u32 + 1) };
         for (rank, &index) in active[..count].iter().enumerate() {
-            let inc = &self.slots[index].inc;
+            let inc = &self.rpcs[index].inc;
             let target = inc.message.received().saturating_add(window).min(inc.message.len());
             let headroom = u64::from(incoming_max).saturating_sub(self.book.expected_bytes);
             let more = u64::from(target.saturating_sub(inc.message.granted())).min(headroom) as u32;
@@ -296,7 +297,7 @@ impl Endpoint {
     /// the limit of all too, so that what is held ends; messages whose last bytes do not come
     /// expire.
     fn is_crowded_by(&self, index: SlotId, bytes: u32, standing: Standing) -> bool {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let most = self.config.message_len_max;
         let spare = match standing {
             Standing::BestOfAll => Spare { client: most, all: most },
@@ -304,7 +305,7 @@ impl Endpoint {
             Standing::Behind => Spare::default(),
         };
         let bytes = bytes as usize;
-        matches!(slot.phase, Phase::Receiving)
+        matches!(slot.phase, Phase::Receiving(_))
             && self.peers.is_crowded_beyond(
                 slot.peer,
                 &self.holdings,
@@ -351,13 +352,13 @@ impl Endpoint {
     fn grant_to_oldest(&mut self, now: Time, window: u32, increment: u32) {
         let wanting =
             self.book.order.iter().flat_map(|&(_, peer)| self.peers[peer].state.wanting.all());
-        let slots = &self.slots;
+        let slots = &self.rpcs;
         let Some(index) =
             wanting.map(|(_, index)| index).min_by_key(|&index| slots[index].inc.birth)
         else {
             return;
         };
-        let expected = self.slots[index].inc.message.expected();
+        let expected = self.rpcs[index].inc.message.expected();
         let is_crowded = self.is_crowded_by(index, increment, Standing::BestOfClient);
         if expected >= window.saturating_add(2 * increment) || is_crowded {
             return;
@@ -369,7 +370,7 @@ impl Endpoint {
     fn grant(&mut self, now: Time, index: SlotId, (more, priority): (u32, u8)) {
         work::step(GRANT_STEPS);
         let framing = self.config.framing;
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let was_idle = slot.inc.message.expected() == 0;
         slot.inc.probe = slot.inc.probe.or(Some((slot.inc.message.granted(), now)));
         let more = slot.inc.grant(more, &framing);
@@ -378,22 +379,22 @@ impl Endpoint {
         // Silence counts from here.
         slot.timing.asked_at = now;
         slot.timing.in_vain.0 = 0;
-        let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving));
+        let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving(_)));
         self.expect_more(peer, more);
         if is_receiving {
             self.hold(index, more as usize);
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if !slot.is_grant_queued {
             slot.is_grant_queued = true;
-            self.egress.control.push_back(Control::Grant { rpc: self.slots.key(index) });
+            self.egress.control.push_back(Control::Grant { rpc: self.rpcs.key(index) });
         }
         if was_idle {
             // Now there is something to be silent about, and the wait for it was not the sender's.
-            self.slots[index].timing.progress_at = now;
+            self.rpcs[index].timing.progress_at = now;
             self.arm(now, index);
         }
-        if self.slots[index].inc.message.ungranted() > 0 {
+        if self.rpcs[index].inc.message.ungranted() > 0 {
             self.want(index)
         } else {
             self.unwant(index)

@@ -6,7 +6,7 @@
 //! applies: sessions that count up.
 
 /// An id as the client numbers it: even.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct ClientId(pub(super) u64);
 
 impl ClientId {

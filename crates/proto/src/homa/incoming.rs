@@ -67,7 +67,8 @@ impl Incoming {
             } else {
                 framing.scheduled_overhead
             };
-            // What was cut otherwise than expected is forgotten when nothing is in flight.
+            // The error of what was cut otherwise than expected is dropped when nothing is in
+            // flight.
             self.in_flight = match self.message.expected() {
                 0 => 0,
                 _ => self.in_flight.saturating_sub(new + overhead),

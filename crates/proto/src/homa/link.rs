@@ -1,5 +1,5 @@
-//! How much waits before the NIC, as far as can be told without asking it: what was sent drains at
-//! the link's speed.
+//! Estimate of the queue before the NIC, without asking it: what was sent drains at the link's
+//! speed.
 //!
 //! A queue there is one in which a short message cannot overtake (RAMCloud's QueueEstimator).
 
@@ -11,7 +11,7 @@ use crate::node::Time;
 pub(super) struct NicQueue {
     /// The link; `None` where nothing is known, and then nothing waits.
     link: Option<Link>,
-    /// When everything sent so far will have left.
+    /// Time at which everything sent so far will have left.
     idle_at: Time,
     /// A packet has been refused since the last was added.
     is_blocked: bool,
@@ -33,7 +33,7 @@ impl NicQueue {
         !self.is_blocked
     }
 
-    /// When the packet that was refused may be added; `None` when none was.
+    /// Time at which the packet that was refused may be added; `None` when none was.
     pub(super) fn opens_at(&self) -> Option<Time> {
         let link = self.link.filter(|_| self.is_blocked)?;
         Some(self.idle_at.saturating_sub(link.queue_ns_max))
@@ -51,15 +51,15 @@ impl NicQueue {
     }
 }
 
-/// How long what was sent may wait for the device, where nobody knows the link: a driver that
-/// offers no buffer for a full packet says that as much waits as may. What is asked for meanwhile
-/// has not been lost but not yet sent.
+/// Estimate of the time that what was sent may wait for the device, where nobody knows the link: a
+/// driver that offers no buffer for a full packet says that as much waits as may. What is asked for
+/// meanwhile has not been lost but not yet sent.
 #[derive(Debug, Default)]
 pub(super) struct Device {
-    /// When a packet last found no room; 0 before.
+    /// Time at which a packet last found no room; 0 before.
     refused_at: Time,
-    /// When the bytes up to each multiple of [`CHUNK_LEN`] had been sent, the last one at `marked`;
-    /// a ring.
+    /// Times at which the bytes up to each multiple of [`CHUNK_LEN`] had been sent, the last one at
+    /// `marked`; a ring.
     marks: [Time; CHUNKS],
     /// Place of the last mark in `marks`.
     marked: usize,

@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 
 use super::config::Config;
 use super::ids::ClientId;
-use super::slot::{Fetch, Member, Part};
+use super::slot::{Fetch, Member, Part, Reply};
 use super::{Endpoint, Phase};
 use crate::node::Time;
 use crate::peer::table::PeerId;
@@ -29,7 +29,7 @@ use tailcut_placement::slab::SlotId;
 impl Endpoint {
     /// Sends a long request: the first part by the RPC in `first`, the others by RPCs of their own.
     pub(super) fn send_parts(&mut self, now: Time, first: SlotId, payload: &[u8]) {
-        let slot = &self.slots[first];
+        let slot = &self.rpcs[first];
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let mut others = Vec::new();
         for offset in (0..payload.len()).step_by(PartHeader::PART_LEN) {
@@ -42,21 +42,21 @@ impl Endpoint {
             let header =
                 PartHeader::new(PartKind::Request, key.0, payload.len() as u32, offset as u32);
             let message = self.join(&header, &payload[offset..end]);
-            self.slots[index].flags |= DataFlags::PART;
+            self.rpcs[index].flags |= DataFlags::PART;
             self.send_request(now, index, message.into());
         }
-        self.slots[first].phase = Phase::Calling(Member::First(others));
+        self.rpcs[first].phase = Phase::Calling(Member::First(others));
     }
 
-    /// What an RPC of a long call was answered with, or the beginning of a long reply.
+    /// Takes the reply to an RPC of a long call, or the beginning of a long reply.
     pub(super) fn take_reply_part(&mut self, now: Time, index: SlotId, message: Vec<u8>) {
-        let Some(first) = self.slots[index].phase.call() else {
+        let Some(first) = self.rpcs[index].phase.call() else {
             return self.begin_fetching(now, index, message);
         };
         self.acknowledge_reply(index, message.len());
         self.release(index);
         // The answer to a part of the request says nothing but that it was taken.
-        if matches!(self.slots[first].phase, Phase::Fetching(_)) {
+        if matches!(self.rpcs[first].phase, Phase::Fetching(_)) {
             self.take_fetched(first, &message);
         }
         self.buffers.give(message);
@@ -77,7 +77,7 @@ impl Endpoint {
         if len == total_len {
             return self.answer(first, message);
         }
-        let slot = &self.slots[first];
+        let slot = &self.rpcs[first];
         let (peer, server_port, key) = (slot.peer, slot.ports.destination, slot.id);
         let offsets = (PartHeader::PART_LEN..total_len).step_by(PartHeader::PART_LEN);
         let mut others = Vec::with_capacity(offsets.len());
@@ -86,7 +86,7 @@ impl Endpoint {
             others.push(index);
             let request =
                 self.join(&PartHeader::new(PartKind::Fetch, key.0, 0, offset as u32), &[]);
-            let slot = &mut self.slots[index];
+            let slot = &mut self.rpcs[index];
             slot.flags |= DataFlags::PART;
             // A part may be fetched twice.
             slot.options.idempotent = true;
@@ -95,13 +95,13 @@ impl Endpoint {
         // Whatever of the request was not answered yet need not be.
         self.leave_long(first);
         let missing = others.len();
-        self.slots[first].phase = Phase::Fetching(Fetch { others, reply: message, missing });
+        self.rpcs[first].phase = Phase::Fetching(Fetch { others, reply: message, missing });
         self.arm(now, first);
     }
 
     fn take_fetched(&mut self, first: SlotId, message: &[u8]) {
         let split = PartHeader::split(message, PartKind::Reply);
-        let Phase::Fetching(Fetch { reply, missing, .. }) = &mut self.slots[first].phase else {
+        let Phase::Fetching(Fetch { reply, missing, .. }) = &mut self.rpcs[first].phase else {
             return;
         };
         let Some((header, part)) = split else {
@@ -144,23 +144,21 @@ impl Endpoint {
         if total_len as usize > self.config.message_len_max {
             return self.drop_partial(index, DropReason::TooLarge);
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if (offset == 0) != (slot.id == key) {
             self.metrics.protocol_violation += 1;
             return self.drop_partial(index, DropReason::Unspecified);
         }
         slot.phase = Phase::Parked(Part { key, total_len, offset, message });
-        let place = (slot.peer, key.0);
-        self.parts.entry(place).or_default().push(index);
-        self.assemble(now, place);
+        let peer = slot.peer;
+        self.rpcs.park(index, key);
+        self.assemble(now, peer, key);
     }
 
     /// Puts a request together when all parts of it are there.
-    fn assemble(&mut self, now: Time, place: (PeerId, u64)) {
-        let Some(waiting) = self.parts.get(&place) else {
-            return;
-        };
-        let total_of = |index: SlotId| match &self.slots[index].phase {
+    fn assemble(&mut self, now: Time, peer: PeerId, key: ClientId) {
+        let waiting = self.rpcs.parked(peer, key);
+        let total_of = |index: SlotId| match &self.rpcs[index].phase {
             Phase::Parked(part) => part.total_len,
             _ => 0,
         };
@@ -168,10 +166,10 @@ impl Endpoint {
         if waiting.len() < part_count_of(total_len as usize) {
             return;
         }
-        let waiting = self.parts.remove(&place).unwrap_or_default();
+        let waiting = self.rpcs.take_parked(peer, key);
         let mut parts: Vec<(u32, SlotId, Vec<u8>)> = Vec::with_capacity(waiting.len());
         for &index in &waiting {
-            if let Phase::Parked(part) = std::mem::take(&mut self.slots[index].phase) {
+            if let Phase::Parked(part) = std::mem::take(&mut self.rpcs[index].phase) {
                 parts.push((part.offset, index, part.message));
             }
         }
@@ -203,10 +201,10 @@ impl Endpoint {
     }
 
     fn serve_fetch(&mut self, now: Time, index: SlotId, key: ClientId, offset: usize) {
-        let peer = self.slots[index].peer;
-        let first = self.live.get(&(peer, key.0 | 1)).copied();
-        let reply = match first.map(|first| &self.slots[first].phase) {
-            Some(Phase::Replying(reply)) if offset < reply.len() => reply,
+        let peer = self.rpcs[index].peer;
+        let first = self.rpcs.find(peer, key.0 | 1);
+        let reply = match first.map(|first| &self.rpcs[first].phase) {
+            Some(Phase::Replying(Reply { whole, .. })) if offset < whole.len() => whole,
             _ => return self.drop_partial(index, DropReason::Uncertain),
         };
         let end = reply.len().min(offset + PartHeader::PART_LEN);
@@ -214,11 +212,10 @@ impl Endpoint {
         let mut message = self.buffers.take_for(end - offset + PartHeader::LEN);
         message.extend_from_slice(header.as_bytes());
         message.extend_from_slice(&reply[offset..end]);
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.flags |= DataFlags::PART;
-        slot.is_fetch = true;
         self.peers[peer].state.fetches += 1;
-        self.send_reply(now, index, message);
+        self.send_reply_of(now, index, message, true);
     }
 
     /// The message that a reply begins with, and what is kept besides: all of a short reply and
@@ -227,21 +224,20 @@ impl Endpoint {
         if reply.len() <= self.config.rpc_len_max as usize {
             return (reply, Vec::new());
         }
-        let header =
-            PartHeader::new(PartKind::Reply, self.slots[index].id.0, reply.len() as u32, 0);
+        let header = PartHeader::new(PartKind::Reply, self.rpcs[index].id.0, reply.len() as u32, 0);
         let message = self.join(&header, &reply[..PartHeader::PART_LEN]);
-        self.slots[index].flags |= DataFlags::PART;
+        self.rpcs[index].flags |= DataFlags::PART;
         (message, reply)
     }
 
     /// An RPC has ended, or is no longer what it was to a long call: what hangs on it ends too.
     pub(super) fn leave_long(&mut self, index: SlotId) {
-        match &mut self.slots[index].phase {
+        match &mut self.rpcs[index].phase {
             Phase::Calling(member) | Phase::Hearing(member) => match std::mem::take(member) {
                 Member::Whole => {}
                 Member::First(others) => self.give_up_others(index, others),
                 Member::Other(first) => {
-                    if let Some(others) = self.slots[first].phase.others() {
+                    if let Some(others) = self.rpcs[first].phase.others() {
                         others.retain(|&other| other != index);
                     }
                 }
@@ -254,23 +250,17 @@ impl Endpoint {
             Phase::Parked(part) => {
                 let Part { key, message, .. } = std::mem::take(part);
                 self.buffers.give(message);
-                let place = (self.slots[index].peer, key.0);
-                if let Some(waiting) = self.parts.get_mut(&place) {
-                    waiting.retain(|&part| part != index);
-                    if waiting.is_empty() {
-                        self.parts.remove(&place);
-                    }
-                }
+                self.rpcs.unpark(index, key);
             }
-            Phase::Replying(whole) => self.buffers.give(std::mem::take(whole)),
-            Phase::Receiving | Phase::Waiting => {}
+            Phase::Replying(reply) => self.buffers.give(std::mem::take(&mut reply.whole)),
+            Phase::Receiving(_) | Phase::Waiting => {}
         }
     }
 
     fn give_up_others(&mut self, first: SlotId, others: Vec<SlotId>) {
         for other in others {
             // The slot may be another RPC's by now.
-            if self.slots[other].phase.call() == Some(first) {
+            if self.rpcs[other].phase.call() == Some(first) {
                 self.give_up(other);
             }
         }
@@ -284,8 +274,8 @@ impl Endpoint {
     ) -> SlotId {
         let id = self.next_id(now, peer);
         let index = self.open(now, peer, (server_port, id));
-        let (options, deadline) = (self.slots[first].options, self.slots[first].deadline);
-        let slot = &mut self.slots[index];
+        let (options, deadline) = (self.rpcs[first].options, self.rpcs[first].deadline);
+        let slot = &mut self.rpcs[index];
         slot.options = options;
         slot.deadline = deadline;
         slot.phase = Phase::Calling(Member::Other(first));

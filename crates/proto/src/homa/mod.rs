@@ -22,6 +22,7 @@ mod control;
 mod cookies;
 mod cutoffs;
 mod egress;
+mod gate;
 mod grants;
 mod ids;
 mod incoming;
@@ -33,12 +34,13 @@ mod pace;
 mod peers;
 mod receive;
 mod recovery;
+mod rpcs;
 mod sealing;
 mod server;
 mod slot;
 mod transmit;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -55,58 +57,46 @@ pub use self::metrics::Metrics;
 pub use crate::call::counters::Counters;
 pub use crate::peer::limits::{Holdings, Serving};
 
-use self::cookies::cookies_of;
 use self::cutoffs::Advice;
 use self::egress::Egress;
+use self::gate::Gate;
 use self::grants::Book;
 use self::peers::HomaPeer;
+use self::rpcs::Rpcs;
 use self::slot::{Phase, Slot};
 use crate::buffers::Buffers;
 use crate::call::numbering::Numbers;
 use crate::call::unreachable::UnreachableLook;
 use crate::node::{Attached, Node, Path, Time, Transmit, is_unanswerable};
-use crate::peer::cookies::Cookies;
-use crate::peer::table::{PeerId, Table};
-use crate::peer::validation::Tokens;
+use crate::peer::table::Table;
 use crate::rpc::{AnswerError, Call, CallError, CallId, Caller, Event, Lent, RequestId, Rpc};
 use crate::sealed::{Access, ChangedKeys, Denial, EndpointSeal, Keys, LostKeys};
-use tailcut_placement::keyed::KeyedState;
 use tailcut_placement::order::wheel::Wheel;
-use tailcut_placement::slab::{Slab, SlotId, SlotKey};
+use tailcut_placement::slab::{SlotId, SlotKey};
 
 /// A Homa client and server on one port.
 #[derive(Debug)]
 pub struct Endpoint {
     /// The configuration, mended to what it can do.
     config: Config,
-    /// RPCs of both halves, each in its slot.
-    slots: Slab<Slot>,
-    /// Live RPCs by peer and by their id as this side numbers it.
-    live: HashMap<(PeerId, u64), SlotId, KeyedState>,
-    /// Parts of requests that wait for the others, by peer and key.
-    parts: HashMap<(PeerId, u64), Vec<SlotId>, KeyedState>,
+    /// RPCs of both halves.
+    rpcs: Rpcs,
     /// Peers and their sessions.
     peers: Table<HomaPeer>,
-    /// Keyed hashes of addresses, which validate them.
-    tokens: Tokens,
-    /// Makes the cookies that clients show, where they must.
-    cookies: Cookies,
-    /// Requests that the application runs at once; what it has beyond them waits.
-    workers: usize,
+    /// Gate that new requests must pass.
+    gate: Gate,
     /// Sessions of the ids of calls.
     sessions: Numbers,
     /// Cutoffs that senders are told.
     advice: Advice,
     /// Messages that want grants.
     book: Book,
-    /// What is asked for again.
+    /// Data asked for again.
     asked: asked::Asked,
     /// Packets to be sent.
     egress: Egress,
-    /// When something is due for an RPC, by its slot.
+    /// Timers of the RPCs, by slot.
     wheel: Wheel,
-    /// Messages begun so far, in and out: what ranks them by age.
-    births: u32,
     /// Buffers for messages.
     buffers: Buffers,
     /// Events that the application has not taken.
@@ -115,11 +105,7 @@ pub struct Endpoint {
     metrics: Metrics,
     /// Holdings that count against the limits.
     holdings: Holdings,
-    /// Half-received requests of clients whose addresses were not validated when they began.
-    unvalidated_partials: usize,
-    /// New requests are refused.
-    is_stopping: bool,
-    /// When calls to an address where nothing listens may be looked for.
+    /// Limit on searches for calls to an address where nothing listens.
     unreachable_look: UnreachableLook,
     /// The seal, where packets are sealed.
     seal: Option<Box<EndpointSeal>>,
@@ -138,7 +124,7 @@ struct Origin<'a> {
     shown: Shown,
 }
 
-/// What a packet that would begin a request has shown of its sender's address.
+/// Validation of its sender's address by a packet that would begin a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Shown {
     /// Nothing, and it need not.
@@ -177,29 +163,19 @@ impl Endpoint {
         let seed = Numbers::new(&config.secret, b"tables").seed();
         let rpcs_max = config.calls_max.saturating_add(config.serving.requests_max);
         Self {
-            slots: Slab::of_at_most(rpcs_max),
-            live: HashMap::with_capacity_and_hasher(
-                config.serving.room(rpcs_max),
-                KeyedState::with_seed(seed),
-            ),
-            parts: HashMap::with_hasher(KeyedState::with_seed(seed)),
+            rpcs: Rpcs::new(rpcs_max, config.serving.room(rpcs_max), seed),
             peers: Table::new(now, config.peers_max, &config.serving, seed),
-            tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36), 0),
-            cookies: cookies_of(&config),
-            workers: 1,
+            gate: Gate::new(&config),
             sessions: Numbers::new(&config.secret, b"session"),
             advice: Advice::new(now, config.priorities, config.unscheduled_len),
             book: Book::default(),
             asked: asked::Asked::default(),
             egress: Egress::new(config.link, rpcs_max, config.serving.room(config.control_len_max)),
             wheel: Wheel::new(TICK_BITS).of_at_most(rpcs_max),
-            births: 0,
             buffers: Buffers::new(config.pool_bytes_max),
             events: VecDeque::new(),
             metrics: Metrics::default(),
             holdings: Holdings::default(),
-            unvalidated_partials: 0,
-            is_stopping: false,
             unreachable_look: UnreachableLook::default(),
             seal,
             config,
@@ -255,7 +231,7 @@ impl Endpoint {
         &self.metrics
     }
 
-    /// Whether the application has yet to answer a request, and somebody waits for it.
+    /// True if the application has yet to answer a request, and somebody waits for it.
     pub fn is_waiting(&self, id: RequestId) -> bool {
         self.slot_of(SlotKey(id.0), |phase| matches!(phase, Phase::Waiting)).is_some()
     }
@@ -277,28 +253,30 @@ impl Endpoint {
     /// Says how many requests the application runs at once; see
     /// [`crate::endpoint::Endpoint::set_workers`].
     pub fn set_workers(&mut self, workers: usize) {
-        self.workers = workers;
+        self.gate.workers = workers;
     }
 
     /// Takes no new requests from now on; see [`crate::endpoint::Endpoint::stop`]. Homa has no
     /// routers that would have to know.
     pub fn stop(&mut self, _now: Time) {
-        self.is_stopping = true;
+        self.gate.is_closed = true;
     }
 
     /// Takes new requests again; see [`crate::endpoint::Endpoint::serve_again`].
     pub fn serve_again(&mut self) {
-        self.is_stopping = false;
+        self.gate.is_closed = false;
     }
 
     /// Replies of which bytes have never been sent.
     pub fn replies_under_way(&self) -> usize {
         let is_unsent = |slot: &&Slot| match &slot.phase {
             // Of a long one the client has yet to fetch the rest.
-            Phase::Replying(whole) => !whole.is_empty() || slot.out.sent_len() < slot.out.len(),
+            Phase::Replying(reply) => {
+                !reply.whole.is_empty() || slot.out.sent_len() < slot.out.len()
+            }
             _ => false,
         };
-        self.slots.values().filter(is_unsent).count()
+        self.rpcs.values().filter(is_unsent).count()
     }
 
     /// Bytes that it remembers of the sessions of its peers, to run no request twice.
@@ -315,7 +293,7 @@ impl Endpoint {
     /// of a long call that of its first RPC.
     pub fn wire_id(&self, id: CallId) -> Option<u64> {
         let index = self.slot_of(SlotKey(id.0), Phase::is_client)?;
-        Some(self.slots[index].local_id())
+        Some(self.rpcs[index].local_id())
     }
 
     /// The live RPC of a packet: of that peer, with these ports.
@@ -323,11 +301,11 @@ impl Endpoint {
         let Some(peer) = self.peers.find(origin.path.peer) else {
             return Found::Nothing;
         };
-        let Some(&index) = self.live.get(&(peer, origin.common.local_id())) else {
+        let Some(index) = self.rpcs.find(peer, origin.common.local_id()) else {
             return Found::Nothing;
         };
         let Ports { source, destination } = origin.common.ports();
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let is_its = slot.ports == Ports { source: destination, destination: source }
             && slot.is_of(self.sender());
         if is_its { Found::Rpc(index) } else { Found::OtherPorts }
@@ -354,13 +332,13 @@ impl Endpoint {
 
     /// Takes note that the peer of an RPC is alive.
     fn touch(&mut self, now: Time, origin: &Origin, index: SlotId) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.timing.heard_at = now;
         // A call leaves from any address until the answer tells which of this host's it was.
         slot.local = slot.local.or(origin.path.local);
         slot.timing.need_acks = 0;
         slot.timing.in_vain.0 = 0;
-        slot.allowance.received += origin.len as u64;
+        slot.server.allowance.received += origin.len as u64;
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
         peer.state.is_heard = true;
@@ -369,24 +347,17 @@ impl Endpoint {
         }
     }
 
-    /// Makes the RPC in a slot one that packets find.
-    fn enlist(&mut self, index: SlotId) {
-        let slot = &self.slots[index];
-        self.live.insert((slot.peer, slot.local_id()), index);
-    }
-
     /// Ends an RPC; what it holds is given back.
     fn release(&mut self, index: SlotId) {
-        let slot = &self.slots[index];
-        let (peer, local_id) = (slot.peer, slot.local_id());
-        self.live.remove(&(peer, local_id));
+        let peer = self.rpcs[index].peer;
+        self.rpcs.unlist(index);
         self.wheel.disarm(index);
         self.egress.unrank(index);
         self.unwant(index);
-        if !self.slots[index].phase.is_alone() {
+        if !self.rpcs[index].phase.is_alone() {
             self.leave_long(index);
         }
-        let message = &self.slots[index].inc.message;
+        let message = &self.rpcs[index].inc.message;
         let (expected, missing) = (message.expected(), message.len() - message.received());
         let is_begun = message.len() > 0;
         self.book.is_due |= missing > 0;
@@ -394,7 +365,7 @@ impl Endpoint {
         let pace = &mut self.peers[peer].state.pace;
         pace.owed -= u64::from(missing);
         pace.messages -= u64::from(is_begun);
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let (is_client, id) = (slot.is_client(), slot.id);
         let request = slot.out.end();
         if slot.inc.message.len() > 0 {
@@ -405,7 +376,7 @@ impl Endpoint {
         }
         self.buffers.give(request);
         self.end_partial(index);
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if is_client {
             let peer = &mut self.peers[peer];
             self.holdings.calls -= 1;
@@ -414,28 +385,29 @@ impl Endpoint {
         } else {
             self.holdings.waiting -=
                 usize::from(matches!(slot.phase, Phase::Waiting | Phase::Parked(_)));
-            self.peers.end_request(peer, &mut self.holdings, &mut slot.held);
-            self.peers[peer].state.fetches -= usize::from(slot.is_fetch);
+            self.peers.end_request(peer, &mut self.holdings, &mut slot.server.held);
+            let is_fetch = matches!(&slot.phase, Phase::Replying(reply) if reply.is_fetch);
+            self.peers[peer].state.fetches -= usize::from(is_fetch);
         }
-        self.slots.release(index);
+        self.rpcs.release(index);
     }
 
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
     #[inline]
     fn rank_out(&mut self, index: SlotId) {
-        self.egress.rank(&self.slots, index);
+        self.egress.rank(&self.rpcs, index);
     }
 
     fn pad(&mut self, index: SlotId, len: u32) {
         let unscheduled = self.unscheduled_len(index);
-        self.slots[index].out.pad(len, unscheduled);
+        self.rpcs[index].out.pad(len, unscheduled);
         self.rank_out(index);
     }
 
     /// Bytes of the message that an RPC sends that need no grant.
     fn unscheduled_len(&self, index: SlotId) -> u32 {
-        let slot = &self.slots[index];
-        let is_incast = slot.request_flags & DataFlags::INCAST != 0;
+        let slot = &self.rpcs[index];
+        let is_incast = slot.server.flags & DataFlags::INCAST != 0;
         match self.peers[slot.peer].state.is_stripped {
             true => u32::MAX,
             false if is_incast => self.config.incast.unscheduled_len,
@@ -462,19 +434,14 @@ impl Endpoint {
         if self.egress.acks_called.is_empty() { None } else { self.write_acks(buffer) }
     }
 
-    fn next_birth(&mut self) -> u32 {
-        self.births = self.births.wrapping_add(1);
-        self.births
-    }
-
     /// The slot that an id of the application means, if its RPC is in a phase that will do.
     fn slot_of(&self, id: SlotKey, will_do: impl Fn(&Phase) -> bool) -> Option<SlotId> {
-        self.slots.find(id).filter(|&index| will_do(&self.slots[index].phase))
+        self.rpcs.at(id).filter(|&index| will_do(&self.rpcs[index].phase))
     }
 
     /// The id that the application knows an RPC by.
     fn handle_of(&self, index: SlotId) -> u64 {
-        self.slots.key(index).0
+        self.rpcs.key(index).0
     }
 }
 

@@ -41,13 +41,13 @@ pub(super) struct Piece {
     pub(super) offset: u32,
     /// Bytes of it.
     pub(super) len: u32,
-    /// How its priority is found.
+    /// Source of its priority.
     pub(super) level: Level,
     /// It was sent before.
     pub(super) is_again: bool,
 }
 
-/// How the priority of a packet is found.
+/// Source of a packet's priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     /// The receiver said so.

@@ -1,5 +1,6 @@
-//! How fast what a peer owes comes, and so how long something of it may wait behind the rest: in
-//! the peer, which sends what is shortest first, in its device, in the network and in this host.
+//! Pace at which what a peer owes comes, and so the time that something of it may wait behind the
+//! rest: in the peer, which sends what is shortest first, in its device, in the network and in this
+//! host.
 //!
 //! | event | then |
 //! |---|---|
@@ -8,7 +9,7 @@
 
 use crate::node::Time;
 
-/// What a peer owes, and how fast it comes.
+/// Bytes and messages that a peer owes, and the pace at which they come.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     /// Bytes that it may send and that have not arrived.
@@ -17,7 +18,7 @@ pub(super) struct Pace {
     pub(super) owed: u64,
     /// Messages that they are of.
     pub(super) messages: u64,
-    /// When something new came last.
+    /// Time at which something new last came.
     pub(super) progress_at: Time,
     /// Of bytes of messages.
     bytes: Meter,
@@ -32,7 +33,7 @@ pub(super) struct Pace {
 pub(super) struct Meter {
     /// Units since the measure began.
     count: u64,
-    /// When it began; `None` while nothing is awaited.
+    /// Time at which it began; `None` while nothing is awaited.
     since: Option<Time>,
     /// Nanoseconds for 1024 units, smoothed; 0 before the first measure.
     kilo_ns: u64,
@@ -192,7 +193,7 @@ mod tests {
         assert_eq!(pace.replies_ns(1000), before);
     }
 
-    /// What it said before the question is no answer.
+    /// Something heard before the question is no answer.
     #[test]
     fn a_question_at_the_time_of_the_last_word_counts() {
         let mut pace = Pace::default();

@@ -1,4 +1,4 @@
-//! What a Homa endpoint remembers of each peer: its cutoffs, its round trips, the ids of calls to
+//! State that a Homa endpoint keeps of each peer: its cutoffs, its round trips, the ids of calls to
 //! it and the acknowledgements that it is owed.
 //!
 //! An address is validated when its peer echoes 32 bits of a keyed hash of the address: half of
@@ -35,28 +35,18 @@ pub(super) struct HomaPeer {
     pub(super) takes_long: bool,
     /// Priorities that it has told.
     pub(super) cutoffs: Cutoffs,
-    /// When it was last told of ours, and what it was to echo.
-    pub(super) advised: Option<(Time, Echo)>,
-    /// What it must echo; zeros where it need not.
-    pub(super) proof: Proof,
-    /// [`Proof::tag`] that it has told us, to be echoed in what goes there; 0 before.
-    pub(super) tag_told: u16,
-    /// The cookie that it has told, by which what goes there is tagged; 0 for none.
-    pub(super) cookie: u64,
-    /// From a grant or a question to what answers it.
-    pub(super) rtt: Rtt,
-    /// From a request to its reply, service included.
-    pub(super) reply_rtt: Rtt,
-    /// From the last packet of a reply to its acknowledgement, once that has taken long.
-    pub(super) ack_delay: Rtt,
-    /// How fast what it owes comes, and how much that is.
+    /// State of the validation of both addresses.
+    pub(super) shown: Showing,
+    /// Its measured times.
+    pub(super) times: Times,
+    /// Bytes and messages that it owes, and the pace at which they come.
     pub(super) pace: Pace,
     /// Ids of calls to it.
     pub(super) numbering: Numbering,
     /// Calls to it that have ended and that it has not been told of.
     pub(super) acks: Acks,
-    /// What acknowledgements to it say to the seal, where packets are sealed and it has been called
-    /// back.
+    /// Addressee, for the seal, of acknowledgements to it, where packets are sealed and it has been
+    /// called back.
     pub(super) addressee: u64,
     /// Its messages that want grants, by what the policy ranks them by.
     pub(super) wanting: Heap,
@@ -67,11 +57,36 @@ pub(super) struct HomaPeer {
     pub(super) asked_about: Option<(ClientId, Time)>,
     /// RPCs that carry parts of long replies to it.
     pub(super) fetches: usize,
-    /// When a reply to it was last released that it had not acknowledged; it may still wait for it.
+    /// Time at which a reply to it was last released that it had not acknowledged; it may still
+    /// wait for it.
     pub(super) unacknowledged_at: Option<Time>,
 }
 
-/// What a peer echoes to show that it receives at its address.
+/// State of address validation: what two ends have told each other to show their addresses by.
+#[derive(Debug)]
+pub(super) struct Showing {
+    /// Time at which the peer was last told of our cutoffs, and what it was to echo.
+    pub(super) advised: Option<(Time, Echo)>,
+    /// Proof that it must echo; zeros where it need not.
+    pub(super) proof: Proof,
+    /// [`Proof::tag`] that it has told us, to be echoed in what goes there; 0 before.
+    pub(super) tag_told: u16,
+    /// The cookie that it has told, by which what goes there is tagged; 0 for none.
+    pub(super) cookie: u64,
+}
+
+/// Measured times of a peer.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// From a grant or a question to what answers it.
+    pub(super) rtt: Rtt,
+    /// From a request to its reply, service included.
+    pub(super) reply: Rtt,
+    /// From the last packet of a reply to its acknowledgement, once that has taken long.
+    pub(super) ack_delay: Rtt,
+}
+
+/// Values that a peer echoes to show that it receives at its address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Proof {
     /// Added to the version of our cutoffs: the first, and what follows it for a peer that echoes
@@ -99,13 +114,13 @@ impl Endpoint {
             knows_flags: false,
             takes_long: false,
             cutoffs: self.config.assumed,
-            advised: None,
-            proof: if is_trusted { Proof::default() } else { self.proof(address) },
-            tag_told: 0,
-            cookie: 0,
-            rtt: Rtt::default(),
-            reply_rtt: Rtt::default(),
-            ack_delay: Rtt::default(),
+            shown: Showing {
+                advised: None,
+                proof: if is_trusted { Proof::default() } else { self.gate.proof(address) },
+                tag_told: 0,
+                cookie: 0,
+            },
+            times: Times::default(),
             pace: Pace::default(),
             numbering: Numbering::default(),
             acks: Acks::default(),
@@ -134,15 +149,9 @@ impl Endpoint {
             || Echo::of(header) == self.echo_for(address)
     }
 
-    /// What a stranger at `address` is to echo.
+    /// Echo expected of a stranger at `address`.
     pub(super) fn echo_for(&self, address: SocketAddr) -> Echo {
-        self.proof(address).echo(self.advice.cutoffs.version)
-    }
-
-    fn proof(&self, address: SocketAddr) -> Proof {
-        let token = self.tokens.token(address);
-        let salts = [(token >> 16) as u16, (token >> 48) as u16];
-        Proof { salts, tag: (token >> 32) as u16, ..Proof::default() }
+        self.gate.proof(address).echo(self.advice.cutoffs.version)
     }
 }
 
@@ -153,9 +162,9 @@ impl Peer<HomaPeer> {
         self.state.takes_long = flags.has(DataFlags::LONG) && config.is_local(self.address);
     }
 
-    /// What this peer is told for our cutoffs of a `version`.
+    /// Echo that this peer is told for our cutoffs of a `version`.
     pub(super) fn echo(&self, version: u16) -> Echo {
-        self.state.proof.echo(version)
+        self.state.shown.proof.echo(version)
     }
 
     /// True if an echo shows that the peer receives at its address: of our cutoffs' `version`, or
@@ -164,11 +173,11 @@ impl Peer<HomaPeer> {
         self.is_validated
             || echo == self.echo(version)
             || echo == self.echo(version.wrapping_sub(1))
-            || self.state.proof.is_complete(echo, version)
+            || self.state.shown.proof.is_complete(echo, version)
     }
 }
 
-/// What a peer is told with our cutoffs, and echoes.
+/// Values that a peer is told with our cutoffs, and echoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Echo {
     /// Of the cutoffs, salted.
@@ -185,6 +194,12 @@ impl Echo {
 }
 
 impl Proof {
+    /// That of an address, of whose keyed hash it is half.
+    pub(super) fn of(token: u64) -> Self {
+        let salts = [(token >> 16) as u16, (token >> 48) as u16];
+        Self { salts, tag: (token >> 32) as u16, ..Self::default() }
+    }
+
     fn echo(self, version: u16) -> Echo {
         let salt = self.salts[usize::from(self.rounds.min(1))];
         Echo { version: salted(version, salt), tag: self.tag }
@@ -233,7 +248,7 @@ mod tests {
         Echo { version, tag: 0 }
     }
 
-    /// What is echoed without a tag, where the version is 1, and how many rounds that makes.
+    /// Checks how many rounds echoes without a tag make, where the version is 1.
     fn check(echoed: &[u16], rounds: u8) {
         let mut proof = PROOF;
         echoed.iter().for_each(|&version| proof.advance(echo(version), 1));
@@ -265,8 +280,9 @@ mod tests {
     #[test]
     fn each_stranger_has_two_salts_and_a_tag_of_its_own() {
         let endpoint = Endpoint::new(0, Config::default());
-        let proofs: Vec<Proof> =
-            (1..=8).map(|port| endpoint.proof(SocketAddr::from(([192, 0, 2, 1], port)))).collect();
+        let proofs: Vec<Proof> = (1..=8)
+            .map(|port| endpoint.gate.proof(SocketAddr::from(([192, 0, 2, 1], port))))
+            .collect();
         let of_all: [fn(&Proof) -> u16; 3] =
             [|proof| proof.salts[0], |proof| proof.salts[1], |proof| proof.tag];
         for of in of_all {

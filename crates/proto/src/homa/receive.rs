@@ -12,13 +12,13 @@ use tailcut_placement::slab::SlotId;
 impl Endpoint {
     /// Begins the message that an RPC receives, at the first of its packets that comes.
     pub(super) fn begin_incoming(&mut self, index: SlotId, header: &DataHeader) {
-        let birth = self.next_birth();
+        let birth = self.rpcs.next_birth();
         let longest = u32::try_from(self.config.message_len_max).unwrap_or(u32::MAX);
         let len = header.message_length.get().min(longest);
         let stored = len.min(self.config.framing.content_len_max);
         let buffer = self.buffers.take_to_fill(stored as usize);
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.inc.begin(buffer, len, unscheduled, &self.config.framing);
         slot.inc.birth = birth;
         slot.inc.levels = 1 << self.advice.cutoffs.level(len);
@@ -53,7 +53,7 @@ impl Endpoint {
         payload: &[u8],
     ) -> Vec<u8> {
         let len = header.message_length.get();
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.timing.progress_at = now;
         slot.timing.attempts = 0;
         if header.retransmit == 0 {
@@ -94,11 +94,11 @@ impl Endpoint {
         header: &DataHeader,
         payload: &[u8],
     ) -> bool {
-        self.peers[self.slots[index].peer].state.is_stripped = header.is_stripped();
+        self.peers[self.rpcs[index].peer].state.is_stripped = header.is_stripped();
         if header.is_stripped() {
             self.open_for_stripped(index);
         }
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let (arrival, new) = slot.inc.accept(
             header.offset(),
             header.message_length.get(),
@@ -141,10 +141,10 @@ impl Endpoint {
         arrival == Arrival::Complete
     }
 
-    /// What is stored of a complete message: all of it, unless its end is only counted.
+    /// Takes what is stored of a complete message: all of it, unless its end is only counted.
     pub(super) fn take_message(&mut self, now: Time, index: SlotId, flags: DataFlags) -> Vec<u8> {
         self.unwant(index);
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (peer, expected, len) =
             (slot.peer, slot.inc.message.expected(), slot.inc.message.len());
         self.expect_less(peer, expected);
@@ -152,7 +152,7 @@ impl Endpoint {
         if self.advice.observe(now, len) {
             self.metrics.cutoffs_changed += 1;
         }
-        let inc = &mut self.slots[index].inc;
+        let inc = &mut self.rpcs[index].inc;
         let mut payload = inc.end();
         self.buffers.give(inc.message.take_spare());
         if flags.has(DataFlags::EMPTY) {
@@ -165,9 +165,9 @@ impl Endpoint {
     /// beyond what has arrived.
     fn open_for_stripped(&mut self, index: SlotId) {
         let ahead = self.config.unscheduled_len_max;
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let more = slot.inc.message.grant(slot.inc.message.base().saturating_add(ahead));
-        let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving));
+        let (peer, is_receiving) = (slot.peer, matches!(slot.phase, Phase::Receiving(_)));
         self.expect_more(peer, more);
         if is_receiving {
             self.hold(index, more as usize);
@@ -176,19 +176,19 @@ impl Endpoint {
 
     /// A round trip has passed when the first byte of a grant comes.
     fn sample_round_trip(&mut self, now: Time, index: SlotId) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if let Some((offset, at)) = slot.inc.probe
             && slot.inc.message.highest() > offset
         {
             slot.inc.probe = None;
-            self.peers[slot.peer].state.rtt.sample(now - at);
+            self.peers[slot.peer].state.times.rtt.sample(now - at);
             self.book.rtt.sample(now - at);
         }
     }
 
     /// Begins, goes on or ends to wait for what is missing below something that has come.
     fn watch_for_gaps(&mut self, now: Time, index: SlotId) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if slot.inc.message.ranges().is_empty() {
             slot.inc.gap_since = 0;
         } else if slot.inc.gap_since == 0 {
@@ -197,29 +197,29 @@ impl Endpoint {
         }
     }
 
-    /// What the version of the cutoffs in a packet says: that the peer receives at its address, or
-    /// that it must be told anew.
+    /// Takes note of the version of the cutoffs in a packet, which says that the peer receives at
+    /// its address, or that it must be told anew.
     pub(super) fn note_proof(&mut self, now: Time, index: SlotId, header: &DataHeader) {
         let version = self.advice.cutoffs.version;
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let peer = &mut self.peers[slot.peer];
         let echo = Echo::of(header);
         let is_known = header.flags().has(DataFlags::KNOWN);
         if echo == peer.echo(version) && (peer.is_validated || is_known) {
-            slot.is_validated = true;
+            slot.server.is_validated = true;
             return;
         }
         if !peer.is_validated && !is_known {
-            peer.state.proof.advance(echo, version);
+            peer.state.shown.proof.advance(echo, version);
         }
-        slot.is_validated |= peer.is_validated_by(echo, version);
+        slot.server.is_validated |= peer.is_validated_by(echo, version);
         let told = peer.echo(version);
         let is_stale = echo != told && !header.is_stripped();
-        let is_late = peer.state.advised.is_none_or(|(at, last)| {
+        let is_late = peer.state.shown.advised.is_none_or(|(at, last)| {
             // Who is told the same again takes it for a demand to echo it, and sends a packet
             // again. Where nothing waits for the echo, what comes without it may have been under
             // way, or waited at the peer.
-            let is_again = last == told && slot.is_validated;
+            let is_again = last == told && slot.server.is_validated;
             now.saturating_sub(at) >= if is_again { ADVICE_AGAIN_NS } else { ADVICE_NS_MIN }
         });
         if is_stale && is_late {

@@ -29,7 +29,7 @@ use tailcut_placement::slab::SlotId;
 impl Endpoint {
     /// Has the timer of an RPC look at it by the time that something is due.
     pub(super) fn arm(&mut self, now: Time, index: SlotId) {
-        let due = self.due_at(now, &self.slots[index]);
+        let due = self.due_at(now, &self.rpcs[index]);
         self.wheel.arm_by(index, due);
     }
 
@@ -37,10 +37,10 @@ impl Endpoint {
     /// too long, should it leave now. So the timer need not move when it has left.
     #[inline]
     pub(super) fn arm_ahead(&mut self, now: Time, index: SlotId) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let silence_ns = match slot.phase {
             Phase::Calling(_) => {
-                let reply_rtt = &self.peers[slot.peer].state.reply_rtt;
+                let reply_rtt = &self.peers[slot.peer].state.times.reply;
                 reply_rtt.timeout_ns(self.config.recovery.bounds(), slot.timing.attempts)
             }
             _ => self.config.recovery.need_ack_ns,
@@ -52,7 +52,7 @@ impl Endpoint {
     #[inline]
     pub(super) fn is_armed_ahead(&self, now: Time, index: SlotId) -> bool {
         let recovery = &self.config.recovery;
-        let silence_ns = match self.slots[index].phase {
+        let silence_ns = match self.rpcs[index].phase {
             Phase::Replying(_) => recovery.need_ack_ns,
             _ => recovery.silence_min_ns,
         };
@@ -61,9 +61,9 @@ impl Endpoint {
 
     /// Does what is due for an RPC.
     pub(super) fn handle_due(&mut self, now: Time, index: SlotId) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let deadline = slot.deadline;
-        if slot.naming == Naming::Changed {
+        if slot.client.naming == Naming::Changed {
             // It may have run at the server that was there before.
             self.metrics.refused += 1;
             return self.fail(index, Failure::Refused(DropReason::Uncertain));
@@ -81,30 +81,30 @@ impl Endpoint {
                 // Nobody waits for it any more.
                 return self.release_unacknowledged(now, index);
             }
-            Phase::Receiving if now >= self.expires_at(slot) => {
+            Phase::Receiving(_) if now >= self.expires_at(slot) => {
                 self.metrics.partials_expired += 1;
                 return self.release(index);
             }
             _ => {}
         }
         if self.silence_over_at(slot) <= now || self.gap_due_at(slot).is_some_and(|at| at <= now) {
-            let peer = &mut self.peers[self.slots[index].peer];
+            let peer = &mut self.peers[self.rpcs[index].peer];
             let interval_ns = self.config.recovery.silence_min_ns;
             let may_ask = peer.state.pace.may_ask(now, peer.used_at, interval_ns);
-            match self.slots[index].phase {
+            match self.rpcs[index].phase {
                 Phase::Calling(_) | Phase::Hearing(_) if self.is_peer_silent(now, index) => {
                     self.metrics.unreachable += 1;
                     return self.fail(index, Failure::Unreachable);
                 }
                 // It is armed again when all of it has left, whenever the link lets that be.
-                Phase::Calling(_) | Phase::Replying(_) if self.is_sending(&self.slots[index]) => {
+                Phase::Calling(_) | Phase::Replying(_) if self.is_sending(&self.rpcs[index]) => {
                     let again_at = now.saturating_add(self.config.recovery.silence_max_ns);
                     return self.wheel.arm(index, again_at.min(deadline));
                 }
                 // Others ask the same of a peer that answers nothing.
-                _ if !may_ask => self.slots[index].timing.asked_at = now,
+                _ if !may_ask => self.rpcs[index].timing.asked_at = now,
                 Phase::Replying(_)
-                    if self.slots[index].timing.need_acks >= self.config.recovery.need_acks_max =>
+                    if self.rpcs[index].timing.need_acks >= self.config.recovery.need_acks_max =>
                 {
                     return self.release_unacknowledged(now, index);
                 }
@@ -117,7 +117,7 @@ impl Endpoint {
 
     /// The sender of a message says that it is alive, and has something else to do first.
     pub(super) fn be_patient(&mut self, now: Time, index: SlotId) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if slot.is_receiving() {
             slot.timing.asked_at = now;
         }
@@ -125,7 +125,7 @@ impl Endpoint {
 
     /// True if bytes that may come have not, for longer than a hole is left alone.
     pub(super) fn is_starved(&self, now: Time, index: SlotId) -> bool {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let is_waiting = match slot.phase {
             Phase::Calling(_) => !slot.out.is_sendable(),
             _ => slot.is_receiving() && slot.inc.message.expected() > 0,
@@ -137,33 +137,33 @@ impl Endpoint {
 
     fn release_unacknowledged(&mut self, now: Time, index: SlotId) {
         self.metrics.unacknowledged += 1;
-        let peer = self.slots[index].peer;
+        let peer = self.rpcs[index].peer;
         self.peers[peer].state.unacknowledged_at = Some(now);
         self.release(index);
     }
 
     fn ask_for_ack(&mut self, now: Time, index: SlotId) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.timing.asked_at = now;
         slot.timing.need_acks += 1;
-        let rpc = self.slots.key(index);
+        let rpc = self.rpcs.key(index);
         self.push_control(Control::Plain { rpc, packet_type: PacketType::NeedAck });
     }
 
     fn due_at(&self, now: Time, slot: &Slot) -> Time {
-        if slot.naming == Naming::Changed {
+        if slot.client.naming == Naming::Changed {
             return now;
         }
         let next = match slot.phase {
             Phase::Calling(_) | Phase::Hearing(_) => self.silence_over_at(slot).min(slot.deadline),
-            Phase::Receiving => self.silence_over_at(slot).min(self.expires_at(slot)),
+            Phase::Receiving(_) => self.silence_over_at(slot).min(self.expires_at(slot)),
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => slot.deadline,
             Phase::Replying(_) => self.silence_over_at(slot).min(slot.deadline),
         };
         self.gap_due_at(slot).map_or(next, |at| at.min(next)).max(now + 1)
     }
 
-    /// When the silence of the peer about an RPC is so long that something is asked.
+    /// Time at which the silence of the peer about an RPC is so long that something is asked.
     fn silence_over_at(&self, slot: &Slot) -> Time {
         let (peer, recovery) = (&self.peers[slot.peer].state, &self.config.recovery);
         let bounds = recovery.bounds();
@@ -179,20 +179,21 @@ impl Endpoint {
             Phase::Calling(_) | Phase::Replying(_) if self.is_sending(slot) => {
                 recovery.silence_max_ns
             }
-            Phase::Calling(_) => peer.reply_rtt.timeout_ns(bounds, slot.timing.attempts),
+            Phase::Calling(_) => peer.times.reply.timeout_ns(bounds, slot.timing.attempts),
             // Everything that was granted has come: it is for this side to go on.
-            Phase::Hearing(_) | Phase::Receiving if slot.inc.message.expected() == 0 => {
+            Phase::Hearing(_) | Phase::Receiving(_) if slot.inc.message.expected() == 0 => {
                 recovery.silence_max_ns
             }
-            Phase::Hearing(_) | Phase::Receiving if peer.rtt.is_known() => {
-                peer.rtt.timeout_ns(bounds, slot.timing.attempts)
+            Phase::Hearing(_) | Phase::Receiving(_) if peer.times.rtt.is_known() => {
+                peer.times.rtt.timeout_ns(bounds, slot.timing.attempts)
             }
-            Phase::Hearing(_) | Phase::Receiving => {
+            Phase::Hearing(_) | Phase::Receiving(_) => {
                 let initial_ns = peer
-                    .reply_rtt
+                    .times
+                    .reply
                     .smoothed_or(bounds.initial_ns)
                     .clamp(bounds.min_ns, bounds.initial_ns);
-                peer.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.timing.attempts)
+                peer.times.rtt.timeout_ns(Bounds { initial_ns, ..bounds }, slot.timing.attempts)
             }
             // A client that has not all of a reply would ask for what is still under way; while the
             // rest waits for a grant, the question finds out whether the peer lives.
@@ -203,7 +204,8 @@ impl Endpoint {
                 let need_ack_ns = recovery.need_ack_ns;
                 let bounds = Bounds { initial_ns: need_ack_ns, min_ns: need_ack_ns, ..bounds };
                 // Whoever has been late once keeps no reply for much longer: that does not double.
-                let late_ns = peer.ack_delay.timeout_ns(bounds, 0).min(recovery.silence_max_ns);
+                let late_ns =
+                    peer.times.ack_delay.timeout_ns(bounds, 0).min(recovery.silence_max_ns);
                 (need_ack_ns << slot.timing.need_acks.min(16))
                     .max(late_ns)
                     .saturating_add(if slot.timing.first_sent_at == 0 { 0 } else { span_ns })
@@ -220,7 +222,7 @@ impl Endpoint {
         let (peer, recovery) = (&self.peers[slot.peer], &self.config.recovery);
         let pace = &peer.state.pace;
         // A server may have to send much before a reply, or be about to.
-        let is_busy = pace.messages > 0 || !peer.state.reply_rtt.is_known();
+        let is_busy = pace.messages > 0 || !peer.state.times.reply.is_known();
         let replies_ns = if is_busy { recovery.crowding_ns_max } else { self.crowding_ns() };
         let within = |at: Time, limit_ns| at.min(since.saturating_add(limit_ns));
         let others_at = match slot.phase {
@@ -229,7 +231,7 @@ impl Endpoint {
                 peer.used_at.max(pace.progress_at),
                 pace.replies_ns(peer.calls).unwrap_or(replies_ns),
             ),
-            Phase::Hearing(_) | Phase::Receiving if slot.inc.message.expected() > 0 => {
+            Phase::Hearing(_) | Phase::Receiving(_) if slot.inc.message.expected() > 0 => {
                 let level = slot.inc.level_of(slot.inc.message.highest(), &self.advice.cutoffs);
                 let better_at =
                     self.book.data_at[usize::from(level & 7)..].iter().copied().max().unwrap_or(0);
@@ -246,8 +248,8 @@ impl Endpoint {
         others_at.max(read_at).max(since)
     }
 
-    /// How long what comes may wait in the network behind other data: as what was granted has of
-    /// late, or as all takes that may come now.
+    /// Longest time that what comes may wait in the network behind other data: as what was granted
+    /// has of late, or as all takes that may come now.
     fn crowding_ns(&self) -> u64 {
         let Recovery { crowding_ns_max, silence_min_ns, .. } = self.config.recovery;
         let bounds =
@@ -257,13 +259,14 @@ impl Endpoint {
         self.book.rtt.timeout_ns(bounds, 0).max(all_ns).min(crowding_ns_max)
     }
 
-    /// When the oldest hole of the message that an RPC receives is so old that it is asked for.
+    /// Time at which the oldest hole of the message that an RPC receives is so old that it is asked
+    /// for.
     fn gap_due_at(&self, slot: &Slot) -> Option<Time> {
         if !slot.is_receiving() || slot.inc.gap_since == 0 {
             return None;
         }
         let recovery = &self.config.recovery;
-        let round_trip_ns = self.peers[slot.peer].state.rtt.smoothed_or(recovery.gap_ns_min);
+        let round_trip_ns = self.peers[slot.peer].state.times.rtt.smoothed_or(recovery.gap_ns_min);
         let age_ns = round_trip_ns
             .clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
         let age_ns = age_ns
@@ -288,12 +291,13 @@ impl Endpoint {
     /// True if this side has something to send that nothing but the link holds back.
     pub(super) fn is_sending(&self, slot: &Slot) -> bool {
         slot.out.is_sendable()
-            && slot.naming == Naming::Settled
+            && slot.client.naming == Naming::Settled
             && slot.may_send(tailcut_wire::homa::DATA_LEN + 1 + self.trailer_len())
     }
 
-    /// When a request that is not complete is released: its client is gone, or does not go on. One
-    /// that has something else to send first says so when it is asked, or shows that it lives.
+    /// Time at which a request that is not complete is released: its client is gone, or does not go
+    /// on. One that has something else to send first says so when it is asked, or shows that it
+    /// lives.
     fn expires_at(&self, slot: &Slot) -> Time {
         let heard_at = self.peers[slot.peer].used_at;
         let progress_at = match slot.inc.message.expected() {
@@ -311,9 +315,9 @@ impl Endpoint {
     }
 
     fn is_peer_silent(&self, now: Time, index: SlotId) -> bool {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (questions, asked_at) = slot.timing.in_vain;
-        let is_asked = slot.naming == Naming::Awaited && questions > 0;
+        let is_asked = slot.client.naming == Naming::Awaited && questions > 0;
         let begun_at = if is_asked { asked_at } else { slot.timing.first_sent_at };
         let heard_at = self.peers[slot.peer].used_at.max(begun_at);
         begun_at != 0 && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max

@@ -1,4 +1,4 @@
-//! What a seal changes for an endpoint: by whose name requests go, and which of them run.
+//! Effects of a seal on an endpoint: by whose name requests go, and which of them run.
 //!
 //! | a client | then |
 //! |---|---|
@@ -19,7 +19,7 @@ use tailcut_wire::homa::{DataFlags, DataHeader, Malformed, Ports};
 use tailcut_wire::r2p2::{DropReason, Rejection};
 
 use super::ids::{ClientId, SEQUENCE_MAX};
-use super::slot::{Naming, Partial, Slot};
+use super::slot::{Naming, Slot};
 use super::transmit::{CONTROL_PRIORITY, Control};
 use super::{Endpoint, Origin, Phase};
 use crate::node::{Path, Time, Transmit};
@@ -29,7 +29,7 @@ use crate::rpc::{CallError, Caller, Failure, RequestId};
 use crate::sealed::{DENIED_CODE, Denial, NoKey, TRAILER_LEN, addressed, client_of};
 use tailcut_placement::slab::SlotId;
 
-/// What a server's policy says of a packet that would begin a request.
+/// Verdict of a server's policy on a packet that would begin a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
     /// It may.
@@ -44,13 +44,13 @@ impl Endpoint {
     /// The number of the client whose request this is, where packets are sealed.
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
         self.seal.as_ref().filter(|seal| seal.is_server())?;
-        self.waiting_slot(id).map(|index| client_of(self.slots[index].sender))
+        self.waiting_slot(id).map(|index| client_of(self.rpcs[index].sender))
     }
 
     /// As [`crate::rpc::Rpc::caller`].
     pub(super) fn caller_of(&self, id: RequestId) -> Option<Caller> {
         let seal = self.seal.as_ref()?;
-        let slot = &self.slots[self.waiting_slot(id)?];
+        let slot = &self.rpcs[self.waiting_slot(id)?];
         seal.caller(client_of(slot.sender), slot.id.session())
     }
 
@@ -125,15 +125,15 @@ impl Endpoint {
         self.seal.as_ref().map_or(0, |seal| seal.sender())
     }
 
-    /// What a packet says to the seal that answers the one which is being handled.
+    /// Addressee, for the seal, of a packet that answers the one which is being handled.
     pub(super) fn addressee(&self) -> u64 {
         self.seal.as_ref().map_or(0, |seal| seal.addressee())
     }
 
-    /// What a packet of an RPC says to the seal.
+    /// Addressee, for the seal, of a packet of an RPC.
     #[inline]
     pub(super) fn addressee_of(&self, index: SlotId) -> u64 {
-        if self.seal.is_some() { addressed(self.slots[index].sender) } else { 0 }
+        if self.seal.is_some() { addressed(self.rpcs[index].sender) } else { 0 }
     }
 
     /// Bytes that each datagram leaves for the seal.
@@ -154,34 +154,34 @@ impl Endpoint {
     #[inline(never)]
     pub(super) fn may_go_by_name(&mut self, now: Time, index: SlotId) -> bool {
         let Some(seal) = &self.seal else { return true };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         // Who calls back is answered by the client whose session it is, or by nobody.
         if !slot.is_client() || seal.is_server() {
             return true;
         }
         let name = seal.name(now, self.peers[slot.peer].address, false);
-        let may_go = slot.name == 0 || slot.name == name || slot.options.idempotent;
-        slot.naming = match (name, may_go) {
+        let may_go = slot.client.name == 0 || slot.client.name == name || slot.options.idempotent;
+        slot.client.naming = match (name, may_go) {
             (0, _) => Naming::Awaited,
             (_, true) => Naming::Settled,
             (_, false) => Naming::Changed,
         };
-        match slot.naming {
-            Naming::Settled => slot.name = name,
+        match slot.client.naming {
+            Naming::Settled => slot.client.name = name,
             Naming::Awaited => self.await_name(now, index),
             Naming::Changed => {
                 self.rank_out(index);
                 self.arm(now, index);
             }
         }
-        self.slots[index].naming == Naming::Settled
+        self.rpcs[index].client.naming == Naming::Settled
     }
 
     /// The request of an RPC waits until it is known who is there, which is asked.
     #[cold]
     fn await_name(&mut self, now: Time, index: SlotId) {
         self.rank_out(index);
-        if matches!(self.slots[index].phase, Phase::Calling(_)) {
+        if matches!(self.rpcs[index].phase, Phase::Calling(_)) {
             self.ask(now, index);
             self.arm(now, index);
         }
@@ -191,16 +191,16 @@ impl Endpoint {
     #[inline(never)]
     pub(super) fn take_name(&mut self, now: Time, index: SlotId) {
         let Some(seal) = &self.seal else { return };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let address = self.peers[slot.peer].address;
-        if slot.naming != Naming::Awaited || seal.name(now, address, false) == 0 {
+        if slot.client.naming != Naming::Awaited || seal.name(now, address, false) == 0 {
             return;
         }
-        slot.naming = Naming::Settled;
+        slot.client.naming = Naming::Settled;
         slot.timing.attempts = 0;
         // Its session is with the server that was there before, and nothing of the call has gone
         // there.
-        if slot.name == 0 && seal.is_session_over(now, (slot.id.session(), address)) {
+        if slot.client.name == 0 && seal.is_session_over(now, (slot.id.session(), address)) {
             self.renumber(now, index);
         }
         self.rank_out(index);
@@ -210,14 +210,14 @@ impl Endpoint {
     /// one, if it may and there is one, or ends.
     #[cold]
     pub(super) fn handle_no_key(&mut self, now: Time, (index, told): (SlotId, NoKey)) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let Phase::Calling(_) = slot.phase else {
             // It has run.
             self.metrics.duplicates += 1;
             return;
         };
         let peer = self.peers[slot.peer].address;
-        let may_again = slot.options.idempotent || told.is_new && slot.name == 0;
+        let may_again = slot.options.idempotent || told.is_new && slot.client.name == 0;
         let seal = self.seal.as_mut().expect("it has told of a key");
         let has_other = seal.note_no_key(now, peer, told);
         self.metrics.seal = seal.metrics();
@@ -233,9 +233,9 @@ impl Endpoint {
     /// who is there.
     fn begin_again(&mut self, now: Time, index: SlotId) {
         let unscheduled = self.unscheduled_len(index);
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.out.begin_again(unscheduled);
-        (slot.name, slot.naming) = (0, Naming::Awaited);
+        (slot.client.name, slot.client.naming) = (0, Naming::Awaited);
         (slot.timing.attempts, slot.timing.first_sent_at) = (0, 0);
         self.renumber(now, index);
         self.await_name(now, index);
@@ -244,12 +244,11 @@ impl Endpoint {
     /// A call that has not begun takes an id of a session that is in use.
     #[cold]
     fn renumber(&mut self, now: Time, index: SlotId) {
-        let Slot { peer, id, .. } = self.slots[index];
-        let local_id = self.slots[index].local_id();
-        self.live.remove(&(peer, local_id));
+        let Slot { peer, id, .. } = self.rpcs[index];
+        self.rpcs.unlist(index);
         self.peers[peer].state.numbering.end(id.session(), id.sequence());
-        self.slots[index].id = self.next_id(now, peer);
-        self.enlist(index);
+        self.rpcs[index].id = self.next_id(now, peer);
+        self.rpcs.enlist(index);
     }
 
     /// The id of a call that begins. Where packets are sealed its session is with who is there now,
@@ -274,13 +273,13 @@ impl Endpoint {
     /// the server, which then takes none of its calls.
     pub(super) fn note_refusal(&mut self, index: SlotId, reason: DropReason) {
         if reason == DropReason::Uncertain && self.seal.is_some() {
-            let peer = self.slots[index].peer;
+            let peer = self.rpcs[index].peer;
             self.peers[peer].state.numbering.renew();
         }
     }
 
-    /// Where packets are sealed: refuses a request of a session of which some may have run and be
-    /// forgotten, or that is another client's at this address.
+    /// Refuses, where packets are sealed, a request of a session of which some may have run and
+    /// been evicted, or that is another client's at this address.
     #[inline]
     pub(super) fn check_session(
         &mut self,
@@ -321,7 +320,7 @@ impl Endpoint {
         self.answer_unknown(origin);
     }
 
-    /// Whether a packet may begin a request, by the access policy.
+    /// Verdict of the access policy on a packet that would begin a request.
     #[inline]
     pub(super) fn admission(
         &mut self,
@@ -352,7 +351,7 @@ impl Endpoint {
     ) {
         let len = (payload.len() as u32).into();
         let whole = DataHeader { message_length: len, incoming: len, ..*header };
-        let index = self.begin_request(now, (peer, Partial::No), origin, &whole);
+        let index = self.begin_request(now, (peer, None), origin, &whole);
         self.note_proof(now, index, header);
         self.begin_parts(now, index, &whole);
         if !self.accept(now, index, &whole, payload) {
@@ -361,7 +360,7 @@ impl Endpoint {
         let payload = self.take_message(now, index, whole.flags());
         self.buffers.give(payload);
         // No copy of it runs by a policy that comes later.
-        let (peer, id) = (self.slots[index].peer, self.slots[index].id);
+        let (peer, id) = (self.rpcs[index].peer, self.rpcs[index].id);
         if let Err(denied) = self.peers.take_of(peer, id.session(), id.sequence()) {
             self.metrics.deny(denied);
         }

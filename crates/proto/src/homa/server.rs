@@ -20,7 +20,7 @@ use super::acks::ACKED_MAX;
 use super::ids::ClientId;
 use super::peers::Echo;
 use super::sealing::Admission;
-use super::slot::{Partial, Slot};
+use super::slot::{Partial, Reply};
 use super::transmit::Control;
 use super::{Endpoint, Found, Origin, Phase, Shown};
 use crate::node::Time;
@@ -93,7 +93,7 @@ impl Endpoint {
     ) {
         self.touch(now, origin, index);
         self.note_proof(now, index, header);
-        if !matches!(self.slots[index].phase, Phase::Receiving) {
+        if !matches!(self.rpcs[index].phase, Phase::Receiving(_)) {
             self.metrics.repeated += 1;
             self.resume(index);
         } else if self.has_predated(now, index, header) {
@@ -115,7 +115,7 @@ impl Endpoint {
             self.refuse_request(now, id, DropReason::TooLarge)?;
             return Err(AnswerError::TooLarge { len, limit });
         }
-        if self.slots[index].deadline <= now {
+        if self.rpcs[index].deadline <= now {
             self.withdraw(index);
             return Err(AnswerError::Gone);
         }
@@ -142,8 +142,8 @@ impl Endpoint {
     ) -> Result<(), AnswerError> {
         let index = self.waiting_slot(id).ok_or(AnswerError::Gone)?;
         self.metrics.drop(reason);
-        let slot = &mut self.slots[index];
-        if slot.request_flags & DataFlags::KNOWN == 0 {
+        let slot = &mut self.rpcs[index];
+        if slot.server.flags & DataFlags::KNOWN == 0 {
             // A client that does not know flags would take the reason for a reply: silence ends its
             // call.
             self.release(index);
@@ -190,11 +190,11 @@ impl Endpoint {
         let Some(peer) = self.peers.find(origin.path.peer) else {
             return;
         };
-        let Some(&index) = self.live.get(&(peer, id.0 | 1)) else {
+        let Some(index) = self.rpcs.find(peer, id.0 | 1) else {
             return;
         };
         work::step(RELEASE_STEPS);
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         if id.0 & 1 != 0
             || slot.ports.source != server_port
             || slot.ports.destination != origin.common.sport.get()
@@ -208,7 +208,7 @@ impl Endpoint {
         }
         if !slot.out.is_sendable() {
             let delay_ns = now.saturating_sub(slot.timing.sent_at);
-            let known = &mut self.peers[peer].state.ack_delay;
+            let known = &mut self.peers[peer].state.times.ack_delay;
             if known.is_known() || delay_ns > self.config.recovery.need_ack_ns / 2 {
                 known.sample(delay_ns);
             }
@@ -219,7 +219,7 @@ impl Endpoint {
     /// Ends a request that the application has, and tells it.
     pub(super) fn withdraw(&mut self, index: SlotId) {
         // Of a part that waits for others, the application knows nothing.
-        if !matches!(self.slots[index].phase, Phase::Parked(_)) {
+        if !matches!(self.rpcs[index].phase, Phase::Parked(_)) {
             self.events.push_back(Event::Cancelled { id: RequestId(self.handle_of(index)) });
         }
         self.release(index);
@@ -227,8 +227,8 @@ impl Endpoint {
 
     /// Ends a request that the application has not, for a reason that its client is told.
     pub(super) fn drop_partial(&mut self, index: SlotId, reason: DropReason) {
-        let slot = &self.slots[index];
-        let (ports, id, request_flags) = (slot.ports, slot.id, slot.request_flags);
+        let slot = &self.rpcs[index];
+        let (ports, id, request_flags) = (slot.ports, slot.id, slot.server.flags);
         let (to, addressee) = (self.path_of(index), self.addressee_of(index));
         if request_flags & DataFlags::KNOWN != 0 {
             self.metrics.drop(reason);
@@ -239,27 +239,27 @@ impl Endpoint {
 
     /// Charges `bytes` of a request to its client.
     pub(super) fn hold(&mut self, index: SlotId, bytes: usize) {
-        let slot = &mut self.slots[index];
-        let bytes = slot.held.bytes + bytes;
-        self.peers.hold(slot.peer, &mut self.holdings, &mut slot.held, bytes);
+        let slot = &mut self.rpcs[index];
+        let bytes = slot.server.held.bytes + bytes;
+        self.peers.hold(slot.peer, &mut self.holdings, &mut slot.server.held, bytes);
     }
 
     /// The bytes of a request are the application's now.
     pub(super) fn unhold(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        self.peers.hold(slot.peer, &mut self.holdings, &mut slot.held, 0);
+        let slot = &mut self.rpcs[index];
+        self.peers.hold(slot.peer, &mut self.holdings, &mut slot.server.held, 0);
     }
 
     /// Sends on what was held back until the client's address was validated.
     pub(super) fn resume(&mut self, index: SlotId) {
-        if matches!(self.slots[index].phase, Phase::Replying(_)) {
+        if matches!(self.rpcs[index].phase, Phase::Replying(_)) {
             self.rank_out(index);
         }
     }
 
     /// The longest reply that the client of a request takes.
     fn reply_len_max(&self, index: SlotId) -> usize {
-        let is_known = self.slots[index].request_flags & DataFlags::KNOWN != 0;
+        let is_known = self.rpcs[index].server.flags & DataFlags::KNOWN != 0;
         let limit = self.config.message_len_max;
         if is_known { limit } else { limit.min(MESSAGE_LEN_MAX as usize) }
     }
@@ -271,19 +271,31 @@ impl Endpoint {
 
     /// Answers a request that waits.
     pub(super) fn send_reply(&mut self, now: Time, index: SlotId, payload: Vec<u8>) {
-        let birth = self.next_birth();
+        self.send_reply_of(now, index, payload, false);
+    }
+
+    /// As [`Endpoint::send_reply`]; `is_fetch` of a part of a long reply.
+    #[inline(always)]
+    pub(super) fn send_reply_of(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        payload: Vec<u8>,
+        is_fetch: bool,
+    ) {
+        let birth = self.rpcs.next_birth();
         self.hold(index, payload.len());
         let payload = self.buffers.fit_reply(payload);
         let (payload, whole) = self.cut_reply(index, payload);
         let unscheduled = self.unscheduled_len(index);
-        let slot = &mut self.slots[index];
-        slot.phase = Phase::Replying(whole);
+        let slot = &mut self.rpcs[index];
+        slot.phase = Phase::Replying(Reply { whole, is_fetch });
         slot.send(payload.into(), unscheduled, birth);
         slot.timing.sent_at = slot.timing.sent_at.max(now);
         self.holdings.waiting -= 1;
         self.rank_out(index);
         // While it goes out, the timer that waited for the answer stands.
-        if !self.is_sending(&self.slots[index]) {
+        if !self.is_sending(&self.rpcs[index]) {
             self.arm(now, index);
         }
     }
@@ -292,45 +304,49 @@ impl Endpoint {
     pub(super) fn begin_request(
         &mut self,
         now: Time,
-        (peer, partial): (PeerId, Partial),
+        (peer, partial): (PeerId, Option<Partial>),
         origin: &Origin,
         header: &DataHeader,
     ) -> SlotId {
         let id = ClientId(origin.common.sender_id.get());
         let Ports { source, destination } = origin.common.ports();
         let sender = self.sender();
-        let index = self.slots.take(Slot::default);
-        let slot = &mut self.slots[index];
+        let index = self.rpcs.take();
+        let slot = &mut self.rpcs[index];
         slot.begin(
             now,
-            Phase::Receiving,
+            Phase::Receiving(partial),
             (peer, Ports { source: destination, destination: source }, id),
         );
         slot.local = origin.path.local;
         slot.sender = sender;
-        slot.allowance.received = origin.len as u64;
-        slot.is_validated = origin.shown == Shown::Tag;
+        slot.server.allowance.received = origin.len as u64;
+        slot.server.is_validated = origin.shown == Shown::Tag;
         slot.flags = DataFlags::KNOWN | self.config.flags(origin.path.peer);
         self.peers[peer].note_long(header.flags(), &self.config);
-        slot.request_flags = header.flags().0;
+        slot.server.flags = header.flags().0;
         slot.options.idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let lifetime_ns = self.config.lifetime_ns_max;
         let left =
             TimeLeft(header.time_left.get()).ns().filter(|_| header.flags().has(DataFlags::KNOWN));
         slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
-        self.peers.begin_request(peer, &mut self.holdings, &mut slot.held);
+        self.peers.begin_request(peer, &mut self.holdings, &mut slot.server.held);
         let record = &mut self.peers[peer];
         record.used_at = now;
         record.state.is_stripped = header.is_stripped();
-        self.begin_partial(index, partial);
-        self.enlist(index);
+        if let Some(partial) = partial {
+            self.holdings.partials += 1;
+            self.gate.unvalidated_partials += usize::from(partial == Partial::Unvalidated);
+            self.peers.begin_partial(peer);
+        }
+        self.rpcs.enlist(index);
         index
     }
 
     /// Begins the message of a request of which more may be to come.
     pub(super) fn begin_parts(&mut self, now: Time, index: SlotId, header: &DataHeader) {
         self.begin_incoming(index, header);
-        self.hold(index, self.slots[index].inc.message.granted() as usize);
+        self.hold(index, self.rpcs[index].inc.message.granted() as usize);
         self.arm(now, index);
     }
 
@@ -344,12 +360,12 @@ impl Endpoint {
 
     /// All of a request has come.
     fn take_request(&mut self, now: Time, index: SlotId, flags: DataFlags, payload: Vec<u8>) {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (peer, id) = (slot.peer, slot.id);
         // The memory was there when the request was admitted; where others have taken it since, it
         // must not run.
         if let Err(denied) = self.peers.take_of(peer, id.session(), id.sequence())
-            && !self.slots[index].options.idempotent
+            && !self.rpcs[index].options.idempotent
         {
             self.metrics.deny(denied);
             self.buffers.give(payload);
@@ -366,8 +382,8 @@ impl Endpoint {
     /// A request is to be answered from now on, by the application or here.
     #[inline(always)]
     pub(super) fn await_answer(&mut self, now: Time, index: SlotId) {
-        self.slots[index].phase = Phase::Waiting;
         self.end_partial(index);
+        self.rpcs[index].phase = Phase::Waiting;
         self.holdings.waiting += 1;
         // Most are answered before it looks.
         self.arm_ahead(now, index);
@@ -377,7 +393,7 @@ impl Endpoint {
     pub(super) fn deliver(&mut self, index: SlotId, payload: Vec<u8>) {
         self.unhold(index);
         self.metrics.requests += 1;
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let (client, deadline) = (self.peers[slot.peer].address, slot.deadline);
         let (id, options) = (RequestId(self.handle_of(index)), slot.options);
         self.events.push_back(Event::Request { id, client, payload, deadline, options });
@@ -390,7 +406,7 @@ impl Endpoint {
         now: Time,
         origin: &Origin,
         (header, is_whole): (&DataHeader, bool),
-    ) -> Result<(PeerId, Partial), Option<Refusal>> {
+    ) -> Result<(PeerId, Option<Partial>), Option<Refusal>> {
         self.check_fit(header).map_err(|reason| Some(Refusal::Drop(reason)))?;
         let address = origin.path.peer;
         // Who cannot remember a refusal does not promise that no copy will run.
@@ -407,7 +423,7 @@ impl Endpoint {
         let is_idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         // The rest of a reply that was given before the stop is fetched by requests of their own.
         let is_fetch = is_fetch(header) && is_whole;
-        let is_closed = self.is_stopping && !is_fetch;
+        let is_closed = self.gate.is_closed && !is_fetch;
         let partial = self.partial_of(origin, peer, (header, is_whole));
         let is_full = self.is_full(peer, header, partial);
         if is_fetch && is_full && self.peers[peer].state.fetches > 0 {
@@ -457,7 +473,7 @@ impl Endpoint {
                 uncertain
             })?;
         }
-        let reason = if self.is_stopping { DropReason::Stopping } else { DropReason::Overload };
+        let reason = if self.gate.is_closed { DropReason::Stopping } else { DropReason::Overload };
         Err(Some(Refusal::Drop(reason)))
     }
 
@@ -519,18 +535,19 @@ impl Endpoint {
         if self.seal.is_some() || !must_tell_age(header) {
             return false;
         }
-        let (peer, id) = (self.slots[index].peer, self.slots[index].id);
+        let (peer, id) = (self.rpcs[index].peer, self.rpcs[index].id);
         let session = self.peers.session(now, peer, id.session(), &self.config.serving);
         let sent_by = now.saturating_sub(Age(header.retransmit).ns_min());
         session.is_ok_and(|place| sent_by < self.peers[place].known_since)
     }
 
-    fn is_full(&self, peer: PeerId, header: &DataHeader, partial: Partial) -> bool {
+    fn is_full(&self, peer: PeerId, header: &DataHeader, partial: Option<Partial>) -> bool {
         let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
         let serving = &self.config.serving;
         let partials_max = serving.partials_max.min(serving.requests_max);
-        partial == Partial::Unvalidated && self.unvalidated_partials >= partials_max.div_ceil(2)
-            || partial != Partial::No
+        partial == Some(Partial::Unvalidated)
+            && self.gate.unvalidated_partials >= partials_max.div_ceil(2)
+            || partial.is_some()
                 && !self.peers.has_room_for_partial(
                     peer,
                     serving.partials_max.saturating_sub(self.holdings.partials),
@@ -547,41 +564,32 @@ impl Endpoint {
         end <= granted.min(header.message_length.get()).into()
     }
 
-    /// What a request counts as that begins by this packet.
+    /// Kind of the partial request that this packet begins; `None` if the packet is all of it.
     fn partial_of(
         &self,
         origin: &Origin,
         peer: PeerId,
         (header, is_whole): (&DataHeader, bool),
-    ) -> Partial {
+    ) -> Option<Partial> {
         if is_whole {
-            return Partial::No;
+            return None;
         }
         let version = self.advice.cutoffs.version;
         let is_shown = origin.shown == Shown::Tag;
         match is_shown || self.peers[peer].is_validated_by(Echo::of(header), version) {
-            true => Partial::Validated,
-            false => Partial::Unvalidated,
-        }
-    }
-
-    fn begin_partial(&mut self, index: SlotId, partial: Partial) {
-        let slot = &mut self.slots[index];
-        slot.partial = partial;
-        if partial != Partial::No {
-            self.holdings.partials += 1;
-            self.unvalidated_partials += usize::from(partial == Partial::Unvalidated);
-            self.peers.begin_partial(slot.peer);
+            true => Some(Partial::Validated),
+            false => Some(Partial::Unvalidated),
         }
     }
 
     /// A request is complete or gone.
     pub(super) fn end_partial(&mut self, index: SlotId) {
-        let slot = &mut self.slots[index];
-        let partial = std::mem::take(&mut slot.partial);
-        if partial != Partial::No {
+        let slot = &mut self.rpcs[index];
+        if let Phase::Receiving(partial) = &mut slot.phase
+            && let Some(partial) = partial.take()
+        {
             self.holdings.partials -= 1;
-            self.unvalidated_partials -= usize::from(partial == Partial::Unvalidated);
+            self.gate.unvalidated_partials -= usize::from(partial == Partial::Unvalidated);
             self.peers.end_partial(slot.peer);
         }
     }

@@ -19,7 +19,7 @@ use tailcut_placement::slab::SlotId;
 /// One RPC. The slot outlives it and is used again.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    /// Where it stands.
+    /// Its state.
     pub(super) phase: Phase,
     /// Its id as the client numbers it.
     pub(super) id: ClientId,
@@ -36,55 +36,70 @@ pub(super) struct Slot {
     pub(super) inc: Incoming,
     /// Flags of the DATA that this side sends.
     pub(super) flags: u8,
-    /// Flags of the request, at the server.
-    pub(super) request_flags: u8,
-    /// How the request may be treated.
+    /// Options of the request's treatment.
     pub(super) options: CallOptions,
-    /// The application's, at the client.
-    pub(super) context: u64,
-    /// When the client stops waiting.
+    /// Time at which the client stops waiting.
     pub(super) deadline: Time,
-    /// When what has happened, which is all that timers go by.
+    /// Times of its events, which is all that timers go by.
     pub(super) timing: Timing,
-    /// Bytes of datagrams of this RPC, at the server.
-    pub(super) allowance: Allowance,
-    /// The peer receives at its address: it has told the version of the cutoffs back.
-    pub(super) is_validated: bool,
-    /// The cookie by which the first packet of a request was tagged that has gone last, at the
-    /// client; 0 for none.
-    pub(super) tagged_by: u64,
-    /// What this RPC holds against the limits, at the server.
-    pub(super) held: Held,
-    /// As what it counts among the half-received requests.
-    pub(super) partial: Partial,
+    /// State that only the client has of it.
+    pub(super) client: ClientSide,
+    /// State that only the server has of it.
+    pub(super) server: ServerSide,
     /// A GRANT for it waits to be sent.
     pub(super) is_grant_queued: bool,
     /// It waits until it may ask for what is missing.
     pub(super) is_asking: bool,
-    /// It carries a part of a long reply to who fetches it, at the server.
-    pub(super) is_fetch: bool,
-    /// Where packets are sealed, at who has the servers' keys: the client, in its epoch.
+    /// The client, in its epoch, where packets are sealed, at who has the servers' keys.
     pub(super) sender: u32,
-    /// Where packets are sealed, at who has a client's keys: the server that the request has gone
-    /// to; 0 before.
+}
+
+/// State of a call.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ClientSide {
+    /// The application's word.
+    pub(super) context: u64,
+    /// The cookie by which the first packet of the request was tagged that has gone last; 0 for
+    /// none.
+    pub(super) tagged_by: u64,
+    /// Name of the server that the request has gone to, where packets are sealed, at who has a
+    /// client's keys; 0 before.
     pub(super) name: u64,
-    /// The same: whether its data may go, as far as names say.
+    /// The same: permission for its data to go, as far as names say.
     pub(super) naming: Naming,
 }
 
-/// What a request counts as while it is not complete.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// State of a request.
+#[derive(Debug)]
+pub(super) struct ServerSide {
+    /// Its flags.
+    pub(super) flags: u8,
+    /// Bytes of its datagrams.
+    pub(super) allowance: Allowance,
+    /// The client receives at its address: it has told the version of the cutoffs back. Always true
+    /// at a client, of its server.
+    pub(super) is_validated: bool,
+    /// Its holdings against the limits.
+    pub(super) held: Held,
+}
+
+impl Default for ServerSide {
+    fn default() -> Self {
+        let (allowance, held) = (Allowance::default(), Held::default());
+        Self { flags: 0, allowance, is_validated: true, held }
+    }
+}
+
+/// Kind of a request that is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Partial {
-    /// It is complete, came in one packet, or is this side's own.
-    #[default]
-    No,
-    /// Half received, from a client whose address was validated when it began.
+    /// From a client whose address was validated when it began.
     Validated,
-    /// Half received, from anybody: of such there are fewer.
+    /// From anybody: of such there are fewer.
     Unvalidated,
 }
 
-/// Whether the data of a call may go, as far as names say.
+/// Permission for the data of a call to go, as far as names say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Naming {
     /// They may.
@@ -96,18 +111,19 @@ pub(super) enum Naming {
     Changed,
 }
 
-/// When what has happened to an RPC.
+/// Times of the events of an RPC.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timing {
-    /// When the first packet of `out` first went out; 0 before.
+    /// Time at which the first packet of `out` was first sent; 0 before.
     pub(super) first_sent_at: Time,
-    /// When a packet of `out` last went out.
+    /// Time at which a packet of `out` was last sent.
     pub(super) sent_at: Time,
-    /// When a packet of this RPC last came.
+    /// Time at which a packet of this RPC last came.
     pub(super) heard_at: Time,
-    /// When this side last asked for something.
+    /// Time at which this side last asked for something.
     pub(super) asked_at: Time,
-    /// When something new of `inc` last came, or it was allowed to go on where it could not.
+    /// Time at which something new of `inc` last came, or it was allowed to go on where it could
+    /// not.
     pub(super) progress_at: Time,
     /// Times that this side has asked since there was progress.
     pub(super) attempts: u32,
@@ -118,7 +134,7 @@ pub(super) struct Timing {
     pub(super) in_vain: (u8, Time),
 }
 
-/// Where an RPC stands, and what it is to a call that is carried by several.
+/// State of an RPC, and its part in a call that is carried by several.
 #[derive(Debug, Default)]
 pub(super) enum Phase {
     /// Client: nothing of the reply has come.
@@ -127,16 +143,25 @@ pub(super) enum Phase {
     Hearing(Member),
     /// Client, of a call: the reply is long, and other RPCs fetch the rest of it.
     Fetching(Fetch),
-    /// Server: the request is not complete.
-    Receiving,
+    /// Server: the request is not complete; `None` until its first packet, which may be all of it,
+    /// has been taken.
+    Receiving(Option<Partial>),
     /// Server: the application has it.
     #[default]
     Waiting,
     /// Server: a part of a request that waits for the others. The application knows nothing of it.
     Parked(Part),
-    /// Server: the reply goes out, or is kept until it is acknowledged. With the whole of a long
-    /// reply, of which `out` is the beginning.
-    Replying(Vec<u8>),
+    /// Server: the reply goes out, or is kept until it is acknowledged.
+    Replying(Reply),
+}
+
+/// A reply at the server, besides what goes out of it.
+#[derive(Debug, Default)]
+pub(super) struct Reply {
+    /// The whole of a long one, of which `out` is the beginning.
+    pub(super) whole: Vec<u8>,
+    /// It carries a part of a long reply to who fetches it.
+    pub(super) is_fetch: bool,
 }
 
 /// Part of an RPC of a client in its call.
@@ -201,10 +226,15 @@ impl Phase {
     pub(super) fn is_alone(&self) -> bool {
         match self {
             Self::Calling(member) | Self::Hearing(member) => matches!(member, Member::Whole),
-            Self::Receiving | Self::Waiting => true,
-            Self::Replying(whole) => whole.capacity() == 0,
+            Self::Receiving(_) | Self::Waiting => true,
+            Self::Replying(reply) => reply.whole.capacity() == 0,
             Self::Fetching(_) | Self::Parked(_) => false,
         }
+    }
+
+    /// True of a request that is not complete, of a client whose address was not validated.
+    pub(super) fn is_unvalidated_partial(&self) -> bool {
+        matches!(self, Self::Receiving(Some(Partial::Unvalidated)))
     }
 
     pub(super) fn is_client(&self) -> bool {
@@ -226,7 +256,7 @@ impl Slot {
 
     /// True if `inc` is a message of which more is awaited.
     pub(super) fn is_receiving(&self) -> bool {
-        matches!(self.phase, Phase::Hearing(_) | Phase::Receiving)
+        matches!(self.phase, Phase::Hearing(_) | Phase::Receiving(_))
     }
 
     /// The id as this side numbers it, which it writes to its packets.
@@ -236,7 +266,7 @@ impl Slot {
 
     /// True if `len` more bytes may go out.
     pub(super) fn may_send(&self, len: usize) -> bool {
-        self.is_validated || self.allowance.covers(len)
+        self.server.is_validated || self.server.allowance.covers(len)
     }
 
     /// Begins to send a message. Homa has no empty one: a byte stands for it, with a flag.
@@ -264,7 +294,6 @@ impl Slot {
         self.ports = ports;
         self.id = id;
         self.flags = 0;
-        self.request_flags = 0;
         self.timing = Timing {
             first_sent_at: 0,
             sent_at: now,
@@ -275,14 +304,11 @@ impl Slot {
             need_acks: 0,
             in_vain: (0, now),
         };
-        self.allowance = Allowance::default();
-        self.is_validated = true;
-        self.tagged_by = 0;
-        self.partial = Partial::No;
+        self.client = ClientSide::default();
+        self.server = ServerSide::default();
         self.is_grant_queued = false;
         self.is_asking = false;
-        self.is_fetch = false;
-        (self.sender, self.name, self.naming) = (0, 0, Naming::Settled);
+        self.sender = 0;
     }
 }
 

@@ -1,4 +1,4 @@
-//! What goes out: control packets first, then the message with the fewest bytes left (SRPT).
+//! Transmission: control packets first, then the message with the fewest bytes left (SRPT).
 
 use tailcut_wire::homa::{
     AckPacket, Age, COMMON_LEN, CommonHeader, CookiePacket, CutoffsPacket, DATA_LEN, DataFlags,
@@ -114,7 +114,7 @@ impl Endpoint {
             fewer => fewer.max(1),
         };
         while let Some(index) = self.egress.first() {
-            let slot = &self.slots[index];
+            let slot = &self.rpcs[index];
             let lens = self.lens(slot);
             let Some(piece) = slot.out.peek(lens).filter(|_| batch.count() < count_max) else {
                 break;
@@ -144,7 +144,7 @@ impl Endpoint {
             };
             self.write_piece(now, index, piece, room);
             if trailer_len > 0 {
-                self.slots[index].allowance.sent += trailer_len as u64;
+                self.rpcs[index].server.allowance.sent += trailer_len as u64;
             }
             train_priority = Some(priority);
         }
@@ -160,7 +160,7 @@ impl Endpoint {
         buffer: &mut [u8],
     ) -> Option<(Transmit, Attached)> {
         let index = self.egress.first()?;
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let is_plain = self.config.carrier == Carrier::Own
             && self.config.link.is_none()
             && self.seal.is_none()
@@ -171,7 +171,11 @@ impl Endpoint {
         let (run, piece_len) = slot.out.run(lens, count_max)?;
         let is_ranked_whole = run.level != Level::Unscheduled
             || self.config.priorities.rank == UnscheduledRank::Message;
-        if !is_plain || !slot.is_validated || !is_ranked_whole || self.cookie_for(index, run) != 0 {
+        if !is_plain
+            || !slot.server.is_validated
+            || !is_ranked_whole
+            || self.cookie_for(index, run) != 0
+        {
             return None;
         }
         let priority = self.priority_of(index, run);
@@ -190,8 +194,8 @@ impl Endpoint {
         self.note_batch_sent(now, index);
         let attached = Attached {
             header_len: DATA_LEN,
-            message: self.slots.key(index).0,
-            is_reply: !self.slots[index].is_client(),
+            message: self.rpcs.key(index).0,
+            is_reply: !self.rpcs[index].is_client(),
             offset: run.offset as usize,
             len: run.len as usize,
         };
@@ -202,10 +206,10 @@ impl Endpoint {
 
     /// The payload that has been left where it is.
     pub(super) fn attached_payload(&self, attached: &Attached) -> &[u8] {
-        let Some(index) = self.slots.find(SlotKey(attached.message)) else { return &[] };
+        let Some(index) = self.rpcs.at(SlotKey(attached.message)) else { return &[] };
         let (offset, len) = (attached.offset as u32, attached.len as u32);
         let piece = Piece { offset, len, level: Level::Unscheduled, is_again: false };
-        self.slots[index].out.bytes(piece)
+        self.rpcs[index].out.bytes(piece)
     }
 
     /// Bytes of data in the packets of what an RPC sends, unscheduled and scheduled.
@@ -215,7 +219,7 @@ impl Endpoint {
     }
 
     fn priority_of(&self, index: SlotId, piece: Piece) -> u8 {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         match (piece.level, self.config.priorities.rank) {
             (Level::Granted(level), _) => level,
             (Level::Unscheduled, UnscheduledRank::Message) => {
@@ -233,13 +237,13 @@ impl Endpoint {
     fn write_piece(&mut self, now: Time, index: SlotId, piece: Piece, room: &mut [u8]) {
         let header = self.data_header(now, index, piece);
         room[..DATA_LEN].copy_from_slice(header.as_bytes());
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let bytes = slot.out.bytes(piece);
         let (stored, padding) = room[DATA_LEN..].split_at_mut(bytes.len());
         stored.copy_from_slice(bytes);
         padding.fill(0);
         self.tag_piece(index, piece, room);
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         let to = Path { local: slot.local, peer: self.peers[slot.peer].address };
         disguise(self.config.carrier, to, room);
         self.note_sent(now, index, piece);
@@ -249,12 +253,12 @@ impl Endpoint {
     /// The header of a piece of the message that an RPC sends.
     #[inline(always)]
     fn data_header(&mut self, now: Time, index: SlotId, piece: Piece) -> DataHeader {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         let peer = &mut self.peers[slot.peer];
         let mut header = DataHeader::new(slot.ports, slot.local_id(), slot.out.len(), piece.offset);
         header.incoming = slot.out.granted().into();
         header.cutoff_version = peer.state.cutoffs.version.into();
-        header.common.window = peer.state.tag_told.into();
+        header.common.window = peer.state.shown.tag_told.into();
         header.flags = slot.flags;
         // At the client alone: a reply comes from another port than the calls that are
         // acknowledged.
@@ -282,13 +286,13 @@ impl Endpoint {
     /// Takes note that a piece of the message that an RPC sends goes.
     #[inline(always)]
     fn note_sent(&mut self, now: Time, index: SlotId, piece: Piece) {
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.out.sent(piece);
         slot.timing.sent_at = now;
         if slot.timing.first_sent_at == 0 {
             slot.timing.first_sent_at = now.max(1);
         }
-        slot.allowance.sent += DATA_LEN as u64 + u64::from(piece.len);
+        slot.server.allowance.sent += DATA_LEN as u64 + u64::from(piece.len);
         let framing = &self.config.framing;
         self.egress.nic.add(now, piece.len + framing.unscheduled_overhead);
         self.egress.device.send(now, piece.len);
@@ -301,7 +305,7 @@ impl Endpoint {
     fn note_batch_sent(&mut self, now: Time, index: SlotId) {
         self.rank_out(index);
         // From now on it is for the peer to say something.
-        if !self.slots[index].out.is_sendable() && !self.is_armed_ahead(now, index) {
+        if !self.rpcs[index].out.is_sendable() && !self.is_armed_ahead(now, index) {
             self.arm(now, index);
         }
     }
@@ -313,13 +317,13 @@ impl Endpoint {
         self.egress.unrank(index);
         self.arm(now, index);
         self.advise(now, index);
-        if self.slots[index].request_flags & DataFlags::KNOWN != 0 {
+        if self.rpcs[index].server.flags & DataFlags::KNOWN != 0 {
             // Who has not heard of the version before, or only with a call that had ended, takes
             // note of the first; the second is the demand for a packet that says it.
             self.advise(now, index);
         } else {
             // The kernel's module does not send its request again because of CUTOFFS.
-            let rpc = self.slots.key(index);
+            let rpc = self.rpcs.key(index);
             self.push_control(Control::Plain { rpc, packet_type: PacketType::RpcUnknown });
         }
     }
@@ -375,9 +379,9 @@ impl Endpoint {
             }
             Control::Refused { to, addressee, .. } => return Some((to, DATA_LEN + 1, addressee)),
         };
-        let index = self.slots.find(rpc)?;
+        let index = self.rpcs.at(rpc)?;
         let trailer_len = self.trailer_len();
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         if !slot.may_send(len + trailer_len) {
             slot.is_grant_queued = false;
             return None;
@@ -413,7 +417,7 @@ impl Endpoint {
                 let Some((index, common)) = self.speak(rpc, PacketType::Cutoffs, room.len()) else {
                     return;
                 };
-                let peer = &self.peers[self.slots[index].peer];
+                let peer = &self.peers[self.rpcs[index].peer];
                 let echo = peer.echo(self.advice.cutoffs.version);
                 put(room, &self.cutoffs_packet(common, echo));
             }
@@ -462,7 +466,7 @@ impl Endpoint {
         let Some((index, common)) = self.speak(rpc, PacketType::Grant, room.len()) else {
             return;
         };
-        let slot = &mut self.slots[index];
+        let slot = &mut self.rpcs[index];
         slot.is_grant_queued = false;
         let offset = slot.inc.message.granted().into();
         put(room, &GrantPacket { common, offset, priority: slot.inc.priority });
@@ -476,19 +480,19 @@ impl Endpoint {
         packet_type: PacketType,
         len: usize,
     ) -> Option<(SlotId, CommonHeader)> {
-        let index = self.slots.find(rpc)?;
-        self.slots[index].allowance.sent += (len + self.trailer_len()) as u64;
+        let index = self.rpcs.at(rpc)?;
+        self.rpcs[index].server.allowance.sent += (len + self.trailer_len()) as u64;
         Some((index, self.common(index, packet_type)))
     }
 
     fn common(&self, index: SlotId, packet_type: PacketType) -> CommonHeader {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         CommonHeader::new(packet_type, slot.ports, slot.local_id())
     }
 
     /// The way to the peer of an RPC.
     pub(super) fn path_of(&self, index: SlotId) -> Path {
-        let slot = &self.slots[index];
+        let slot = &self.rpcs[index];
         Path { local: slot.local, peer: self.peers[slot.peer].address }
     }
 }

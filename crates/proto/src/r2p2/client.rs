@@ -25,7 +25,7 @@ use super::alternates::{ASK_NS, Alternates};
 use super::config::Config;
 use super::copies::{COPIES_BURST, CopyState, Credit, RETRIES_BURST};
 use super::incoming::{InOrder, Incoming};
-use super::named::Named;
+use super::named::{Moves, Named};
 use super::outgoing::Outgoing;
 use super::pace::Start;
 use super::queue::SendQueue;
@@ -91,14 +91,8 @@ pub(super) struct Slot {
     pub(super) local: Option<IpAddr>,
     /// Options of its treatment on the way.
     pub(super) options: CallOptions,
-    /// It may run once, and another one than who it goes to now may have passed it on, or have it.
-    pub(super) is_moved: bool,
-    /// Names that packet 0 has had, where packets are sealed.
-    pub(super) names: Named,
-    /// It is moved since packet 0 has gone to one address under two names.
-    pub(super) is_renamed: bool,
-    /// It has gone to another target than its first.
-    pub(super) has_left: bool,
+    /// Others that may have it.
+    pub(super) moves: Moves,
     /// Packets behind the first go before anybody has taken it.
     pub(super) is_unscheduled: bool,
     /// Its target is on this host, and long packets are taken from there.
@@ -239,8 +233,7 @@ impl Client {
         slot.server = None;
         slot.local = None;
         slot.options = call.options;
-        (slot.is_moved, slot.is_renamed, slot.has_left, slot.names) =
-            (false, false, false, Named::default());
+        slot.moves = Moves::default();
         slot.is_unscheduled = false;
         slot.is_local = shared.config.is_local(target.address);
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
@@ -381,7 +374,7 @@ impl Client {
         if packet.flags().has(Flags::HELD) && !is_name {
             return self.note_held(now, index, (path, header), shared);
         }
-        let is_claimed = self.slots[index].is_moved && sack.granted.get() > 0;
+        let is_claimed = self.slots[index].moves.is_moved && sack.granted.get() > 0;
         let is_other = self.slots[index].server_address().is_some_and(|server| server != path.peer);
         // Of a moved request the server that takes it counts, not one that asked for its token
         // before.
@@ -491,11 +484,11 @@ impl Client {
             // now.
             return true;
         }
-        if slot.is_moved {
+        if slot.moves.is_moved {
             // Nor can a server that is not the one which the claim found. Of a call that its first
             // target alone has had, under two names, there is no other.
-            let is_last_word = is_target || !slot.has_left;
-            let is_told = slot.is_renamed && is_last_word && reason == DropReason::Uncertain;
+            let is_last_word = is_target || !slot.moves.has_left;
+            let is_told = slot.moves.is_renamed && is_last_word && reason == DropReason::Uncertain;
             return !is_of_application(reason) && !is_told;
         }
         if slot.options.v1
@@ -521,9 +514,9 @@ impl Client {
         self.servers[target.record].calls += 1;
         let slot = &mut self.slots[index];
         slot.target = target;
-        slot.names = Named::default();
-        slot.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
-        slot.has_left = true;
+        slot.moves.names = Named::default();
+        slot.moves.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
+        slot.moves.has_left = true;
         slot.recovery.attempt = 0;
         slot.start = Start::Now;
         slot.request.restart();
@@ -897,10 +890,7 @@ impl Slot {
             server: None,
             local: None,
             options: CallOptions::default(),
-            is_moved: false,
-            names: Named::default(),
-            is_renamed: false,
-            has_left: false,
+            moves: Moves::default(),
             is_unscheduled: false,
             is_local: false,
             context: 0,

@@ -39,7 +39,7 @@ impl Client {
     pub(super) fn take_name(&mut self, index: SlotId) {
         let slot = &mut self.slots[index];
         if slot.start == Start::Now && slot.server.is_none() && !slot.reply.is_begun() {
-            if !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.is_moved {
+            if !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.moves.is_moved {
                 slot.recovery.first_sent_at = 0;
             }
             slot.request.resend_first();
@@ -54,7 +54,7 @@ impl Slot {
     /// may have found another server than the one that answered a copy by way of the first.
     pub(super) fn may_be_answered_by(&self, peer: SocketAddr) -> bool {
         self.options.idempotent
-            || self.is_moved
+            || self.moves.is_moved
             || self.target.address == peer
             || self.server_address().is_none_or(|server| server == peer)
     }
@@ -63,11 +63,11 @@ impl Slot {
     /// another name there may get that packet from a stranger, even if it never was there: a
     /// request that may run once then goes as one that has moved.
     pub(super) fn note_name(&mut self, to: SocketAddr, name: u64) {
-        let known = &mut self.names.known[usize::from(to != self.target.address)];
-        self.names.latest = name;
+        let known = &mut self.moves.names.known[usize::from(to != self.target.address)];
+        self.moves.names.latest = name;
         if name != 0 && !self.options.idempotent {
-            self.is_renamed |= *known != 0 && *known != name;
-            self.is_moved |= self.is_renamed;
+            self.moves.is_renamed |= *known != 0 && *known != name;
+            self.moves.is_moved |= self.moves.is_renamed;
             *known = name;
         }
     }

@@ -28,7 +28,7 @@ impl Client {
         let is_cookie = Flags(header.flags).has(Flags::COOKIE);
         // A router may have asked for a cookie: who takes the call is still to be seen.
         let may_be_routers = is_cookie && slot.target.address == server.address;
-        if slot.is_moved && !slot.reply.is_begun() {
+        if slot.moves.is_moved && !slot.reply.is_begun() {
             // Servers take it from a router alone, which has claimed it.
             slot.server = None;
         } else if !may_be_routers {
@@ -44,7 +44,9 @@ impl Client {
             return;
         }
         slot.recovery.validated_us = clock_us(now);
-        if may_be_routers && !std::mem::replace(&mut slot.recovery.is_again, true) && !slot.is_moved
+        if may_be_routers
+            && !std::mem::replace(&mut slot.recovery.is_again, true)
+            && !slot.moves.is_moved
         {
             // That was all that has gone out of it: it is nowhere.
             slot.recovery.first_sent_at = 0;

@@ -37,7 +37,7 @@ impl Client {
             shared.metrics.duplicates += 1;
             return;
         }
-        let is_unrun = told.is_new && !slot.is_moved && slot.names.is_for_nobody();
+        let is_unrun = told.is_new && !slot.moves.is_moved && slot.moves.names.is_for_nobody();
         let may_again = slot.options.idempotent || is_unrun;
         let seal = shared.seal.as_mut().expect("it has told of a key");
         let has_other = seal.note_no_key(now, peer, told);
@@ -62,7 +62,7 @@ impl Client {
         seal.note_session(now, id.0);
         let slot = &mut self.slots[index];
         slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
-        (slot.names, slot.server, slot.copy) = (Named::default(), None, CopyState::Absent);
+        (slot.moves.names, slot.server, slot.copy) = (Named::default(), None, CopyState::Absent);
         (slot.is_unscheduled, slot.recovery) = (false, Recovery::default());
         slot.request.restart();
         self.queue_data(index);

@@ -70,7 +70,7 @@ impl Client {
             (run.0..).zip(buffer.chunks_exact_mut(EXTENDED_LEN)).take(run.1.into())
         {
             let mut repr = RequestRepr { segment: slot.request.place(packet), ..first };
-            if slot.is_moved {
+            if slot.moves.is_moved {
                 repr.flags |= Flags::MOVED;
             }
             repr.emit(room);
@@ -135,7 +135,7 @@ impl Client {
                 return Written::Full;
             }
             if packet == 0 {
-                slot.names.note_sent();
+                slot.moves.names.note_sent();
                 if slot.recovery.first_sent_at == 0 {
                     slot.recovery.first_sent_at = now.max(1);
                 } else {
@@ -241,7 +241,7 @@ impl Slot {
         } else if self.is_unscheduled && self.server.is_none() {
             repr.flags |= Flags::UNSCHEDULED;
         }
-        if self.is_moved {
+        if self.moves.is_moved {
             repr.flags |= Flags::MOVED;
         }
         let ends = self.ends(self.server.unwrap_or(self.target).address);

@@ -41,6 +41,7 @@ mod server_send;
 mod server_v1;
 mod servers;
 mod shared;
+mod terms;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

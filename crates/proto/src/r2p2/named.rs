@@ -1,6 +1,19 @@
-//! By which names a request has gone, as far as that tells whether it can have run.
+//! To whom a request has gone and by which names, as far as that tells whether it can have run.
 
-/// By which names packet 0 of a call has gone.
+/// Receivers of a call so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moves {
+    /// It may run once, and another one than who it goes to now may have passed it on, or have it.
+    pub(super) is_moved: bool,
+    /// It is moved since packet 0 has gone to one address under two names.
+    pub(super) is_renamed: bool,
+    /// It has gone to another target than its first.
+    pub(super) has_left: bool,
+    /// Names that packet 0 has had, where packets are sealed.
+    pub(super) names: Named,
+}
+
+/// Names that packet 0 of a call has had.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Named {
     /// The last to the target, and to the server that has answered; 0 before.

@@ -16,8 +16,8 @@ use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{
-    CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Policy, Rejection,
-    RequestHeader, Route, RpcId, Verdict,
+    CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Rejection,
+    RequestHeader, RpcId, Verdict,
 };
 
 use super::config::Config;
@@ -27,6 +27,7 @@ use super::queue::SendQueue;
 use super::renounced::Renounced;
 use super::routers::{Routers, Via};
 use super::shared::Shared;
+use super::terms::Terms;
 use crate::address::AddressKey;
 use crate::message::reassembly::Arrival;
 use crate::node::{Path, Time, is_unanswerable};
@@ -36,7 +37,7 @@ use crate::peer::limits::{Holdings, Serving};
 use crate::peer::sessions::Denied;
 use crate::peer::table::{NOBODY, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
-use crate::rpc::{AnswerError, CallOptions, Event, RequestId};
+use crate::rpc::{AnswerError, Event, RequestId};
 use crate::sealed::{DENIED_CODE, Denial};
 use crate::work;
 use tailcut_placement::keyed::KeyedState;
@@ -97,15 +98,8 @@ pub(super) struct Slot {
     pub(super) rpc_id: Option<RpcId>,
     /// The client's own number of it.
     pub(super) rid: u16,
-    /// Treatment of the request that the client allows.
-    pub(super) options: CallOptions,
-    /// Mark of the copy that it is, for its reply.
-    pub(super) mark: CloneMark,
-    /// A reply of one packet goes back through the configured router, which drops the slower of
-    /// two.
-    pub(super) returns: bool,
-    /// Its client is on this host and takes long packets.
-    pub(super) takes_long: bool,
+    /// Terms of its treatment.
+    pub(super) terms: Terms,
     /// The client's record.
     pub(super) client: PeerId,
     /// The client's number, where packets are sealed; else 0. No other's packets are of this
@@ -228,14 +222,8 @@ pub(super) struct Admission {
     pub(super) rid: u16,
     /// Its id; `None` in version 1.
     pub(super) rpc_id: Option<RpcId>,
-    /// Treatment of the request that the client allows.
-    pub(super) options: CallOptions,
-    /// Mark of the copy that it is.
-    pub(super) mark: CloneMark,
-    /// A reply of one packet goes back through the configured router.
-    pub(super) returns: bool,
-    /// Its client is on this host and takes long packets.
-    pub(super) takes_long: bool,
+    /// Terms of its treatment.
+    pub(super) terms: Terms,
     /// The client's clock.
     pub(super) clock_us: u32,
     /// The router that counts it.
@@ -331,14 +319,7 @@ impl Server {
                         path: to,
                         rid: packet.rid,
                         rpc_id: Some(asked.rpc_id),
-                        options: CallOptions {
-                            idempotent: packet.flags().has(Flags::IDEMPOTENT),
-                            fixed: packet.policy == Policy::Fixed,
-                            v1: false,
-                        },
-                        mark: packet.flags().clone_mark(),
-                        returns: asks_back(packet),
-                        takes_long: takes_long(packet, to.peer, &shared.config),
+                        terms: Terms::of(packet, to.peer, &shared.config),
                         clock_us: header.client_clock_us.get(),
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
@@ -467,7 +448,7 @@ impl Server {
             return Err(AnswerError::Gone);
         }
         let payload = shared.buffers.fit_reply(payload);
-        let segment_len = shared.config.segment_len_to(slot.takes_long);
+        let segment_len = shared.config.segment_len_to(slot.terms.takes_long);
         slot.reply.begin_even(payload.into(), segment_len);
         slot.reply.grant_unscheduled();
         slot.phase = Phase::Replying;
@@ -581,9 +562,7 @@ impl Server {
         slot.path = admission.path;
         slot.rid = admission.rid;
         slot.rpc_id = admission.rpc_id;
-        slot.options = admission.options;
-        (slot.mark, slot.returns) = (admission.mark, admission.returns);
-        slot.takes_long = admission.takes_long;
+        slot.terms = admission.terms;
         slot.clock_us = admission.clock_us;
         slot.latest_clock_us = admission.clock_us;
         (slot.via, slot.is_counted) = (admission.via, false);
@@ -632,7 +611,7 @@ impl Server {
                 self.queue_sack(index);
             }
             Phase::Replying if packet.index == 0 => {
-                slot.returns &= asks_back(packet);
+                slot.terms.hear_again(packet);
                 shared.metrics.repeated += 1;
                 slot.clock_us = slot.latest_clock_us;
                 let resent = slot.reply.resend_unscheduled();
@@ -711,7 +690,7 @@ impl Server {
     pub(super) fn deliver(&mut self, index: SlotId, payload: Vec<u8>, shared: &mut Shared) {
         let id = self.await_answer(index);
         let slot = &self.slots[index];
-        let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.options);
+        let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.terms.options);
         shared.metrics.requests += 1;
         shared.events.push_back(Event::Request { id, client, payload, deadline, options });
     }
@@ -900,10 +879,7 @@ impl Slot {
             phase: Phase::Replying,
             rpc_id: None,
             rid: 0,
-            options: CallOptions::default(),
-            mark: CloneMark::Single,
-            returns: false,
-            takes_long: false,
+            terms: Terms::default(),
             client: PeerId::default(),
             sender: 0,
             path: NOBODY.into(),
@@ -958,18 +934,6 @@ pub(super) fn note_taken(
 fn is_copy(packet: &Packet) -> bool {
     let flags = packet.flags();
     flags.has(Flags::IDEMPOTENT) && flags.clone_mark() == CloneMark::Copy
-}
-
-/// True if the client at `peer` is on this host and takes long packets.
-fn takes_long(packet: &Packet, peer: SocketAddr, config: &Config) -> bool {
-    packet.flags().has(Flags::LONG) && config.is_local(peer)
-}
-
-/// True if a router that keeps the client's address asks for the reply. What the client sends again
-/// it does not ask for: an answer that was lost behind its filter would be lost there once more.
-fn asks_back(packet: &Packet) -> bool {
-    let asks = |route: &Route| route.returns != 0 && route.client_port.get() == 0;
-    packet.route().is_some_and(asks) && !packet.flags().has(Flags::RETRANSMIT)
 }
 
 /// Bytes that a router may have told the client for this packet: that it holds the request.

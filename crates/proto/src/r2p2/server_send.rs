@@ -312,13 +312,13 @@ impl Control {
 impl Slot {
     /// The flags of its reply.
     fn reply_flags(&self) -> u8 {
-        self.mark.bits() | if self.takes_long { Flags::LONG } else { 0 }
+        self.terms.mark.bits() | if self.terms.takes_long { Flags::LONG } else { 0 }
     }
 
     /// The router that wants to see the reply, which must be of one packet.
     #[inline]
     fn returning_router(&self, pool: &Pool) -> Option<SocketAddr> {
-        pool.router.filter(|_| self.returns && self.reply.count() == 1)
+        pool.router.filter(|_| self.terms.returns && self.reply.count() == 1)
     }
 }
 

@@ -5,14 +5,15 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tailcut_wire::r2p2::{
-    BASE_LEN, CloneMark, DropReason, FeedbackV1, MessageType, Packet, Policy, Segment, V1_ACK,
-    V1_DROP, V1_PACKETS_MAX, V1_SEGMENT_LEN, V1Repr,
+    BASE_LEN, DropReason, FeedbackV1, MessageType, Packet, Policy, Segment, V1_ACK, V1_DROP,
+    V1_PACKETS_MAX, V1_SEGMENT_LEN, V1Repr,
 };
 use zerocopy::IntoBytes;
 
 use super::incoming::InOrder;
 use super::server::{Admission, Control, Phase, Server};
 use super::shared::Shared;
+use super::terms::Terms;
 use crate::address::AddressKey;
 use crate::gso_batch::GsoBatch;
 use crate::node::{Path, Time};
@@ -107,17 +108,13 @@ impl Server {
         let bytes_in = BASE_LEN + packet.payload.len();
         let (rid, rpc_id, clock_us, via) = (packet.rid, None, 0, None);
         let options = CallOptions { v1: true, ..CallOptions::default() };
-        let mark = CloneMark::Single;
         let admission = Admission {
             client,
             sender: 0,
             path,
             rid,
             rpc_id,
-            options,
-            mark,
-            returns: false,
-            takes_long: false,
+            terms: Terms { options, ..Terms::default() },
             clock_us,
             via,
             deadline,

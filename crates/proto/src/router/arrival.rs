@@ -1,4 +1,4 @@
-//! What the router keeps of a request, and how a placement is written into it.
+//! State that the router keeps of a request, and the writing of a placement into it.
 
 use std::net::SocketAddr;
 
@@ -36,7 +36,7 @@ impl Lane {
 /// A request that waits for a server.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// How it came.
+    /// Properties of the request, as read at its arrival.
     pub(super) arrival: Arrival,
     /// The datagram as it came.
     pub(super) bytes: Vec<u8>,
@@ -69,12 +69,12 @@ pub(super) struct Arrival {
     pub(super) is_unrouted: bool,
     /// It may run once, and another router may have placed it.
     pub(super) is_moved: bool,
-    /// How long ago it was first sent at most, if it was sent before, or has waited here for so
-    /// long that another copy may have run and be forgotten.
+    /// Upper bound of the time since it was first sent, if it was sent before, or has waited here
+    /// for so long that another copy may have run and been evicted.
     pub(super) age_ns: Option<u64>,
-    /// When it came.
+    /// Time of its arrival.
     pub(super) arrived_at: Time,
-    /// When the client stops waiting, or its id expires.
+    /// Time at which the client stops waiting, or its id expires.
     pub(super) deadline: Time,
 }
 

@@ -1,4 +1,4 @@
-//! What a server shows while requests are held: its rate, and whether it idles for want of
+//! Measurements of a server while requests are held: its rate, and whether it idles for want of
 //! requests.
 //!
 //! | a report comes | then |
@@ -18,7 +18,7 @@
 
 use crate::node::Time;
 
-/// What is seen of a server while requests are held.
+/// Measurements of a server while requests are held.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Busy(Option<Window>);
 
@@ -47,7 +47,7 @@ pub(super) struct Rate {
 
 #[derive(Clone, Copy, Debug)]
 struct Window {
-    /// When it began, and what was concluded then.
+    /// Time at which it began, and requests concluded by then.
     first: (Time, u32),
     /// The same of the latest report.
     last: (Time, u32),

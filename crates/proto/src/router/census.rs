@@ -1,4 +1,4 @@
-//! How many servers there are of each standing, and what they have together.
+//! Census of the servers: their number by standing, and their total load.
 
 use super::server::Server;
 
@@ -16,7 +16,7 @@ pub(super) enum Standing {
     Silent,
 }
 
-/// How the other servers are when one does not answer.
+/// State of most servers, should one more not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Crowd {
     /// At least half of all would still answer.
@@ -74,7 +74,7 @@ impl Census {
         self.0[standing as usize]
     }
 
-    /// How it would be if one more server were silent.
+    /// State of most servers if one more were silent.
     pub(super) fn crowd(&self) -> Crowd {
         let silent = self.count(Standing::Silent);
         let all = silent + self.count(Standing::Starting) + self.count(Standing::Answering);

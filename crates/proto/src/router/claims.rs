@@ -36,7 +36,7 @@ use tailcut_placement::slab::{Slab, SlotId, SlotKey};
 pub(super) struct Claims {
     /// Each in its slot, which its packets name.
     slots: Slab<Claim>,
-    /// When each ends by itself, the oldest first; some have ended.
+    /// Expiry times of the claims, the oldest first; some have ended.
     expiries: VecDeque<(Time, SlotKey)>,
     /// Counts the servers that were chosen, so that they take turns.
     turn: usize,
@@ -55,12 +55,12 @@ struct Claim {
     chosen: Option<ServerKey>,
     /// Servers that have not answered.
     waiting: Vec<ServerKey>,
-    /// When they were last asked.
+    /// Time at which they were last asked.
     asked_at: Time,
 }
 
 impl Claims {
-    /// When the oldest ends by itself.
+    /// Expiry time of the oldest.
     pub(super) fn next_expiry(&self) -> Option<Time> {
         self.expiries.front().map(|&(at, _)| at)
     }

@@ -28,7 +28,7 @@ use crate::sealed::Sealing;
 /// One server behind the router: one queue, at one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerConfig {
-    /// Where requests go and feedback comes from.
+    /// Address that requests go to and feedback comes from.
     pub addr: SocketAddr,
     /// Protocol that the server speaks. A server of the reference must be marked, or it would take
     /// the extension for payload.
@@ -44,7 +44,7 @@ pub enum Speaks {
     Extension,
 }
 
-/// How a request is sent on.
+/// Method of forwarding a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Forward {
     /// The client stays the datagram's source, so that the server answers it directly. Needs a raw
@@ -56,7 +56,7 @@ pub enum Forward {
     Annotate,
 }
 
-/// Where the slower of two replies to a cloned request is dropped.
+/// Place at which the slower of two replies to a cloned request is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterAt {
     /// At the client, by the call's id: replies go there directly.
@@ -70,14 +70,15 @@ pub enum FilterAt {
 /// A router's configuration.
 #[derive(Clone, Debug)]
 pub struct RouterConfig {
-    /// Where requests go. Default `jbsq:auto`: the bound follows what is measured. Take `jbsq:N`
+    /// Placement policy. Default `jbsq:auto`: the bound follows what is measured. Take `jbsq:N`
     /// where the service time and the network are known and constant, the others to compare.
     pub policy: PolicySpec,
-    /// How requests are sent on. Default [`Forward::Annotate`], which needs no privilege. Take
+    /// Method of forwarding requests. Default [`Forward::Annotate`], which needs no privilege. Take
     /// [`Forward::Keep`] for version 1 clients.
     pub forward: Forward,
-    /// Where the slower of two replies is dropped. Default [`FilterAt::Client`]: replies take the
-    /// shortest way. Take [`FilterAt::Router`] where clients have no time for second replies.
+    /// Place at which the slower of two replies is dropped. Default [`FilterAt::Client`]: replies
+    /// take the shortest way. Take [`FilterAt::Router`] where clients have no time for second
+    /// replies.
     pub filter: FilterAt,
     /// Cells in each of the filter's two tables. Default 131,072, as published: a request's cell is
     /// taken by another only where as many are under way. It takes 16 bytes a cell, where it
@@ -93,8 +94,8 @@ pub struct RouterConfig {
     /// Most requests held, for each generation of servers. Default 4,096: at a million requests a
     /// second 4 ms of them, and who waits longer is better refused. Raise it for long services.
     pub queue_len_max: usize,
-    /// How long requests wait at most, by their deadlines and by how long the queue stands. Its
-    /// seed is not looked at. Default [`OverloadConfig::DEFAULT`].
+    /// Overload control: limits of the time that requests wait, by their deadlines and by how long
+    /// the queue stands. Its seed is not looked at. Default [`OverloadConfig::DEFAULT`].
     pub overload: OverloadConfig,
     /// Longest that a request is held, if its own deadline is not sooner. Default 1 s: a client's
     /// default deadline, and longer than a busy machine stalls a router, which would find
@@ -125,23 +126,23 @@ pub struct RouterConfig {
     /// request or feedback is made good after that, and an idle server that is gone is out within
     /// 30 ms, for 200 small packets a second and server. Raise it with hundreds of servers.
     pub probe_interval_ns: u64,
-    /// How long a server may be at its bound without feedback before it is probed out of turn.
-    /// Default 1 ms. Raise it where services take longer than that as a rule. Below its bound a
-    /// server with requests is probed after a twelfth of `silent_ns`, if that is longer.
+    /// Longest time that a server may be at its bound without feedback before it is probed out of
+    /// turn. Default 1 ms. Raise it where services take longer than that as a rule. Below its bound
+    /// a server with requests is probed after a twelfth of `silent_ns`, if that is longer.
     pub stall_probe_ns: u64,
-    /// How long a server may leave probes unanswered before it is taken out. Default 24 ms: longer
-    /// than the pauses of 20 ms that a busy machine makes, and short enough that one that is gone
-    /// is out within 30 ms (`tailcut sim reproduce detection` shows the trade). A server that has
-    /// paused for longer is given an eighth more than its pause.
+    /// Longest time that a server may leave probes unanswered before it is taken out. Default 24
+    /// ms: longer than the pauses of 20 ms that a busy machine makes, and short enough that one
+    /// that is gone is out within 30 ms (`tailcut sim reproduce detection` shows the trade). A
+    /// server that has paused for longer is given an eighth more than its pause.
     pub silent_ns: u64,
     /// The longest that any server is given, and what all are given where more than half of them
     /// would be out. Default 200 ms: when everybody is silent, it is rather the network, or a
     /// machine that they share.
     pub silent_ns_max: u64,
-    /// When a server that answers is too slow. Default [`OutlierConfig::DEFAULT`].
+    /// Criteria by which a server that answers is too slow. Default [`OutlierConfig::DEFAULT`].
     pub outliers: OutlierConfig,
-    /// How long a version 1 request counts as outstanding without feedback. Default 1 s; longer
-    /// than the longest service, for a lost feedback costs a slot for so long.
+    /// Longest time that a version 1 request counts as outstanding without feedback. Default 1 s;
+    /// longer than the longest service, for a lost feedback costs a slot for so long.
     pub lease_ns: u64,
     /// Most leases of one server. Default 4,096: policies without a bound would otherwise remember
     /// every request that goes to a server that sends no feedback.
@@ -159,15 +160,16 @@ pub struct RouterConfig {
     /// Keys, where packets are sealed: a router's. Then nothing open is taken, and version 1 is not
     /// spoken. Default none.
     pub seal: Option<Sealing>,
-    /// When clients must show by a cookie that they receive at their addresses. Default never.
+    /// Cookies by which clients must show that they receive at their addresses. Default: never
+    /// asked for.
     pub cookies: CookieConfig,
 }
 
-/// When a router asks clients for cookies, and by what it makes them.
+/// Configuration of a router's cookies: when it asks clients for them, and by what it makes them.
 #[derive(Clone, Debug)]
 pub struct CookieConfig {
-    /// When it asks. Default never: then servers may. Version 1 clients, who know none, are refused
-    /// then. Sealed packets need none.
+    /// Condition on which it asks. Default never: then servers may. Version 1 clients, who know
+    /// none, are refused then. Sealed packets need none.
     pub ask: AskCookies,
     /// Key of the cookies, the servers' [`Pool::key`](crate::r2p2::Pool::key), so that one cookie
     /// serves for all. `None` derives one from the seed: fit where the servers ask for none.
@@ -188,7 +190,7 @@ impl Default for CookieConfig {
 }
 
 impl CookieConfig {
-    /// What makes them.
+    /// The source of the cookies.
     pub(super) fn make(&self, draws: &mut Draws) -> Cookies {
         let key = match (self.key, self.ask) {
             (Some(key), _) => key,
@@ -292,7 +294,7 @@ impl RouterConfig {
     }
 }
 
-/// Why a router cannot be made, or its servers cannot be changed so.
+/// Reason why a router cannot be made, or its servers cannot be changed so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouterError {

@@ -1,4 +1,4 @@
-//! What clients hear of a router under overload: that it holds a request, and when to come back.
+//! Messages of a router to clients under overload: that it holds a request, and when to come back.
 //!
 //! | a request is | event | then |
 //! |---|---|---|
@@ -72,7 +72,8 @@ impl Router {
         self.send_to(Datagram { to: arrival.client, from, bytes }, arrival.sender);
     }
 
-    /// What a refusal says of when to come back, ns; 0 where that has nothing to do with it.
+    /// Delay after which a client that is refused may come back, ns; 0 where the reason has nothing
+    /// to do with that.
     pub(super) fn retry_after_ns(&self, reason: DropReason) -> u32 {
         match reason {
             DropReason::Overload | DropReason::Expired => {

@@ -19,8 +19,8 @@
 //! of such a request may still come, and must reach the server that keeps the reply. What tells
 //! that no copy comes is the floor of the same session in later requests. So an id is remembered
 //! for as long as its call lasts, plus what the network may hold a copy for, whatever its deadline.
-//! Where strangers who never say that fill the table, ids are forgotten earlier, and what may be a
-//! copy of such a request tells by its age: it is refused, Uncertain.
+//! Where strangers who never say that fill the table, ids expire earlier, and what may be a copy of
+//! such a request tells by its age: it is refused, Uncertain.
 //!
 //! No timer an entry: entries hang in the ticks of a wheel, and every entry of a new id first reaps
 //! a few that are past.
@@ -153,7 +153,7 @@ pub(super) struct ServerKey {
     pub(super) serial: u32,
 }
 
-/// Where a request is.
+/// Placement state of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PlacementState {
     /// Being decided.
@@ -213,7 +213,7 @@ pub(super) struct Table {
     tick_ns: u64,
     /// The oldest tick that may have entries.
     cursor: u64,
-    /// Until then copies may come of what was placed and forgotten early.
+    /// Until then copies may come of what was placed and evicted early.
     evicted_until: Time,
 }
 
@@ -223,7 +223,7 @@ struct Entry {
     key: RequestKey,
     /// Fate of the request.
     state: PlacementState,
-    /// When the entry means nothing more.
+    /// Time at which the entry expires.
     expires_at: Time,
     /// Counts the keys that the entry has had.
     generation: u32,
@@ -383,7 +383,7 @@ impl Table {
         }
     }
 
-    /// Where the request of this key is; `None` when it is not known.
+    /// Entry and placement state of the request of this key; `None` when it is not known.
     pub(super) fn find(&self, now: Time, key: RequestKey) -> Option<(EntryId, PlacementState)> {
         let &index = self.map.get(&key)?;
         let entry = &self.entries[index as usize];
@@ -418,7 +418,7 @@ impl Table {
     }
 
     /// True if an unknown request that was sent first so long ago may have been placed, and have
-    /// been forgotten early.
+    /// been evicted early.
     pub(super) fn may_have_evicted(&self, now: Time, age_ns: u64) -> bool {
         now < self.evicted_until && age_ns >= CROWDED_NS
     }
@@ -552,8 +552,8 @@ fn allocate(entries: &mut Vec<Entry>, free: &mut u32, key: RequestKey) -> u32 {
     u32::try_from(entries.len() - 1).expect("the table's limit fits 31 bits")
 }
 
-/// How long a placed id is remembered at least, where many are: a client that has heard nothing of
-/// a server has sent a request again several times by then.
+/// Time after which a placed id expires, where many are remembered: a client that has heard nothing
+/// of a server has sent a request again several times by then.
 const CROWDED_NS: u64 = 250_000_000;
 
 /// No entry.

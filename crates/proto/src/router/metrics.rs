@@ -1,4 +1,4 @@
-//! What a router counts and reports: [`RouterMetrics`] and [`RouterStatus`].
+//! Counters and status of a router: [`RouterMetrics`] and [`RouterStatus`].
 //!
 //! | a datagram is | counted in |
 //! |---|---|
@@ -279,7 +279,7 @@ pub struct ServerStatus {
     pub rtt_ns: Option<u64>,
     /// Average service of requests that found it idle, nanoseconds.
     pub service_ns: Option<u64>,
-    /// How it stands among the others.
+    /// Its weight, and whether it is of the preferred zone.
     pub rank: Rank,
 }
 

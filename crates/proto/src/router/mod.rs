@@ -215,7 +215,7 @@ impl Router {
         RouterMetrics { oversize: self.outbox.oversize_count, filter_evicted, ..self.metrics }
     }
 
-    /// How long placed requests were held, those that were not among them.
+    /// Times that placed requests were held; 0 for those that were not.
     pub fn hold_times(&self) -> &Histogram {
         &self.queues.hold_times
     }

@@ -57,7 +57,7 @@ impl Outbox {
         self.queue.len() >= self.len_max
     }
 
-    /// How many pushes there is room for.
+    /// Number of pushes that there is room for.
     pub(crate) fn room(&self) -> usize {
         self.len_max.saturating_sub(self.queue.len())
     }

@@ -32,10 +32,10 @@ use super::server::Server;
 use crate::node::Time;
 use crate::policy::WorkerId;
 
-/// What is kept of all servers.
+/// State of outlier detection over all servers.
 #[derive(Debug, Default)]
 pub(super) struct Outliers {
-    /// When the next window ends.
+    /// Time at which the next window ends.
     check_at: Time,
     /// Servers that are ejected or on probation.
     pub(super) limited_count: usize,
@@ -61,8 +61,8 @@ impl Router {
         }
     }
 
-    /// What three of four servers take at most in their worst window; `None` of fewer than three
-    /// servers.
+    /// Upper quartile over the servers of the average time of a request in their worst window, ns;
+    /// `None` of fewer than three servers.
     fn usual_ns(&mut self) -> Option<u64> {
         let peaks = &mut self.outliers.peaks;
         peaks.clear();
@@ -72,7 +72,7 @@ impl Router {
         (peaks.len() >= SERVERS_MIN).then(|| *peaks.select_nth_unstable(place).1)
     }
 
-    /// What becomes of a server after this window.
+    /// Change of a server's health after this window, if any.
     fn change_of(&mut self, now: Time, slot: WorkerId, usual_ns: Option<u64>) -> Option<Health> {
         let (config, room) = (self.config.outliers, self.has_room_to_eject());
         let server = &mut self.fleet[slot];

@@ -1,19 +1,19 @@
-//! How fast a server is: [`Pace`], from what is outstanding there and what ends, and the numbers by
+//! Speed of a server: [`Pace`], from what is outstanding there and what ends, and the numbers by
 //! which `outliers` judges it.
 //!
 //! Invariant: a window's time is a lower bound of what its requests took on average.
 
 use crate::node::Time;
 
-/// When servers are too slow. The defaults do nothing to servers that pause for 20 ms under load
-/// (`tailcut sim reproduce detection`).
+/// Criteria by which servers are too slow. The defaults do nothing to servers that pause for 20 ms
+/// under load (`tailcut sim reproduce detection`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutlierConfig {
-    /// How many times the worst window of three of four servers is too slow; 0 ejects none.
+    /// Multiple of the worst window of three of four servers that is too slow; 0 ejects none.
     /// Default 3. Raise it where servers differ by their making.
     pub factor: u32,
-    /// What it must be slower by besides. Default 500 us: the scheduler of a busy host takes as
-    /// much.
+    /// Least time that it must be slower by besides. Default 500 us: the scheduler of a busy host
+    /// takes as much.
     pub least_ns: u64,
     /// Length of a window. Default 100 ms.
     pub window_ns: u64,
@@ -21,14 +21,14 @@ pub struct OutlierConfig {
     pub windows: u32,
     /// Of so many servers one may be out. Default 4, but one of three.
     pub servers_per_ejected: u32,
-    /// How long it is out the first time; each time in a row it is twice as long. Default 1 s.
+    /// Time for which it is out at first; each time in a row it is twice as long. Default 1 s.
     pub ejected_ns: u64,
     /// Longest that it is out. Default 60 s.
     pub ejected_ns_max: u64,
 }
 
 impl OutlierConfig {
-    /// What [`Default`] gives.
+    /// The value of [`Default`].
     pub const DEFAULT: Self = Self {
         factor: 3,
         least_ns: 500_000,
@@ -46,7 +46,7 @@ impl Default for OutlierConfig {
     }
 }
 
-/// How fast a server is, and what follows.
+/// Speed of a server, and its health.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pace {
     /// Requests outstanding since `counted_at`.
@@ -57,8 +57,8 @@ pub(super) struct Pace {
     area: u64,
     /// Requests concluded before the window, of those since the server was added.
     concluded_before: u64,
-    /// Average time of a request in the worst window of late; an eighth is forgotten with each
-    /// window. Nanoseconds.
+    /// Average time of a request in the worst window of late; it decays by an eighth with each
+    /// window in which a request has ended. Nanoseconds.
     pub(super) peak_ns: Option<u64>,
     /// Windows in a row in which it was too slow.
     pub(super) strikes: u32,
@@ -66,7 +66,7 @@ pub(super) struct Pace {
     pub(super) health: Health,
     /// Times that it was ejected in a row.
     times: u32,
-    /// When it was last taken back.
+    /// Time at which it was last readmitted.
     well_at: Time,
 }
 
@@ -87,7 +87,7 @@ pub(super) enum Health {
 pub(super) struct Window {
     /// The least that its requests took on average, ns.
     pub(super) at_least_ns: u64,
-    /// How many have ended.
+    /// Number of requests that have ended.
     pub(super) concluded: u64,
 }
 

@@ -206,7 +206,7 @@ impl Router {
         arrival.age_ns = if packet.flags().has(Flags::RETRANSMIT) {
             Some(u64::from(header.age_ms.get()) * 1_000_000 + waited_ns)
         } else {
-            // A server may have run it for another router, and have forgotten that since.
+            // A server may have run it for another router, and have evicted that since.
             let is_forgotten = waited_ns + 2 * self.config.transit_ns_max >= SESSION_IDLE_NS;
             (is_forgotten && !arrival.is_idempotent).then_some(waited_ns)
         };
@@ -314,12 +314,12 @@ impl Router {
         }
     }
 
-    /// When a held request is refused whatever the queue does.
+    /// Time at which a held request is refused whatever the queue does.
     fn held_until(&self, arrival: &Arrival) -> Time {
         arrival.deadline.min(arrival.arrived_at.saturating_add(self.config.hold_ns_max))
     }
 
-    /// Whether a server is about to answer for the first time, which requests may wait for.
+    /// True if a server is about to answer for the first time, which requests may wait for.
     fn is_one_starting(&self, lane: Lane) -> bool {
         lane == Lane::Extension && self.fleet.census().count(Standing::Starting) > 0
     }
@@ -557,7 +557,7 @@ impl Router {
     }
 
     /// True if the request was sent before this router started, so that an earlier run of it may
-    /// have placed the request, or so long ago that this one may have, and have forgotten it.
+    /// have placed the request, or so long ago that this one may have, and have evicted it.
     fn predates(&self, now: Time, arrival: &Arrival) -> bool {
         arrival.age_ns.is_some_and(|age_ns| self.was_before(now, age_ns))
     }

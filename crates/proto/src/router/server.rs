@@ -69,9 +69,9 @@ pub(super) struct Server {
     /// Servers that it stands for, which its load is divided by: a router tells how many, at
     /// least 1.
     members: u32,
-    /// How it stands among the others.
+    /// Its weight, and whether it is of the preferred zone.
     pub(super) rank: Rank,
-    /// How fast it is.
+    /// Its speed and health.
     pub(super) pace: Pace,
     /// Its part of the router's sums.
     pub(super) counted: Counted,
@@ -81,7 +81,7 @@ pub(super) struct Server {
     probes: Probes,
     /// Its round trip and service time.
     timings: Timings,
-    /// What it shows while requests are held.
+    /// Its measurements while requests are held.
     busy: Busy,
     /// Its workers.
     pub(super) crew: Crew,
@@ -190,7 +190,7 @@ impl Server {
         self.members
     }
 
-    /// How often a bound is to be had of it: once for each unit of weight of each server that it
+    /// Multiple of the bound that it may have: one for each unit of weight of each server that it
     /// stands for.
     pub(super) fn units(&self) -> u32 {
         self.members * u32::from(self.rank.weight.get())

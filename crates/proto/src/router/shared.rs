@@ -29,7 +29,7 @@ use crate::node::Time;
 use crate::policy::WorkerId;
 use crate::sealed::{PlaneSeal, PlaneSession, client_of};
 
-/// What a data plane and the router know of a server together.
+/// Counts of a server that a data plane and the router share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SharedCounts {
     /// Placement number of the last request placed. Wraps.
@@ -78,7 +78,7 @@ pub trait SharedPlaces: fmt::Debug + Send {
     /// The bound of the policy, from now on, where it has one.
     fn set_bound(&self, bound: u32);
 
-    /// Whether the data plane may place on a server.
+    /// Sets whether the data plane may place on a server.
     fn set_in_service(&self, slot: WorkerId, is_in_service: bool);
 
     /// The next feedback of a server is to reach the router too.
@@ -165,8 +165,8 @@ impl Router {
         }
     }
 
-    /// What the data plane has heard of a server is nothing new here: `bytes` is the next datagram
-    /// from there.
+    /// Tells the seal what the data plane has heard of a server, which is nothing new here: `bytes`
+    /// is the next datagram from there.
     pub(super) fn learn_heard(&mut self, from: SocketAddr, bytes: &[u8]) {
         if let (Some(places), Some(seal)) = (&self.shared.places, &mut self.seal)
             && let Some(slot) = self.fleet.find(from)
@@ -204,7 +204,7 @@ impl Router {
         self.fleet.get(slot).map(|server| server.key)
     }
 
-    /// What is shared, as the driver has given it.
+    /// The shared places, as the driver has given them.
     pub fn shared_places(&self) -> Option<&dyn SharedPlaces> {
         self.shared.places.as_deref()
     }
@@ -308,7 +308,7 @@ impl Router {
         }
     }
 
-    /// When it is to be told again that requests are held.
+    /// Time at which the data plane is to be told again that requests are held.
     pub(super) fn held_again_at(&self) -> Option<Time> {
         self.shared.held_until.map(|until| until - HELD_NS / 2)
     }
@@ -325,6 +325,6 @@ impl Router {
     }
 }
 
-/// How long a data plane takes it that requests are held. A router that has died holds it up for no
-/// longer, and one that pauses for longer has its requests overtaken.
+/// Time for which a data plane takes it that requests are held. A router that has died holds it up
+/// for no longer, and one that pauses for longer has its requests overtaken.
 const HELD_NS: u64 = 50_000_000;

@@ -1,4 +1,4 @@
-//! What of a router's configuration may change while it runs.
+//! Fields of a router's configuration that may change while it runs.
 //!
 //! | field | what was there before the change |
 //! |---|---|

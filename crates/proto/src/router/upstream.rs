@@ -32,7 +32,7 @@ use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::r2p2::routers::{FeedbackSource, Routers};
 use crate::sealed::SealVerdict;
 
-/// What routers before this one are told.
+/// State of the reports to routers before this one.
 #[derive(Debug)]
 pub(super) struct Upstreams {
     /// Those that have probed, and what they have placed.
@@ -41,7 +41,7 @@ pub(super) struct Upstreams {
     received: u32,
     /// Of these, the ones that are neither held nor outstanding, as last told; wrapping.
     concluded: u32,
-    /// What was told last: how many are concluded, servers in service, and requests that wait.
+    /// Values that were told last: requests concluded, servers in service, and requests that wait.
     told: (u32, u32, u32),
 }
 

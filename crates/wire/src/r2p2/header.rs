@@ -310,9 +310,10 @@ impl Flags {
 }
 
 /// Mark of a request that was cloned in the network (NetClone's CLO field).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CloneMark {
     /// Not cloned.
+    #[default]
     Single,
     /// The first of two.
     Original,

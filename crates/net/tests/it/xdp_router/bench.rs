@@ -7,6 +7,7 @@ use etherparse::{IpNumber, Ipv4Header, Ipv6Header, UdpHeader};
 use tailcut_net::ebpf::router::{COUNT_NAMES, Way, XdpConfig, XdpPlaces, XdpRouter};
 use tailcut_net::ebpf::{Tested, Verdict};
 use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::{SharedCounts, SharedPlaces};
 use tailcut_wire::r2p2::{
     FeedbackBody, MessageType, Policy, ReplyRepr, RequestRepr, Route, RpcId, Segment,
@@ -54,9 +55,9 @@ impl Bench {
                 seen: 100,
                 ..SharedCounts::default()
             };
-            places.add(slot, server(listen, slot), counts);
-            places.set_way(slot, way(slot, None));
-            places.set_in_service(slot, true);
+            places.add(WorkerId(slot.into()), server(listen, slot), counts);
+            places.set_way(WorkerId(slot.into()), way(slot, None));
+            places.set_in_service(WorkerId(slot.into()), true);
         }
         let bench = Self { xdp, places, listen, seal };
         if let Some(seal) = &bench.seal {

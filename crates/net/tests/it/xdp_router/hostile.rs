@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use tailcut_net::ebpf::Verdict;
 use tailcut_proto::policy::Draws;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::SharedPlaces;
 use tailcut_wire::r2p2::{MessageType, ReplyRepr, RequestRepr, RpcId};
 use zerocopy::IntoBytes;
@@ -72,7 +73,7 @@ impl Run {
         // The last byte of the next hop's Ethernet address, as `way` has it.
         let slot = u16::from(tested.packet[5]);
         assert!(slot < self.servers, "it leaves for a server: {tested:?}");
-        let counts = self.bench.places.counts(slot);
+        let counts = self.bench.places.counts(WorkerId(slot.into()));
         let report = Report {
             seen: counts.placed,
             received: counts.received.wrapping_add(1),

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tailcut_net::ebpf::Verdict;
 use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::{SharedCounts, SharedPlaces};
 use tailcut_wire::r2p2::{
     CloneMark, Flags, MessageType, Policy, ReplyRepr, RequestRepr, RpcId, Segment,
@@ -22,13 +23,13 @@ fn bench(policy: &str, servers: u16) -> Option<Bench> {
 /// A request comes out at the first server, byte by byte as it should, checksums and all.
 fn check_placed(listen: SocketAddr, vlan: Option<u16>) {
     let Some(bench) = Bench::new(listen, "jbsq:2".parse().expect("a policy"), 1) else { return };
-    bench.places.set_way(0, way(0, vlan));
+    bench.places.set_way(WorkerId(0), way(0, vlan));
     let (from, payload) = (client(listen), request(|_, _| {}));
     let placed = bench.run(&Frame { vlan, ..Frame::new(from, listen, &payload) }.bytes());
     let ends = (from, server(listen, 0));
     let expected = placed_frame(ends, (0, vlan), &placed_payload(&payload, 101));
     assert_eq!((placed.verdict, placed.packet), (Verdict::Transmit, expected));
-    assert_eq!(bench.places.counts(0).placed, 101);
+    assert_eq!(bench.places.counts(WorkerId(0)).placed, 101);
 }
 
 #[test]
@@ -92,7 +93,7 @@ fn a_server_at_its_bound_gets_no_more() {
 fn user_space_takes_places_where_the_program_does() {
     let Some(bench) = bench("jbsq:2", 1) else { return };
     let payload = request(|_, _| {});
-    assert_eq!(bench.places.take(0), 101);
+    assert_eq!(bench.places.take(WorkerId(0)), 101);
     let from = client(bench.listen);
     assert_eq!(bench.send(from, &payload).packet[42 + 68..42 + 72], 102u32.to_be_bytes());
     assert_eq!(bench.send(from, &payload).verdict, Verdict::Pass);
@@ -122,7 +123,7 @@ fn nothing_overtakes_what_is_held() {
     assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_held"));
     // It is taken all the same.
     assert_eq!(bench.judge(&told), (Verdict::Pass, "xdp_up_feedback"));
-    assert_eq!(bench.places.counts(0).concluded, 1);
+    assert_eq!(bench.places.counts(WorkerId(0)).concluded, 1);
     // Of a user space that has died since.
     bench.places.set_held(Some(now.saturating_sub(1_000_000_000)));
     assert_eq!(bench.judge(&frame), (Verdict::Transmit, "xdp_placed"));
@@ -135,10 +136,10 @@ fn a_feedback_that_is_wanted_goes_up_once() {
     let Some(bench) = bench("jbsq:2", 1) else { return };
     let report = Report { seen: 100, received: 0, concluded: 0 };
     let told = Frame::new(server(bench.listen, 0), bench.listen, &report.bytes(|_, _| {})).bytes();
-    bench.places.want_feedback(0);
+    bench.places.want_feedback(WorkerId(0));
     assert_eq!(bench.judge(&told), (Verdict::Pass, "xdp_up_feedback"));
     assert_eq!(bench.judge(&told), (Verdict::Drop, "xdp_feedback_taken"));
-    assert_eq!(bench.places.counts(0).reports, 2);
+    assert_eq!(bench.places.counts(WorkerId(0)).reports, 2);
 }
 
 /// Of which its headers are in the first.
@@ -242,7 +243,7 @@ fn a_request_of_whom_no_answer_can_reach_is_placed_nowhere() {
         let payload = request(|_, _| {});
         let frame = Frame::new(from, listen, &payload).bytes();
         assert_eq!(bench.judge(&frame), (Verdict::Drop, "xdp_dropped_stranger"), "{from}");
-        assert_eq!(bench.places.counts(0).placed, 100);
+        assert_eq!(bench.places.counts(WorkerId(0)).placed, 100);
     }
 }
 
@@ -270,7 +271,7 @@ fn parts_of_messages_are_not_kept() {
         part[6..8].copy_from_slice(&1u16.to_be_bytes());
         assert_eq!(bench.judge(&frame(&part)).0, Verdict::Drop);
     }
-    assert_eq!(bench.places.counts(0).placed, 100);
+    assert_eq!(bench.places.counts(WorkerId(0)).placed, 100);
 }
 
 /// A change to a request's bytes that makes it no packet.
@@ -314,7 +315,7 @@ fn feedback_counts_from_servers_alone() {
         let frame = Frame::new(stranger, bench.listen, &report).bytes();
         assert_eq!(bench.judge(&frame), (Verdict::Drop, "xdp_dropped_stranger"));
     }
-    assert_eq!(bench.places.counts(0).received, 0);
+    assert_eq!(bench.places.counts(WorkerId(0)).received, 0);
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn feedback_that_does_not_go_on_is_user_spaces() {
     let from = server(bench.listen, 0);
     let known = Report { seen: 100, received: 5, concluded: 4 };
     assert_eq!(bench.send(from, &known.bytes(|_, _| {})).verdict, Verdict::Drop);
-    let before = bench.places.counts(0);
+    let before = bench.places.counts(WorkerId(0));
     for odd in [
         known.bytes(|_, body| body.epoch = (EPOCH + 1).into()),
         known.bytes(|repr, _| repr.flags = Flags::STOPPING),
@@ -336,18 +337,18 @@ fn feedback_that_does_not_go_on_is_user_spaces() {
     ] {
         let frame = Frame::new(from, bench.listen, &odd).bytes();
         assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_feedback"));
-        assert_eq!(bench.places.counts(0), before);
+        assert_eq!(bench.places.counts(WorkerId(0)), before);
     }
 }
 
 #[test]
 fn what_user_space_corrects_holds_and_what_was_placed_meanwhile_too() {
     let Some(bench) = bench("jbsq:8", 1) else { return };
-    let before = bench.places.counts(0);
+    let before = bench.places.counts(WorkerId(0));
     bench.send(client(bench.listen), &request(|_, _| {}));
     let corrected = SharedCounts { epoch: Some(9), received: 3, concluded: 1, ..before };
-    bench.places.correct(0, &before, &corrected);
-    assert_eq!(bench.places.counts(0), SharedCounts { placed: 101, ..corrected });
+    bench.places.correct(WorkerId(0), &before, &corrected);
+    assert_eq!(bench.places.counts(WorkerId(0)), SharedCounts { placed: 101, ..corrected });
 }
 
 #[test]
@@ -383,11 +384,11 @@ fn fragments_and_ip_options_go_up() {
 #[test]
 fn a_server_whose_way_is_not_known_gets_nothing() {
     let Some(bench) = bench("rr", 1) else { return };
-    bench.places.set_way(0, way(0, Some(3)));
+    bench.places.set_way(WorkerId(0), way(0, Some(3)));
     let payload = request(|_, _| {});
     let frame = Frame::new(client(bench.listen), bench.listen, &payload).bytes();
     assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_unresolved"));
-    assert_eq!(bench.places.counts(0).placed, 100, "no place is taken");
+    assert_eq!(bench.places.counts(WorkerId(0)).placed, 100, "no place is taken");
 }
 
 #[test]
@@ -395,9 +396,9 @@ fn without_a_server_everything_goes_up() {
     let Some(mut bench) = bench("jsq:2", 1) else { return };
     let payload = request(|_, _| {});
     let frame = Frame::new(client(bench.listen), bench.listen, &payload).bytes();
-    bench.places.set_in_service(0, false);
+    bench.places.set_in_service(WorkerId(0), false);
     assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_off"));
-    bench.places.remove(0, server(bench.listen, 0));
+    bench.places.remove(WorkerId(0), server(bench.listen, 0));
     assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_off"));
     bench.places.close();
     assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_off"));
@@ -413,5 +414,5 @@ fn a_frame_that_is_cut_off_anywhere_is_never_placed() {
         let tested = bench.run(&frame[..len]);
         assert!(matches!(tested.verdict, Verdict::Pass | Verdict::Drop), "{len}: {tested:?}");
     }
-    assert_eq!(bench.places.counts(0).placed, 100);
+    assert_eq!(bench.places.counts(WorkerId(0)).placed, 100);
 }

@@ -7,6 +7,7 @@ use tailcut_net::clock::Clock;
 use tailcut_net::ebpf::Verdict;
 use tailcut_proto::node::{Node, Time};
 use tailcut_proto::policy::Draws;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::{
     Forward, Router, RouterConfig, ServerConfig, ServerState, SharedPlaces, Speaks,
 };
@@ -137,7 +138,7 @@ impl World {
     }
 
     fn placed(&self) -> u32 {
-        (0..SERVERS).map(|slot| self.bench.places.counts(slot).placed).sum()
+        (0..SERVERS).map(|slot| self.bench.places.counts(WorkerId(slot.into())).placed).sum()
     }
 
     /// A request, which the program places if it is short, and the router if it is long.
@@ -212,7 +213,7 @@ impl World {
         match self.bench.run(&frame).verdict {
             Verdict::Pass => self.hand(from, report),
             Verdict::Drop => {
-                let known = self.bench.places.counts(slot as u16);
+                let known = self.bench.places.counts(WorkerId::at(slot));
                 self.lost_reports += u64::from(known.concluded != concluded);
             }
             other => panic!("{other:?}"),
@@ -230,7 +231,7 @@ impl World {
     /// Of each server what the program reckons with, and what there is.
     fn slots(&self) -> Vec<(u32, u32)> {
         let slot = |(slot, server): (u16, &Model)| {
-            let known = self.bench.places.counts(slot);
+            let known = self.bench.places.counts(WorkerId(slot.into()));
             let at_server = known.received.wrapping_sub(known.concluded);
             (known.placed.wrapping_sub(known.seen) + at_server, server.outstanding())
         };

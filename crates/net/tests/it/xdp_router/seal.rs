@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use siphasher::sip::SipHasher24;
 use tailcut_net::clock::Clock;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::SharedPlaces;
 use tailcut_proto::sealed::{HopKey, PlaneEpoch, PlaneSeal, PlaneSession, TRAILER_LEN};
 
@@ -43,7 +44,7 @@ impl Seal {
     pub(super) fn tell(&self, bench: &Bench, servers: u16) {
         bench.places.set_seal(&plane(), 10_000_000);
         for slot in 0..servers {
-            bench.places.set_names(slot, names(slot));
+            bench.places.set_names(WorkerId(slot.into()), names(slot));
         }
         self.begin(bench, client(bench.listen), SESSION);
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use tailcut_net::clock::Clock;
 use tailcut_net::ebpf::Verdict;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::SharedPlaces;
 use tailcut_wire::r2p2::{MessageType, ReplyRepr, RequestRepr, RpcId, Segment};
 use zerocopy::IntoBytes;
@@ -48,7 +49,7 @@ fn a_request_leaves_sealed_for_its_server() {
     for (listen, vlan) in [(listen_v4(), None), (listen_v6(), None), (listen_v4(), Some(12))] {
         let spec = ("jbsq:8".parse().expect("a policy"), 1);
         let Some(bench) = Bench::with(listen, spec, Some(Seal::new())) else { return };
-        bench.places.set_way(0, way(0, vlan));
+        bench.places.set_way(WorkerId(0), way(0, vlan));
         for (index, len) in [0, 1, 4, 5, 33, 1_201, 1_300].into_iter().enumerate() {
             let (from, payload) = (client(listen), seal(&bench).request(&request_of(len)));
             let frame = Frame { vlan, ..Frame::new(from, listen, &payload) }.bytes();
@@ -84,7 +85,7 @@ fn a_request_of_which_any_bit_is_changed_is_placed_nowhere() {
             forged += u32::from(counter == "xdp_dropped_forged");
         }
     }
-    assert_eq!(bench.places.counts(0).placed, 100);
+    assert_eq!(bench.places.counts(WorkerId(0)).placed, 100);
     // The others are no requests of one packet, or of a session that is not known.
     assert!(forged > 400, "{forged}");
     assert_eq!(judge_said(&bench, |_| ()), (Verdict::Transmit, "xdp_placed"));
@@ -105,7 +106,10 @@ fn a_request_is_placed_once() {
     let other = SocketAddr::from(([10, 9, 8, 6], client(bench.listen).port()));
     let frame = Frame::new(other, bench.listen, &payload).bytes();
     assert_eq!(bench.judge(&frame), (Verdict::Pass, "xdp_up_session"));
-    assert_eq!(bench.places.counts(0).placed + bench.places.counts(1).placed, 201);
+    assert_eq!(
+        bench.places.counts(WorkerId(0)).placed + bench.places.counts(WorkerId(1)).placed,
+        201
+    );
 }
 
 /// An id that either has taken is not placed again by the other.
@@ -125,8 +129,12 @@ fn user_space_takes_ids_where_the_program_does() {
         let said = seal(&bench).said();
         let payload = sealed(&request(|_, _| {}), said);
         assert_eq!(judge(&bench, &payload), (Verdict::Transmit, "xdp_placed"));
-        assert_eq!(take(said), Some(slot), "the server on which the program has placed it");
-        assert_eq!(take(said), Some(slot));
+        assert_eq!(
+            take(said),
+            Some(WorkerId(slot)),
+            "the server on which the program has placed it"
+        );
+        assert_eq!(take(said), Some(WorkerId(slot)));
     }
     // One that finds no place is not taken.
     let said = seal(&bench).said();
@@ -191,9 +199,9 @@ fn keys_and_names_change_while_it_runs() {
 #[test]
 fn a_server_whose_name_is_not_known_gets_nothing() {
     let Some(bench) = bench("rr", 1) else { return };
-    bench.places.set_names(0, (0, 0));
+    bench.places.set_names(WorkerId(0), (0, 0));
     assert_eq!(judge_said(&bench, |_| ()), (Verdict::Pass, "xdp_up_unresolved"));
-    bench.places.set_names(0, names(0));
+    bench.places.set_names(WorkerId(0), names(0));
     assert_eq!(judge_said(&bench, |_| ()), (Verdict::Transmit, "xdp_placed"));
 }
 
@@ -206,7 +214,7 @@ fn open_packets_are_dropped() {
     let report = Report { seen: 100, received: 1, concluded: 1 }.bytes(|_, _| {});
     let frame = Frame::new(server(bench.listen, 0), bench.listen, &report).bytes();
     assert_eq!(bench.judge(&frame), unsealed);
-    assert_eq!(bench.places.counts(0).received, 0);
+    assert_eq!(bench.places.counts(WorkerId(0)).received, 0);
     let mut request = seal(&bench).request(&request(|_, _| {}));
     request[21] = 3;
     assert_eq!(judge(&bench, &request), (Verdict::Drop, "xdp_dropped_version"));
@@ -230,10 +238,10 @@ fn a_report_counts_once_and_only_if_it_is_genuine() {
             assert_ne!(hear(&other).1, "xdp_feedback_taken", "{at}, {bit}");
         }
     }
-    assert_eq!(bench.places.counts(0).received, 0);
+    assert_eq!(bench.places.counts(WorkerId(0)).received, 0);
     let taken = (Verdict::Drop, "xdp_feedback_taken");
     assert_eq!(hear(&first), taken);
-    assert_eq!(bench.places.heard(0), (1_000, 0));
+    assert_eq!(bench.places.heard(WorkerId(0)), (1_000, 0));
     let replayed = (Verdict::Drop, "xdp_dropped_replayed");
     assert_eq!(hear(&first), replayed);
     assert_eq!(hear(&hop_sealed(&report(2), (name, alias), 1_000)), replayed);
@@ -241,10 +249,10 @@ fn a_report_counts_once_and_only_if_it_is_genuine() {
     let up = (Verdict::Pass, "xdp_up_feedback");
     assert_eq!(hear(&hop_sealed(&report(3), (name + 0x100, alias), 2_000)), up);
     assert_eq!(hear(&hop_sealed(&report(3), (name, alias + 1), 2_000)), up);
-    assert_eq!(bench.places.counts(0).received, 2);
-    bench.places.want_feedback(0);
+    assert_eq!(bench.places.counts(WorkerId(0)).received, 2);
+    bench.places.want_feedback(WorkerId(0));
     assert_eq!(hear(&hop_sealed(&report(3), (name, alias), 1 << 50)), up);
-    assert_eq!(bench.places.heard(0), (1_001, 1 << 50), "user space takes that one");
+    assert_eq!(bench.places.heard(WorkerId(0)), (1_001, 1 << 50), "user space takes that one");
     let frame = Frame::new(client(bench.listen), bench.listen, &first).bytes();
     assert_eq!(bench.judge(&frame), (Verdict::Drop, "xdp_dropped_stranger"));
 }

@@ -5,6 +5,7 @@ use tailcut_net::ebpf::Verdict;
 use tailcut_net::ebpf::router::COUNT_NAMES;
 use tailcut_proto::conformance::{PlacementPart, PlacementStep, PlacementTrace};
 use tailcut_proto::policy::PolicySpec;
+use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::SharedPlaces;
 use tailcut_wire::r2p2::Packet;
 
@@ -90,7 +91,7 @@ fn other_than(
             None
         }
         PlacementStep::Service { server, is_in_service } => {
-            bench.places.set_in_service(server, is_in_service);
+            bench.places.set_in_service(WorkerId(server.into()), is_in_service);
             None
         }
     }

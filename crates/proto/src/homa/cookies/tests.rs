@@ -7,7 +7,9 @@ use tailcut_wire::homa::{Body, Packet};
 
 use super::super::{CookieConfig, Serving};
 use super::*;
+use crate::homa::Config;
 use crate::node::{GSO_BYTES_MAX, Node};
+use crate::peer::cookies::AskCookies;
 use crate::peer::cookies::PERIOD_NS;
 use crate::rpc::{Call, CallOptions, Event, Rpc};
 
@@ -165,7 +167,7 @@ fn a_client_tags_what_may_begin_a_request_once_it_has_been_told_a_cookie() {
     assert_eq!((ends.requests, ends.client.metrics().resends), (4, 0));
 }
 
-/// What is beyond the unscheduled bytes goes to who has taken the request.
+/// Bytes beyond the unscheduled ones go to the server that has taken the request.
 #[test]
 fn what_was_granted_bears_no_tag() {
     let mut ends = Ends::new(AskCookies::Always);
@@ -279,7 +281,7 @@ fn a_tag_is_what_the_page_says() {
     assert_eq!(tag_of(header), Some(0xb788_3c2b_4ff5_afd9));
 }
 
-/// What nobody has asked for, and what goes where nothing bears tags.
+/// Unsolicited cookies, from another address, for another call, and for the call that waits.
 #[test]
 fn a_cookie_is_believed_of_a_call_that_waits_and_of_no_other() {
     let mut ends = Ends::new(AskCookies::Never);

@@ -1,4 +1,4 @@
-//! Which servers are taken out for being slow, and how they come back.
+//! Ejection of slow servers, and their return.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! How many workers a server seems to have, and when that is looked for.
+//! Number of workers that a server seems to have, and the search for it.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU8;
