@@ -29,7 +29,7 @@ impl Rpcs {
         let hasher = KeyedState::with_seed(seed);
         Self {
             slots: Slab::of_at_most(rpcs_max),
-            live: HashMap::with_capacity_and_hasher(room, hasher.clone()),
+            live: HashMap::with_capacity_and_hasher(room, hasher),
             parts: HashMap::with_hasher(hasher),
             births: 0,
         }

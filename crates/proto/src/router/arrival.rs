@@ -5,33 +5,10 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::{CloneMark, Flags, RequestHeader, Route, RpcId};
 use zerocopy::FromBytes;
 
-use super::config::{Forward, RouterConfig, Speaks};
+use super::config::{Forward, RouterConfig};
 use super::ids::EntryId;
 use super::replies::ask_back;
 use crate::node::{Path, Time};
-
-/// A generation of servers, and its scheduler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
-    V1 = 0,
-    Extension = 1,
-}
-
-impl Lane {
-    pub(super) fn of(speaks: Speaks) -> Self {
-        match speaks {
-            Speaks::V1 => Self::V1,
-            Speaks::Extension => Self::Extension,
-        }
-    }
-
-    pub(super) fn other(self) -> Self {
-        match self {
-            Self::V1 => Self::Extension,
-            Self::Extension => Self::V1,
-        }
-    }
-}
 
 /// A request that waits for a server.
 #[derive(Debug)]

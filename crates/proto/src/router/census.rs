@@ -1,7 +1,5 @@
 //! Census of the servers: their number by standing, and their total load.
 
-use super::server::Server;
-
 /// Standing of a server among the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Standing {
@@ -37,16 +35,6 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// The load of one server; none of one that does not answer, since that may last for ever.
-    fn of(server: &Server) -> Self {
-        if server.is_silent {
-            return Self::default();
-        }
-        let is_there = server.is_able() && !server.pace.is_ejected();
-        let servers = if is_there { server.members() } else { 0 };
-        Self { outstanding: server.outstanding(), waiting: server.waiting, servers }
-    }
-
     /// Puts the load of a server in the place of what it had.
     fn replace(&mut self, before: Self, now: Self) {
         let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
@@ -59,10 +47,10 @@ impl Load {
 /// A server's part of a census.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counted {
-    /// Standing that it was counted under last.
-    standing: Standing,
+    /// Its standing.
+    pub(super) standing: Standing,
     /// Its part of the sum over all servers.
-    load: Load,
+    pub(super) load: Load,
 }
 
 /// The sums.
@@ -86,31 +74,30 @@ impl Census {
         self.1
     }
 
-    /// Counts a server as what it is now; true if that is something else than before.
-    pub(super) fn recount(&mut self, server: &mut Server) -> bool {
-        let load = Load::of(server);
-        self.1.replace(std::mem::replace(&mut server.counted.load, load), load);
-        let standing = server.standing();
-        if standing == server.counted.standing {
+    /// Counts a server as what it is now, instead of as what it was; true if it has another
+    /// standing than before.
+    pub(super) fn recount(&mut self, counted: &mut Counted, now: Counted) -> bool {
+        let before = std::mem::replace(counted, now);
+        self.1.replace(before.load, now.load);
+        if before.standing == now.standing {
             return false;
         }
-        self.leave(server);
-        server.counted.standing = standing;
-        if standing != Standing::Aside {
-            self.0[standing as usize] += 1;
+        self.leave(before.standing);
+        if now.standing != Standing::Aside {
+            self.0[now.standing as usize] += 1;
         }
         true
     }
 
     /// A server is removed.
-    pub(super) fn remove(&mut self, server: &Server) {
-        self.1.replace(server.counted.load, Load::default());
-        self.leave(server);
+    pub(super) fn remove(&mut self, counted: Counted) {
+        self.1.replace(counted.load, Load::default());
+        self.leave(counted.standing);
     }
 
-    fn leave(&mut self, server: &Server) {
-        if server.counted.standing != Standing::Aside {
-            self.0[server.counted.standing as usize] -= 1;
+    fn leave(&mut self, standing: Standing) {
+        if standing != Standing::Aside {
+            self.0[standing as usize] -= 1;
         }
     }
 }

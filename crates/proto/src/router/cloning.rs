@@ -24,8 +24,9 @@ use tailcut_wire::r2p2::{CloneMark, Flags, RequestHeader};
 use zerocopy::FromBytes;
 
 use super::Router;
-use super::arrival::{Arrival, Lane, Request};
+use super::arrival::{Arrival, Request};
 use super::ids::{PlacementState, ServerKey};
+use super::lane::Lane;
 use crate::node::Time;
 use crate::policy::WorkerId;
 use crate::scheduler::{Cloning, Workers};

@@ -10,7 +10,7 @@ use std::ops::{Index, IndexMut};
 
 use foldhash::fast::FixedState;
 
-use super::census::Census;
+use super::census::{Census, Counted};
 use super::config::{ServerConfig, Speaks};
 use super::ids::ServerKey;
 use super::server::Server;
@@ -40,6 +40,8 @@ pub(super) struct Fleet {
     due_at: Vec<Time>,
     /// Servers by their standing.
     census: Census,
+    /// The part of each in the census.
+    counted: Vec<Counted>,
     /// No silent version 1 server may get a trial request before this.
     trial_at: Time,
 }
@@ -56,6 +58,7 @@ impl Fleet {
             due_places: Places::default(),
             due_at: Vec::new(),
             census: Census::default(),
+            counted: Vec::new(),
             trial_at: Time::MAX,
         }
     }
@@ -67,6 +70,7 @@ impl Fleet {
         if at.index() == self.servers.len() {
             self.servers.push(None);
             self.due_at.push(Time::MAX);
+            self.counted.push(Counted::default());
         }
         self.servers[at.index()] = Some(Server::new(key, config, now, placed));
         self.slots.insert(AddressKey(config.addr), at);
@@ -79,9 +83,8 @@ impl Fleet {
         self.order.retain(|&other| other != at);
         self.due.remove(&mut self.due_places, SlotId(at.0));
         self.due_at[at.index()] = Time::MAX;
-        let server = self.servers[at.index()].take()?;
-        self.census.remove(&server);
-        Some(server)
+        self.census.remove(std::mem::take(&mut self.counted[at.index()]));
+        self.servers[at.index()].take()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -139,8 +142,8 @@ impl Fleet {
     /// another standing than before.
     #[inline]
     pub(super) fn note(&mut self, at: WorkerId) -> bool {
-        let server = self.servers[at.index()].as_mut().expect(CONFIGURED);
-        let has_changed = self.census.recount(server);
+        let server = self.servers[at.index()].as_ref().expect(CONFIGURED);
+        let has_changed = self.census.recount(&mut self.counted[at.index()], server.counted());
         // The heap knows the earliest time that was ever due, and a look there finds out the next:
         // so most requests and reports leave it alone.
         let next_event = server.next_event();
@@ -168,7 +171,7 @@ impl Fleet {
 
     /// A version 1 server is silent from now on, and gets a trial request at its time.
     pub(super) fn await_trial(&mut self, at: WorkerId) {
-        self.trial_at = self.trial_at.min(self[at].trial_at);
+        self.trial_at = self.trial_at.min(self[at].leases.trial_at);
     }
 
     /// A silent version 1 server that is due for a trial request, the next of which it gets after
@@ -184,11 +187,11 @@ impl Fleet {
         let mut chosen = None;
         self.trial_at = Time::MAX;
         for server in self.servers.iter_mut().flatten().filter(is_out) {
-            if chosen.is_none() && server.trial_at <= now {
-                server.trial_at = now.saturating_add(interval_ns);
+            if chosen.is_none() && server.leases.trial_at <= now {
+                server.leases.trial_at = now.saturating_add(interval_ns);
                 chosen = Some(server.key.slot);
             }
-            self.trial_at = self.trial_at.min(server.trial_at);
+            self.trial_at = self.trial_at.min(server.leases.trial_at);
         }
         chosen
     }

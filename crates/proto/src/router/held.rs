@@ -15,7 +15,8 @@ use zerocopy::IntoBytes;
 use zerocopy::byteorder::big_endian::U16;
 
 use super::Router;
-use super::arrival::{Arrival, Lane};
+use super::arrival::Arrival;
+use super::lane::Lane;
 use super::outbox::Datagram;
 
 impl Router {

@@ -40,7 +40,7 @@ use foldhash::fast::FixedState;
 use siphasher::sip::SipHasher13;
 use tailcut_wire::r2p2::{DropReason, RpcId};
 
-use super::arrival::Lane;
+use super::lane::Lane;
 use crate::address::share_of;
 use crate::node::Time;
 use crate::peer::crowd::ShareCounts;

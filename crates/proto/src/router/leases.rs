@@ -13,6 +13,8 @@ pub(super) struct Leases {
     expiries: VecDeque<Time>,
     /// Leases expired since the last feedback.
     failures: u32,
+    /// Time of the next trial request, while the server is silent.
+    pub(super) trial_at: Time,
 }
 
 impl Leases {

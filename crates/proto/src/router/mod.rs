@@ -42,10 +42,12 @@ mod claims;
 mod cloning;
 mod config;
 mod counts;
+mod crew;
 mod fleet;
 mod held;
 mod history;
 mod ids;
+mod lane;
 mod leases;
 mod metrics;
 pub(crate) mod outbox;
@@ -75,11 +77,11 @@ pub use shared::{SharedCounts, SharedPlaces};
 
 use tailcut_wire::r2p2::{MessageType, Packet};
 
-use self::arrival::Lane;
 use self::claims::Claims;
 use self::fleet::Fleet;
 use self::history::History;
 use self::ids::Table;
+use self::lane::Lane;
 use self::outbox::{Datagram, Outbox};
 use self::outliers::Outliers;
 use self::queues::Queues;

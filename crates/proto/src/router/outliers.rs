@@ -26,7 +26,7 @@
 //! three, and never the last in service.
 
 use super::Router;
-use super::arrival::Lane;
+use super::lane::Lane;
 use super::pace::{Health, PROBATION_COUNT, Pace};
 use super::server::Server;
 use crate::node::Time;

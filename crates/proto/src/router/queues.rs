@@ -2,8 +2,9 @@
 
 use std::ops::{Index, IndexMut};
 
-use super::arrival::{Lane, Request};
+use super::arrival::Request;
 use super::config::RouterConfig;
+use super::lane::Lane;
 use crate::histogram::Histogram;
 use crate::node::Time;
 use crate::policy::{HeldBounds, WorkerId};

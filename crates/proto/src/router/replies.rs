@@ -83,9 +83,7 @@ impl Router {
     /// A reply tells its server's load before the feedback does, which says what has ended.
     fn learn_load(&mut self, now: Time, slot: WorkerId, header: &ReplyHeader) {
         let server = &mut self.fleet[slot];
-        let load = (header.server_load.get().into(), header.server_waiting.get().into());
-        if load != (server.reported, server.waiting) {
-            (server.reported, server.waiting) = load;
+        if server.hear_load(header.server_load.get(), header.server_waiting.get()) {
             self.refresh(now, slot);
             self.note_load();
         }

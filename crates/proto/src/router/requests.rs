@@ -9,10 +9,11 @@ use tailcut_wire::r2p2::{
 use zerocopy::IntoBytes;
 
 use super::Router;
-use super::arrival::{Arrival, Lane, Request, write_route};
+use super::arrival::{Arrival, Request, write_route};
 use super::census::Standing;
 use super::config::{Forward, Speaks};
 use super::ids::{Entered, PlacementState, ServerKey};
+use super::lane::Lane;
 use super::outbox::Datagram;
 use super::server::Server;
 use super::workers::AutoBound;
@@ -348,9 +349,9 @@ impl Router {
         let is_trial = is_understood
             && server.speaks() == Speaks::V1
             && !server.is_draining
-            && server.trial_at <= now;
+            && server.leases.trial_at <= now;
         if is_trial {
-            server.trial_at = now.saturating_add(self.config.v1_trial_interval_ns);
+            server.leases.trial_at = now.saturating_add(self.config.v1_trial_interval_ns);
             self.metrics.trials += 1;
         }
         is_trial.then_some(slot)

@@ -22,9 +22,10 @@ use std::net::{IpAddr, SocketAddr};
 use tailcut_wire::r2p2::FeedbackBody;
 
 use super::busy::{Busy, Rate, Report};
-use super::census::{Counted, Crowd, Standing};
+use super::census::{Counted, Crowd, Load, Standing};
 use super::config::{RouterConfig, ServerConfig, Speaks};
 use super::counts::{Counts, Heard, Run, Stale};
+use super::crew::Crew;
 use super::ids::ServerKey;
 use super::leases::Leases;
 use super::metrics::{ServerState, ServerStatus};
@@ -32,7 +33,6 @@ use super::pace::Pace;
 use super::probes::{ProbeCause, Probes};
 use super::shared::SharedCounts;
 use super::timings::Timings;
-use super::workers::Crew;
 use crate::node::Time;
 use crate::policy;
 use crate::scheduler::Rank;
@@ -58,14 +58,11 @@ pub(super) struct Server {
     /// Extended requests.
     counts: Counts,
     /// Requests of version 1.
-    leases: Leases,
+    pub(super) leases: Leases,
     /// Requests placed since the server was added, and of these, concluded.
     totals: Totals,
-    /// Load that the newest feedback reports: requests queued or running at the server. 0 before
-    /// the first, and for version 1.
-    pub(super) reported: u32,
-    /// Of these, the requests that wait for a worker there.
-    pub(super) waiting: u32,
+    /// Load that the newest feedback reports; none before the first, and for version 1.
+    pub(super) reported: Reported,
     /// Servers that it stands for, which its load is divided by: a router tells how many, at
     /// least 1.
     members: u32,
@@ -73,10 +70,6 @@ pub(super) struct Server {
     pub(super) rank: Rank,
     /// Its speed and health.
     pub(super) pace: Pace,
-    /// Its part of the router's sums.
-    pub(super) counted: Counted,
-    /// Time of the next trial request to a silent version 1 server.
-    pub(super) trial_at: Time,
     /// Its probes.
     probes: Probes,
     /// Its round trip and service time.
@@ -87,6 +80,15 @@ pub(super) struct Server {
     pub(super) crew: Crew,
     /// The counts that a data plane had of it last, where there is one.
     shared: SharedCounts,
+}
+
+/// Load that a server reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reported {
+    /// Requests queued or running at the server.
+    pub(super) requests: u32,
+    /// Of these, the requests that wait for a worker there.
+    pub(super) waiting: u32,
 }
 
 /// Sums since the server was added.
@@ -132,13 +134,10 @@ impl Server {
             counts: Counts::new(placed),
             leases: Leases::default(),
             totals: Totals::default(),
-            reported: 0,
-            waiting: 0,
+            reported: Reported::default(),
             members: 1,
             rank: Rank::default(),
             pace: Pace::default(),
-            counted: Counted::default(),
-            trial_at: 0,
             probes: Probes::new(now, config.speaks),
             timings: Timings::default(),
             busy: Busy::default(),
@@ -170,7 +169,22 @@ impl Server {
         self.totals.concluded
     }
 
-    pub(super) fn standing(&self) -> Standing {
+    /// Its part of the router's sums; without load of one that does not answer, since that may last
+    /// for ever.
+    #[inline]
+    pub(super) fn counted(&self) -> Counted {
+        let standing = self.standing();
+        if self.is_silent {
+            return Counted { standing, load: Load::default() };
+        }
+        let is_there = self.is_able() && !self.pace.is_ejected();
+        let servers = if is_there { self.members } else { 0 };
+        let load =
+            Load { outstanding: self.outstanding(), waiting: self.reported.waiting, servers };
+        Counted { standing, load }
+    }
+
+    fn standing(&self) -> Standing {
         match self.config.speaks {
             Speaks::V1 => Standing::Aside,
             Speaks::Extension if self.is_draining || self.is_stopping => Standing::Aside,
@@ -204,7 +218,8 @@ impl Server {
     /// Its load as policies see it: of each of the servers that it stands for. Somebody waits where
     /// that is likely of the one that a request would get.
     pub(super) fn load(&self) -> policy::Load {
-        let (outstanding, reported, waiting) = (self.outstanding(), self.reported, self.waiting);
+        let Reported { requests: reported, waiting } = self.reported;
+        let outstanding = self.outstanding();
         // Nearly all are one, and divisions cost.
         if self.members == 1 {
             return policy::Load { outstanding, reported, waiting };
@@ -236,8 +251,8 @@ impl Server {
     /// Its counts for a data plane.
     pub(super) fn shared_counts(&self) -> SharedCounts {
         self.counts.share(SharedCounts {
-            reported: self.reported,
-            waiting: self.waiting,
+            reported: self.reported.requests,
+            waiting: self.reported.waiting,
             reports: self.shared.reports,
             is_in_service: self.is_in_service(),
             ..SharedCounts::default()
@@ -250,7 +265,7 @@ impl Server {
         self.counts.adopt(&counts);
         self.shared = counts;
         if counts.epoch.is_some() {
-            (self.reported, self.waiting) = (counts.reported, counts.waiting);
+            self.reported = Reported { requests: counts.reported, waiting: counts.waiting };
             self.is_starting &= !counts.is_in_service;
         }
     }
@@ -273,7 +288,7 @@ impl Server {
         }
         if let Some(epoch) = counts.epoch.filter(|_| counts.reports != self.shared.reports) {
             self.totals.concluded += u64::from(self.counts.take_over(epoch, &counts));
-            (self.reported, self.waiting) = (counts.reported, counts.waiting);
+            self.reported = Reported { requests: counts.reported, waiting: counts.waiting };
             self.probes.note_answer(now, false, config);
             self.is_silent = false;
             self.probes.unwatch();
@@ -311,7 +326,7 @@ impl Server {
             && !self.is_silent
         {
             self.is_silent = true;
-            self.trial_at = now.saturating_add(config.v1_trial_interval_ns);
+            self.leases.trial_at = now.saturating_add(config.v1_trial_interval_ns);
         }
         true
     }
@@ -338,7 +353,7 @@ impl Server {
                 self.busy.clear();
             }
         }
-        self.reported = reported.into();
+        self.reported.requests = reported.into();
         self.probes.note_answer(now, shown.is_restart, config);
         self.is_silent = false;
         if std::mem::take(&mut self.is_starting) {
@@ -350,6 +365,12 @@ impl Server {
             shown.delay_ns = self.timings.round_trip(now);
         }
         Ok(shown)
+    }
+
+    /// A reply tells the load; true if that is news.
+    pub(super) fn hear_load(&mut self, requests: u16, waiting: u16) -> bool {
+        let told = Reported { requests: requests.into(), waiting: waiting.into() };
+        std::mem::replace(&mut self.reported, told) != told
     }
 
     /// The server tells a token that probes are to echo: one goes out at once, if it is news.
@@ -446,8 +467,8 @@ impl Server {
                 () => ServerState::InService,
             },
             outstanding: self.outstanding(),
-            reported: self.reported,
-            waiting: self.waiting,
+            reported: self.reported.requests,
+            waiting: self.reported.waiting,
             placed: self.totals.placed,
             // Behind a router others' requests are concluded too.
             concluded: self.totals.concluded.min(self.totals.placed),
@@ -466,9 +487,10 @@ impl Server {
             return None;
         }
         let Crew { seen, is_counted } = self.crew;
-        let is_full = is_counted && self.reported.saturating_sub(self.waiting) >= seen;
+        let Reported { requests, waiting } = self.reported;
+        let is_full = is_counted && requests.saturating_sub(waiting) >= seen;
         let full = (is_full && self.units() == 1).then_some(seen);
-        let load = (self.outstanding() + newly).saturating_sub(self.waiting);
+        let load = (self.outstanding() + newly).saturating_sub(waiting);
         let rate = self.busy.note(now, Report { concluded, load, full })?;
         let time_ns = rate.time_ns.saturating_mul(self.members.into());
         Some(Rate { time_ns, ..rate })

@@ -6,8 +6,8 @@ use tailcut_wire::r2p2::{Flags, Kind, MessageType, Packet, RequestRepr, RpcId};
 use zerocopy::IntoBytes;
 
 use super::Router;
-use super::arrival::Lane;
 use super::config::{RouterError, ServerConfig, Speaks};
+use super::lane::Lane;
 use super::outbox::Datagram;
 use super::probes::ProbeCause;
 use super::server::Shown;
@@ -125,7 +125,7 @@ impl Router {
             (Some(body), Speaks::Extension) => {
                 let mut taken = server.take_feedback(now, body, reported, &self.config);
                 if let Ok(shown) = &mut taken {
-                    server.waiting = waiting.into();
+                    server.reported.waiting = waiting.into();
                     server.note_members(members);
                     server.is_stopping = packet.flags().has(Flags::STOPPING);
                     shown.busy = server.busy_rate(now, shown.newly, is_holding);

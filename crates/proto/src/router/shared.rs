@@ -22,9 +22,10 @@ use std::net::SocketAddr;
 use tailcut_wire::r2p2::RpcId;
 
 use super::Router;
-use super::arrival::{Arrival, Lane};
+use super::arrival::Arrival;
 use super::config::Speaks;
 use super::ids::ServerKey;
+use super::lane::Lane;
 use crate::node::Time;
 use crate::policy::WorkerId;
 use crate::sealed::{PlaneSeal, PlaneSession, client_of};
@@ -265,10 +266,9 @@ impl Router {
         let server = &mut self.fleet[slot];
         if let Some(places) = &self.shared.places
             && server.speaks() == Speaks::Extension
+            && let Some((before, counts)) = server.correction()
         {
-            if let Some((before, counts)) = server.correction() {
-                places.correct(slot, &before, &counts);
-            }
+            places.correct(slot, &before, &counts);
         }
     }
 

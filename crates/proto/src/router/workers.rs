@@ -12,48 +12,13 @@
 //! requests: a lower one would leave workers idle while requests are held.
 
 use super::Router;
-use super::arrival::Lane;
 use super::busy::Rate;
 use super::fleet::Fleet;
+use super::lane::Lane;
 use super::server::{Server, Shown};
 use crate::node::Time;
 use crate::policy::{Basis, BoundEstimator, HeldBounds, WorkerId};
 use crate::work;
-
-/// Workers that one server seems to have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Crew {
-    /// Workers that have been seen, at least 1.
-    pub(super) seen: u32,
-    /// A report has shown that requests wait when so many run.
-    pub(super) is_counted: bool,
-}
-
-impl Default for Crew {
-    fn default() -> Self {
-        Self { seen: 1, is_counted: false }
-    }
-}
-
-impl Crew {
-    /// Learns that so many run while others wait; true if that is news.
-    fn learn(&mut self, running: u32, is_any_waiting: bool) -> bool {
-        let before = *self;
-        if is_any_waiting {
-            *self = Self { seen: running.clamp(1, WORKERS_MAX), is_counted: true };
-        } else if running > self.seen {
-            let seen = running.min(WORKERS_MAX);
-            *self = Self { seen, is_counted: running >= WORKERS_MAX };
-        }
-        before != *self
-    }
-
-    /// Workers that it is taken to be: while there may be more, twice as many as have been seen and
-    /// one, so that some wait where there are not.
-    fn assumed(&self) -> u32 {
-        if self.is_counted { self.seen } else { (2 * self.seen + 1).min(WORKERS_MAX) }
-    }
-}
 
 impl Server {
     /// Learns from the latest report; true if its workers are others than before.
@@ -61,9 +26,9 @@ impl Server {
         // A router's report is of all servers that it stands for, and a bound of each unit of
         // weight.
         let weight = u32::from(self.rank.weight.get());
-        let reported = (self.reported / self.members()).div_ceil(weight);
-        let running = reported.saturating_sub((self.waiting / self.members()).div_ceil(weight));
-        self.crew.learn(running, self.waiting > 0)
+        let reported = (self.reported.requests / self.members()).div_ceil(weight);
+        let waiting = (self.reported.waiting / self.members()).div_ceil(weight);
+        self.crew.learn(reported.saturating_sub(waiting), self.reported.waiting > 0)
     }
 }
 
@@ -162,7 +127,7 @@ impl Router {
     pub(super) fn learn_workers(&mut self, slot: WorkerId) {
         let Some(auto) = &mut self.auto else { return };
         let server = &mut self.fleet[slot];
-        if server.waiting > 0 {
+        if server.reported.waiting > 0 {
             auto.unseen = 0;
         }
         if server.learn_workers() {
@@ -234,10 +199,6 @@ struct Pool {
 /// Held requests that are placed before one is placed to find whether it waits: so few that their
 /// waits are not in a p99.
 const UNSEEN_MAX: u32 = 256;
-
-/// Most workers that a server is taken to have: one that does not tell what waits is not given
-/// everything.
-const WORKERS_MAX: u32 = 64;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::policy::WorkerId;
-use crate::router::census::{Census, Load};
+use crate::router::census::Census;
 use crate::router::counts::{AT_SERVER_MAX, IN_FLIGHT_MAX};
 
 const PLACED: u32 = u32::MAX - 1;
@@ -414,7 +414,7 @@ fn rate(
     reports.fold(None, |_, (now, concluded, reported, waiting)| {
         let report = body(1, PLACED, concluded + 1, concluded);
         let shown = server.take_feedback(now, &report, reported, &config).expect("it is new");
-        server.waiting = waiting;
+        server.reported.waiting = waiting;
         server.busy_rate(now, shown.newly, is_holding)
     })
 }
@@ -449,13 +449,16 @@ fn what_a_removed_server_had_is_in_no_sum() {
     let mut census = Census::default();
     let mut servers = [heard().0, heard().0, heard().0];
     servers[0].place(0, None);
-    servers[0].waiting = 2;
-    servers.iter_mut().for_each(|server| assert!(census.recount(server)));
+    servers[0].reported.waiting = 2;
+    let mut counted = [Counted::default(); 3];
+    for (server, counted) in servers.iter().zip(&mut counted) {
+        assert!(census.recount(counted, server.counted()));
+    }
     assert_eq!(census.load(), Load { outstanding: 1, waiting: 2, servers: 3 });
-    census.remove(&servers[0]);
+    census.remove(counted[0]);
     assert_eq!(census.load(), Load { outstanding: 0, waiting: 0, servers: 2 });
     assert_eq!((census.count(Standing::Answering), census.crowd()), (2, Crowd::Answers));
     servers[1].is_silent = true;
-    assert!(census.recount(&mut servers[1]));
+    assert!(census.recount(&mut counted[1], servers[1].counted()));
     assert_eq!(census.crowd(), Crowd::IsSilent, "both would be");
 }

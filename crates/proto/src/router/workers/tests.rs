@@ -8,6 +8,8 @@ use zerocopy::IntoBytes;
 
 use super::*;
 use crate::node::Node;
+use crate::router::crew::WORKERS_MAX;
+use crate::router::server::Reported;
 use crate::router::{RouterConfig, ServerConfig, Speaks};
 
 fn addr(index: u16) -> SocketAddr {
@@ -33,7 +35,7 @@ fn check(prepare: impl Fn(&mut Server), steps: &[Step]) {
     let server = &mut router.fleet[WorkerId(0)];
     prepare(server);
     for &((reported, waiting), expected) in steps {
-        (server.reported, server.waiting) = (reported, waiting);
+        server.reported = Reported { requests: reported, waiting };
         let is_new = server.learn_workers();
         let known = (is_new, server.crew.seen, server.crew.is_counted, server.crew.assumed());
         assert_eq!(known, expected, "{reported} of which {waiting} wait");
@@ -94,7 +96,7 @@ fn a_report_that_some_wait_ends_the_search() {
     *unseen(&mut router) = 7;
     router.learn_workers(WorkerId(0));
     assert_eq!(*unseen(&mut router), 7, "none waits");
-    router.fleet[WorkerId(0)].waiting = 1;
+    router.fleet[WorkerId(0)].reported.waiting = 1;
     router.learn_workers(WorkerId(0));
     assert_eq!(*unseen(&mut router), 0);
 }
