@@ -11,6 +11,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tailcut_proto::endpoint::Endpoint;
+use tailcut_proto::node::Node;
 use tailcut_proto::r2p2::AskCookies;
 use tailcut_proto::sealed::{Role, Sealing};
 use tailcut_proto::{homa, r2p2};
@@ -132,7 +133,7 @@ impl Opening {
     /// kernel says of the address.
     pub fn add(&self, driver: &mut Driver<Endpoint>, address: SocketAddr) -> io::Result<()> {
         let datapath = self.bind(address)?;
-        self.attach(driver, datapath)
+        self.attach(driver, datapath, |endpoint| endpoint)
     }
 
     /// Adds an endpoint that is to call a peer, and serves nobody, at a free port. Where it gets
@@ -151,7 +152,7 @@ impl Opening {
             // Without a route there the calls will tell.
             let _ = port.connect(peer);
         }
-        self.attach(driver, datapath)
+        self.attach(driver, datapath, |endpoint| endpoint)
     }
 
     /// Drivers of `count` endpoints that share a port, one for each thread. They are no server
@@ -166,8 +167,7 @@ impl Opening {
         address: SocketAddr,
         count: usize,
     ) -> io::Result<Vec<Driver<Endpoint>>> {
-        let steering = self.steering()?;
-        let ports = reuseport::bind_group(address, count, (self.socket(), steering))?;
+        let ports = self.bind_group(address, count)?;
         let name = entropy::seed()?;
         let members = ports.into_iter().enumerate();
         members.map(|(index, port)| self.member(wait, port, (name, index))).collect()
@@ -188,9 +188,21 @@ impl Opening {
         let steering = self.steering()?;
         let ports = reuseport::bind_shortest(address, count, (self.socket(), steering))?;
         let name = entropy::seed()?;
-        let member =
-            |(index, (port, queue_len))| Ok((self.member(wait, port, (name, index))?, queue_len));
+        let member = |(index, (port, queue_len)): (usize, (UdpPort, QueueLen))| {
+            Ok((self.member(wait, port.into(), (name, index))?, queue_len))
+        };
         ports.into_iter().enumerate().map(member).collect()
+    }
+
+    /// Datapaths that share a port, one for each thread; a session of R2P2, and a peer of Homa, is
+    /// one thread's.
+    ///
+    /// # Errors
+    ///
+    /// As [`Opening::group`].
+    pub fn bind_group(&self, address: SocketAddr, count: usize) -> io::Result<Vec<AnyDatapath>> {
+        let ports = reuseport::bind_group(address, count, (self.socket(), self.steering()?))?;
+        Ok(ports.into_iter().map(Into::into).collect())
     }
 
     /// Steering of a packet to the thread that has to have it.
@@ -209,7 +221,7 @@ impl Opening {
     fn member(
         &self,
         wait: Wait,
-        port: UdpPort,
+        port: AnyDatapath,
         (name, index): (u64, usize),
     ) -> io::Result<Driver<Endpoint>> {
         let mut member = self.clone();
@@ -225,7 +237,7 @@ impl Opening {
             *member.seal_mut() = Some(seal);
         }
         let mut driver = Driver::new(wait)?;
-        member.attach(&mut driver, port.into())?;
+        member.attach(&mut driver, port, |endpoint| endpoint)?;
         Ok(driver)
     }
 
@@ -291,7 +303,7 @@ impl Opening {
     /// As [`Opening::adopt`].
     pub fn add_adopted(&self, driver: &mut Driver<Endpoint>, socket: UdpSocket) -> io::Result<()> {
         let datapath = self.adopt(socket)?;
-        self.attach(driver, datapath)
+        self.attach(driver, datapath, |endpoint| endpoint)
     }
 
     /// As [`Opening::bind`], with a socket that somebody else has bound.
@@ -329,7 +341,19 @@ impl Opening {
         wanted.min(u16::try_from(mtu).unwrap_or(u16::MAX).saturating_sub(LOCAL_OVERHEAD))
     }
 
-    fn attach(&self, driver: &mut Driver<Endpoint>, mut datapath: AnyDatapath) -> io::Result<()> {
+    /// Adds a node to a driver that `make` builds around an endpoint: at a datapath of
+    /// [`Opening::bind`].
+    ///
+    /// # Errors
+    ///
+    /// InvalidInput for keys and policies with which the endpoint cannot do what it is for; else
+    /// what the kernel says.
+    pub fn attach<N: Node>(
+        &self,
+        driver: &mut Driver<N>,
+        mut datapath: AnyDatapath,
+        make: impl FnOnce(Endpoint) -> N,
+    ) -> io::Result<()> {
         self.check_access()?;
         self.check_cookies()?;
         datapath.set_stamps(self.stamps)?;
@@ -338,7 +362,7 @@ impl Opening {
         let clock_ns = unix_ns.saturating_sub(read_at);
         let mut seal = self.sealing();
         if let Some(seal) = &mut seal {
-            self.check_keys(seal.keys.role)?;
+            self.check_keys(seal)?;
             seal.clock_ns = clock_ns;
         }
         let live = seal
@@ -382,7 +406,7 @@ impl Opening {
         if is_sealed_server {
             pass_millisecond();
         }
-        let index = driver.add(endpoint, datapath, None);
+        let index = driver.add(make(endpoint), datapath, None);
         if let Some(live) = live {
             driver.watch_keys(index, live, self.access.clone());
         }
@@ -390,15 +414,15 @@ impl Opening {
     }
 
     /// Refuses keys with which the endpoint cannot do what it is for.
-    fn check_keys(&self, role: Role) -> io::Result<()> {
+    fn check_keys(&self, seal: &Sealing) -> io::Result<()> {
         let is_server = match self.protocol {
             Protocol::R2p2 => self.r2p2.serving.is_enabled,
             Protocol::Homa => self.homa.serving.is_enabled,
         };
-        let problem = match role {
+        let problem = match seal.keys.role {
             Role::Router => "these are a router's keys, which open no payload",
             Role::Server if !is_server => "these are a server's keys: a client has keys of its own",
-            Role::Client(_) if is_server => {
+            Role::Client(_) if is_server && !seal.calls_back => {
                 "these are a client's keys, with which nobody can serve"
             }
             _ => return Ok(()),
@@ -470,7 +494,7 @@ const LOCAL_OVERHEAD: u16 = 120;
 /// A session that began in the millisecond of a sealed server's start may be older than it, and is
 /// refused: nobody is to find the server there before that is over.
 #[expect(clippy::disallowed_methods, reason = "nothing is served yet, and nobody waits for long")]
-pub fn pass_millisecond() {
+fn pass_millisecond() {
     std::thread::sleep(Duration::from_millis(2));
 }
 

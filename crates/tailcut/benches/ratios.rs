@@ -9,6 +9,7 @@
 mod support;
 
 mod calls;
+mod log;
 mod routing;
 
 use std::net::SocketAddr;
@@ -30,6 +31,7 @@ fn main() {
     print_head("baseline", "tailcut");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let rows = library_rows().into_iter().chain(dispatcher_rows()).chain(second_packet_rows());
+    let rows = rows.chain(log_rows());
     for (name, unit, baseline, ours) in rows {
         if wanted(name) {
             compare(name, unit, &plan, (baseline, ours));
@@ -150,6 +152,19 @@ fn second_packet_rows() -> [(&'static str, &'static str, Side, Side); 4] {
             |slice| calls(slice, Protocol::Homa, (16, &[1; 1_400])),
         ),
     ]
+}
+
+/// Cost of a log at WARN, the command's default, over none.
+fn log_rows() -> [(&'static str, &'static str, Side, Side); 1] {
+    [(
+        "B13 64 outstanding, a log at WARN: calls/s",
+        "M/s",
+        |slice| calls(slice, Protocol::R2p2, (64, &[1; 32])),
+        |slice| {
+            let _log = log::Listening::begin();
+            calls(slice, Protocol::R2p2, (64, &[1; 32]))
+        },
+    )]
 }
 
 fn ping(slice_ns: u64, wait: Wait) -> f64 {

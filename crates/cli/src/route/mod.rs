@@ -26,9 +26,7 @@ use tailcut_net::entropy;
 use tailcut_net::keys::{LiveKeys, Source};
 use tailcut_net::open::{DatapathKind, Opening};
 use tailcut_net::raw::RawPort;
-use tailcut_net::reuseport::{self, Steering};
 use tailcut_net::trace::Trace;
-use tailcut_net::udp::{UdpConfig, UdpPort};
 use tailcut_proto::policy::{self, PolicySpec};
 use tailcut_proto::r2p2::{AskCookies, Prefix};
 use tailcut_proto::router::{
@@ -465,13 +463,12 @@ impl Door {
             return Ok(vec![Self { front: None, port: open_port(args)? }]);
         }
         let listen = network::resolve(args.listen()?)?;
-        let group = (UdpConfig::default(), Steering::Session);
-        let fronts = reuseport::bind_group(listen, count.into(), group);
+        let fronts = Opening::default().bind_group(listen, count.into());
         let fronts = fronts.with_context(|| format!("cannot listen at {listen}"))?;
-        let open = |front: UdpPort| {
+        let open = |front: AnyDatapath| {
             let own = SocketAddr::new(listen.ip(), 0);
             let port = Opening::default().bind(own).context("cannot open a port to servers")?;
-            Ok(Self { front: Some(front.into()), port })
+            Ok(Self { front: Some(front), port })
         };
         fronts.into_iter().map(open).collect()
     }

@@ -18,7 +18,7 @@
 //! `AsyncWrite`, so that an HTTP library takes it as it takes a socket (`examples/http.rs`). It
 //! needs no runtime of tokio's: any executor polls it.
 //!
-//! The bytes travel as Homa messages inside UDP; `docs/protocol/stream.md` is the normative text. A
+//! The bytes travel as Homa messages, inside UDP unless [`StreamBuilder::datapath`] says otherwise; `docs/protocol/stream.md` is the normative text. A
 //! listener, and a connector with all its streams, has one socket and one thread, which live until
 //! the last of its streams has ended.
 //!
@@ -44,11 +44,9 @@ use std::task::{Context, Poll};
 
 use tailcut_net::driver::{Driver, Wait};
 use tailcut_net::keys::{LiveAccess, LiveKeys};
-use tailcut_net::open::pass_millisecond;
-use tailcut_net::udp::{UdpConfig, UdpPort};
-use tailcut_proto::homa;
+use tailcut_net::open::{DatapathKind, Opening, Protocol};
+use tailcut_proto::endpoint::Endpoint;
 pub use tailcut_proto::homa::Config as HomaConfig;
-use tailcut_proto::sealed::Sealing;
 use tailcut_proto::stream::Streams;
 pub use tailcut_proto::stream::{Config, Fault};
 
@@ -60,6 +58,7 @@ use self::seal::{End, Seal};
 #[derive(Clone, Debug, Default)]
 pub struct StreamBuilder {
     wait: Wait,
+    datapath: DatapathKind,
     streams: Config,
     homa: HomaConfig,
     seal: Seal,
@@ -96,6 +95,13 @@ impl StreamBuilder {
     #[must_use]
     pub fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Datapath that carries its packets. Default UDP.
+    #[must_use]
+    pub fn datapath(mut self, datapath: DatapathKind) -> Self {
+        self.datapath = datapath;
         self
     }
 
@@ -172,9 +178,8 @@ impl StreamBuilder {
     fn start(&self, address: SocketAddr, config: &Config) -> io::Result<Arc<Handle>> {
         let end = if config.is_listening { End::Listener } else { End::Connector };
         let sealed = self.seal.sealing(self.homa.seal.clone(), end)?;
-        let port = UdpPort::bind(address, UdpConfig::default())?;
-        let mut homa = self.homa.clone();
-        homa.secret = tailcut_net::entropy::secret()?;
+        let (seal, keys) = sealed.unzip();
+        let mut homa = HomaConfig { seal, ..self.homa.clone() };
         // Each side of a stream is a server. A message that it refused would end its stream, so
         // that messages are bounded by what they hold, which one peer may have all of.
         homa.serving.is_enabled = true;
@@ -183,21 +188,18 @@ impl StreamBuilder {
             (held_bytes, held_bytes);
         homa.serving.partials_max = homa.serving.partials_max.max(homa.serving.requests_max);
         let streams = Config { secret: tailcut_net::entropy::secret()?, ..config.clone() };
-        let mut driver = Driver::new(self.wait)?;
-        let (read_at, unix_ns) = driver.clock().both();
-        let live = sealed.map(|(seal, live)| {
-            let clock_ns = unix_ns.saturating_sub(read_at);
-            homa.seal = Some(Sealing { clock_ns, ..seal });
-            live
-        });
-        let endpoint = homa::Endpoint::new(driver.clock().now(), homa);
-        if live.is_some() && end == End::Listener {
-            pass_millisecond();
-        }
-        let index = driver.add(Streams::new(endpoint, streams), port, None);
-        if let Some(live) = live {
-            driver.watch_keys(index, live, self.seal.access.clone());
-        }
+        let (protocol, datapath) = (Protocol::Homa, self.datapath);
+        let access = self.seal.access.clone();
+        let mut opening = Opening { protocol, datapath, keys, access, homa, ..Opening::default() };
+        let cookies = self.homa.cookies;
+        (opening.r2p2.pool.cookies, opening.r2p2.pool.key) = (cookies.ask, cookies.key);
+        let (port, mut driver) = (opening.bind(address)?, Driver::new(self.wait)?);
+        opening.attach(&mut driver, port, |endpoint| {
+            let Endpoint::Homa(endpoint) = endpoint else {
+                unreachable!("the opening is of Homa");
+            };
+            Streams::new(*endpoint, streams)
+        })?;
         Handle::start(driver)
     }
 }
