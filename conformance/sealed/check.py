@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes sealed packets again, from docs/sealed.md alone: a second implementation.
 
-Reads packets.txt (R2P2), trains.txt (R2P2, several packets in a datagram), homa.txt (Homa), streams.txt (byte streams over that), resets.txt and homa-resets.txt (answers where a key is not there) beside it: `keys`, a server's keys with their lines joined by |, then packets as
+Reads packets.txt (R2P2), coalesced.txt (R2P2, several packets in a datagram), homa.txt (Homa), streams.txt (byte streams over that), resets.txt and homa-resets.txt (answers where a key is not there) beside it: `keys`, a server's keys with their lines joined by |, then packets as
 `from to bytes`. Each must be genuine, and sealed again to the same bytes. Needs Python's cryptography
 (Debian: python3-cryptography). Exits 1 where a packet is not what it should be.
 """
@@ -334,7 +334,7 @@ def main():
     assert siphash24(bytes(range(16)), bytes(range(15))) == 0xA129CA6149BE45E5
     check_cookie()
     count = check_file("packets.txt", check)
-    count += check_file("trains.txt", check)
+    count += check_file("coalesced.txt", check)
     count += check_file("homa.txt", check_homa) + check_file("streams.txt", check_homa)
     count += check_resets("resets.txt", answer_of_r2p2, 49)
     count += check_resets("homa-resets.txt", answer_of_homa, 28)

@@ -25,7 +25,7 @@ fn main() {
     print_head("baseline", "streams");
     affinity::pin_to(CLIENT_CORE).expect("two cores");
     let rows: [(&str, &str, Side, Side); 7] = [
-        ("one stream over bare trains: goodput", "GB/s", bare_goodput, |slice| {
+        ("one stream over bare GSO batches: goodput", "GB/s", bare_goodput, |slice| {
             goodput(SPINNING, slice)
         }),
         (

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use tailcut_proto::sealed::{Keys, Reader};
 use tailcut_wire::homa;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+    COALESCED_VERSION, HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT,
 };
 use tailcut_wire::r2p2::{EXTENSION_VERSION, MAGIC, Packet};
 use zerocopy::FromBytes;
@@ -115,8 +115,8 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sea
         return None;
     }
     let version = *payload.get(VERSION_AT)?;
-    let is_train = version == TRAIN_VERSION;
-    if !is_train && ![SEALED_VERSION, HOP_VERSION, RESET_VERSION].contains(&version) {
+    let is_coalesced = version == COALESCED_VERSION;
+    if !is_coalesced && ![SEALED_VERSION, HOP_VERSION, RESET_VERSION].contains(&version) {
         return None;
     }
     let open_len = payload.len().checked_sub(TRAILER_LEN)?;
@@ -126,12 +126,12 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sea
     let is_open = reader.is_some_and(|reader| reader.open(ends, &mut bytes));
     *bytes.get_mut(VERSION_AT)? = EXTENSION_VERSION;
     let epoch = trailer.epoch;
-    if is_train && is_open {
+    if is_coalesced && is_open {
         let packets = Reader::packets(&bytes, true);
         return packets.map(|packet| opened(packet, (epoch, trailer.client()))).collect();
     }
     bytes.truncate(open_len);
-    if is_train {
+    if is_coalesced {
         // Of the others nothing is told.
         bytes.truncate(Packet::first_len(&bytes)?);
     }
@@ -157,7 +157,7 @@ fn read_r2p2(datagram: &Datagram, reader: Option<&mut Reader>) -> Option<Vec<Sea
     // What follows the id of a control packet is read from its payload, which is sealed.
     let shown =
         if packet.is_data() { text } else { text.split(' ').take(4).collect::<Vec<_>>().join(" ") };
-    let others = if is_train { " and others" } else { "" };
+    let others = if is_coalesced { " and others" } else { "" };
     let line = format!("{shown}{others}, sealed, {by}epoch {epoch}");
     Some(vec![Sealed { line, opened: None }])
 }
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     const HOMA: &str = include_str!("../../../../conformance/sealed/homa.txt");
-    const TRAINS: &str = include_str!("../../../../conformance/sealed/trains.txt");
+    const COALESCED: &str = include_str!("../../../../conformance/sealed/coalesced.txt");
     const RESETS: &str = include_str!("../../../../conformance/sealed/homa-resets.txt");
     const STREAMS: &str = include_str!("../../../../conformance/sealed/streams.txt");
 
@@ -238,7 +238,7 @@ mod tests {
     /// All packets of a datagram are told with keys, the header of the first without.
     #[test]
     fn several_packets_of_a_datagram_are_opened_each() {
-        let (opened, sealed) = (lines(TRAINS, true), lines(TRAINS, false));
+        let (opened, sealed) = (lines(COALESCED, true), lines(COALESCED, false));
         let of = |lines: &[String], kind: &str, end: &str| {
             lines.iter().filter(|line| line.contains(kind) && line.contains(end)).count()
         };

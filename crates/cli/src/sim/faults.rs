@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// full; `flood`, a client that calls far more than its share; `cookies`, strangers where those
     /// are asked for; `streams`, byte streams under faults; `sealed`, packets that are sealed,
     /// which strangers forge and replay; `sealed-streams`, the same of byte streams, over Homa;
-    /// `sealed-trains`, of short calls that go together in datagrams; `long`, as `drawn`, with
+    /// `sealed-coalesced`, of short calls that go together in datagrams; `long`, as `drawn`, with
     /// packets as long as within a host.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["policy", "client_clones", "load"])]
     plan: Option<Family>,

@@ -164,7 +164,7 @@ fn sealed_packets_of_r2p2_are_open_in_the_copy() {
 /// Of 24 requests and replies 20 each are in two datagrams.
 #[test]
 fn packets_that_went_together_are_each_open_in_the_copy() {
-    check_count("trains.txt", Over::Udp, 44);
+    check_count("coalesced.txt", Over::Udp, 44);
 }
 
 #[test]

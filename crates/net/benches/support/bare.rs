@@ -7,7 +7,7 @@
 //! | ping-pong, blocking | [`ping_blocking`] | [`echo_blocking`] |
 //! | ping-pong over TCP, polling | [`ping_stream_spin`] | [`echo_stream_spin`] |
 //! | many outstanding, a message each | [`exchange_batched`] | [`echo_batched`] |
-//! | many outstanding, in GSO batches | [`exchange_trains`] | [`echo_trains`] |
+//! | many outstanding, in GSO batches | [`exchange_batches`] | [`echo_batches`] |
 //! | one-way stream of GSO batches | [`stream_send`] | [`stream_receive`] |
 //! | a hop between two | [`ping_spin`] and [`echo_spin`] | [`hop_spin`] |
 //!
@@ -33,7 +33,7 @@ pub struct Load {
     /// Payload bytes of a datagram.
     pub payload_len: usize,
     /// Datagrams on their way at a time; at most 64, and within one GSO batch of 65,507 bytes for
-    /// [`exchange_trains`].
+    /// [`exchange_batches`].
     pub outstanding: usize,
     /// Duration of the load.
     pub slice_ns: u64,
@@ -221,7 +221,7 @@ pub fn exchange_batched(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
 /// # Errors
 ///
 /// What the kernel says.
-pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
+pub fn echo_batches(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
     let mut batches = Batches::new(BATCH_LEN);
     while !stop.load(Ordering::Relaxed) {
         if batches.receive_one(socket)? > 0 {
@@ -237,7 +237,7 @@ pub fn echo_trains(socket: &UdpSocket, stop: &AtomicBool) -> io::Result<()> {
 /// # Errors
 ///
 /// What the kernel says.
-pub fn exchange_trains(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
+pub fn exchange_batches(socket: &UdpSocket, load: &Load) -> io::Result<Moved> {
     let mut batches = Batches::new(BATCH_LEN);
     let payload = vec![0x5a; load.payload_len * load.outstanding];
     batches.sender.send(

@@ -103,7 +103,7 @@ pub fn bare_batched(slice_ns: u64) -> f64 {
 }
 
 pub fn bare_gso_batches(slice_ns: u64) -> f64 {
-    bare_exchange(slice_ns, bare::echo_trains, bare::exchange_trains)
+    bare_exchange(slice_ns, bare::echo_batches, bare::exchange_batches)
 }
 
 pub fn bare_exchange(

@@ -81,15 +81,15 @@ impl Queue {
         let mut message = outgoing(transmit, self.used);
         message.stamp_flags = if transmit.token == 0 { 0 } else { self.stamp_flags };
         self.used += transmit.len.next_multiple_of(ALIGNMENT);
-        let is_train = message.is_train();
-        if !is_train
+        let is_batch = message.is_batch();
+        if !is_batch
             || (segmented_send == SegmentedSend::On && transmit.datagram_count() <= SEGMENTS_MAX)
         {
             self.messages.push(message);
         } else {
             self.messages.extend(datagrams(&message));
         }
-        is_train
+        is_batch
             || self.messages.len() >= self.burst_max
             || self.used + GSO_BYTES_MAX > self.arena.len()
     }
@@ -267,7 +267,7 @@ impl Sender {
         account: &mut Account,
     ) {
         let (arena, outgoing) = message;
-        if !outgoing.is_train() || !matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
+        if !outgoing.is_batch() || !matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) {
             self.retry(fd, message, error, account);
             return;
         }
@@ -365,7 +365,7 @@ pub(crate) fn is_writable_within(fd: BorrowedFd<'_>, wait_ns: u64) -> bool {
 #[inline]
 fn count_sent(message: &Outgoing, account: &mut Account) {
     account.metrics.bytes_out += message.len as u64;
-    if message.is_train() {
+    if message.is_batch() {
         account.metrics.gso_batches_out += 1;
         account.metrics.datagrams_out += message.len.div_ceil(message.segment_len) as u64;
     } else {
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_always_space_for_the_longest_train() {
+    fn there_is_always_space_for_the_longest_batch() {
         let mut queue = Queue::new(1000);
         for _ in 0..1000 {
             assert_eq!(queue.space().len(), GSO_BYTES_MAX);

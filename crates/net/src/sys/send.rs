@@ -34,7 +34,7 @@ pub struct Outgoing {
 impl Outgoing {
     /// Several datagrams, which only the kernel's segmentation sends in one message.
     #[inline]
-    pub(crate) fn is_train(&self) -> bool {
+    pub(crate) fn is_batch(&self) -> bool {
         self.len > self.segment_len
     }
 }
@@ -168,7 +168,7 @@ impl SendBatch {
     ) -> io::Result<()> {
         let piece_len = message.segment_len - parts.header_len;
         let headers = parts.headers.chunks(parts.header_len);
-        assert!(message.is_train() && 2 * headers.len() <= PARTS_MAX, "a GSO batch");
+        assert!(message.is_batch() && 2 * headers.len() <= PARTS_MAX, "a GSO batch");
         self.parts.clear();
         for (header, piece) in headers.zip(parts.payload.chunks(piece_len)) {
             self.parts.extend([header, piece].map(part));
@@ -240,7 +240,7 @@ impl Slot {
         slot.part =
             libc::iovec { iov_base: payload.as_ptr().cast_mut().cast(), iov_len: payload.len() };
         let mut used = 0;
-        if message.is_train() {
+        if message.is_batch() {
             used = slot.control.push(used, SEGMENT, &(message.segment_len as u16).to_ne_bytes());
         }
         if message.traffic_class != given.class {

@@ -23,9 +23,9 @@ fn a_connected_port_hears_its_peer_alone_and_sends_as_others_do() {
         let [to_port, to_peer, to_stranger] =
             [&port, &peer, &stranger].map(|port| port.local_address());
         port.connect(to_peer).expect("a route");
-        let train = Transmit { segment_len: 100, ..Transmit::single(to_peer, 250) };
+        let batch = Transmit { segment_len: 100, ..Transmit::single(to_peer, 250) };
         port.send(&Transmit::single(to_peer, 30), &[1; 30]);
-        port.send(&train, &[2; 250]);
+        port.send(&batch, &[2; 250]);
         for (len, priority) in [(40, 5), (50, 0)] {
             port.frame(0, 0).payload()[..len].fill(3);
             port.queue(&Transmit { priority, ..Transmit::single(to_peer, len) });

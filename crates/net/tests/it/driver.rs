@@ -26,7 +26,7 @@ fn an_echo_answers_over_ipv6() {
 }
 
 #[test]
-fn many_outstanding_travel_as_trains() {
+fn many_outstanding_travel_as_gso_batches() {
     let (sent, batches) = check_echo(V4, 64, 1000);
     assert!(batches > 0, "{batches} GSO batches of {sent} datagrams");
 }

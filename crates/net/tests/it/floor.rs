@@ -92,7 +92,7 @@ fn a_batched_exchange_runs() {
 
 #[test]
 fn an_exchange_of_trains_runs() {
-    exchange(echo_trains, exchange_trains);
+    exchange(echo_batches, exchange_batches);
 }
 
 #[test]

@@ -40,7 +40,7 @@ fn calls_are_answered_over_each_carrier_and_family() {
 }
 
 #[test]
-fn long_messages_travel_as_trains_and_nothing_is_asked_for_again() {
+fn long_messages_travel_as_gso_batches_and_nothing_is_asked_for_again() {
     // Two GSO batches of 28 full packets for a round trip's bytes would be the best; grants that
     // come piecemeal cut them. Of long packets four make a batch.
     for (local_len, fewest) in [(0, 4), (Framing::default().local_len, 2)] {

@@ -188,11 +188,11 @@ fn batches_arrive_whole_from_when_several_datagrams_in_a_row_came_from_one_peer(
         let [mut receiver, mut sender, mut other] =
             [(); 3].map(|()| port(address, UdpConfig::default()));
         let to = receiver.local_address();
-        let train = batch(&receiver, 2_950, 100);
-        sender.send(&train, &[1; 2_950]);
+        let gso = batch(&receiver, 2_950, 100);
+        sender.send(&gso, &[1; 2_950]);
         let cut = collect(&mut receiver, 30);
         assert_eq!((cut.len(), receiver.metrics().gso_batches_in), (30, 0), "it was not asked");
-        sender.send(&train, &[2; 2_950]);
+        sender.send(&gso, &[2; 2_950]);
         other.send(&Transmit::single(to, 70), &[3; 70]);
         let lens: Vec<usize> = collect(&mut receiver, 31).iter().map(Vec::len).collect();
         assert_eq!(lens, [&[100; 29][..], &[50, 70]].concat());

@@ -107,7 +107,7 @@ impl Endpoint {
     pub(super) fn write_data(&mut self, now: Time, buffer: &mut [u8]) -> Option<Transmit> {
         let trailer_len = self.trailer_len();
         let mut batch = GsoBatch::with_trailer(buffer, trailer_len);
-        let mut train_priority = None;
+        let mut batch_priority = None;
         let count_max = match self.config.gso_batch_len_max {
             // What a batch holds at most it knows itself.
             GSO_DATAGRAMS_MAX.. => usize::MAX,
@@ -120,7 +120,7 @@ impl Endpoint {
                 break;
             };
             let priority = self.priority_of(index, piece);
-            if train_priority.is_some_and(|same| same != priority)
+            if batch_priority.is_some_and(|same| same != priority)
                 || !self.egress.nic.takes(now, slot.out.len())
             {
                 break;
@@ -146,10 +146,10 @@ impl Endpoint {
             if trailer_len > 0 {
                 self.rpcs[index].server.allowance.sent += trailer_len as u64;
             }
-            train_priority = Some(priority);
+            batch_priority = Some(priority);
         }
         self.metrics.datagrams_out += batch.count() as u64;
-        let priority = train_priority.unwrap_or(0);
+        let priority = batch_priority.unwrap_or(0);
         batch.finish().map(|transmit| Transmit { priority, ..transmit })
     }
 

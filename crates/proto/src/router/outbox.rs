@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_datagrams_to_one_destination_are_a_train() {
+    fn equal_datagrams_to_one_destination_are_one_batch() {
         check(
             &[(1, false, 80), (1, false, 80), (2, false, 80)],
             9_000,
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn another_length_ends_a_train() {
+    fn another_length_ends_a_batch() {
         check(
             &[(1, false, 80), (1, false, 60), (1, false, 60)],
             9_000,

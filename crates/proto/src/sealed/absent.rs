@@ -100,7 +100,7 @@ impl EndpointSeal {
         match *sealing {}
     }
 
-    pub fn gathering(self, _train_len_max: usize) -> Self {
+    pub fn gathering(self, _coalesced_len_max: usize) -> Self {
         match self {}
     }
 

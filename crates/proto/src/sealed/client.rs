@@ -8,6 +8,7 @@ use tailcut_wire::r2p2::{DropReason, EXTENSION_VERSION, Flags, MessageType, RpcI
 
 use super::beginning::{Beginning, renewed_secrets, secrets_of};
 use super::clients::COUNT_BITS;
+use super::coalesced;
 use super::keys::{ClientSecret, EpochKey, HopKey, Keys, Transport};
 use super::limits::NoKey;
 use super::names::Names;
@@ -18,7 +19,6 @@ use super::packet::{
 };
 use super::primitives::AeadKey;
 use super::reset::{self, Avoided};
-use super::train;
 use super::wall_clock::WallClock;
 use super::{Cause, TRAILER_LEN};
 use crate::node::Time;
@@ -186,16 +186,16 @@ impl Client {
                 .insert(label, Replies { key, next: count + 1, sources: [peer; SOURCES_LEN] });
             self.targets.hear(now, peer, (instance, true));
         }
-        let (len, packets_len) = match seen.is_train {
+        let (len, packets_len) = match seen.is_coalesced {
             true => {
-                let len = train::packet_len(bytes, session, false).ok_or(Cause::Forged)?;
-                (len, train::packets_len(bytes))
+                let len = coalesced::packet_len(bytes, session, false).ok_or(Cause::Forged)?;
+                (len, coalesced::packets_len(bytes))
             }
             false => (bytes.len() - TRAILER_LEN, bytes.len() - TRAILER_LEN),
         };
         if seen.kind == MessageType::Ack && is_asking_for_name(bytes) {
-            let takes_trains = train::take_taken(bytes);
-            if self.targets.learn(now, peer, seen.rpc_id, instance) && takes_trains {
+            let takes_coalesced = coalesced::take_taken(bytes);
+            if self.targets.learn(now, peer, seen.rpc_id, instance) && takes_coalesced {
                 self.targets.note_taken(peer);
             }
         }
@@ -308,13 +308,13 @@ impl Client {
         to: SocketAddr,
         packets: impl Iterator<Item = &'a [u8]>,
     ) -> bool {
-        self.targets.takes_trains(to)
+        self.targets.takes_coalesced(to)
             && self.targets.name(now, to, false) != 0
-            && train::session_of_client(packets).is_some()
+            && coalesced::session_of_client(packets).is_some()
     }
 
     /// Seals what [`Client::may_gather`] has said may go, packets of this length each but the last.
-    pub(super) fn seal_train(
+    pub(super) fn seal_coalesced(
         &mut self,
         (keys, now): (&Keys, Time),
         to: SocketAddr,
@@ -325,14 +325,14 @@ impl Client {
             return false;
         };
         let Some(count) = self.counts.next(now) else { return false };
-        let end = train::packets_len(bytes);
+        let end = coalesced::packets_len(bytes);
         for packet in bytes[..end].chunks_mut(packet_len) {
             stamp(packet, count, since_us);
         }
         let names = Names { receiver: self.targets.name(now, to, false), sender: 0 };
         let trailer = packet::trailer(self.number, epoch.epoch, own.began.ticks, 0);
         let by = (&own.key, request_nonce(bytes));
-        packet::seal_train(bytes, by, (&trailer, Some((&epoch.hop, names))));
+        packet::seal_coalesced(bytes, by, (&trailer, Some((&epoch.hop, names))));
         true
     }
 }

@@ -84,7 +84,7 @@ pub(super) struct SessionKeys {
     /// Calls of this server in it.
     pub(super) called: u32,
     /// Its client has sent several packets in a datagram, and so takes them.
-    pub(super) takes_trains: bool,
+    pub(super) takes_coalesced: bool,
 }
 
 /// A session as a packet names it.

@@ -10,6 +10,7 @@ use tailcut_wire::r2p2::MessageType;
 use super::access::{Access, Denial};
 use super::client::Client;
 use super::clients::{Clients, Start};
+use super::coalesced::{self, Shape};
 use super::homa::{self, Accepted, HomaClient, HomaServer};
 use super::keys::{ChangedKeys, Keys, Role, Sealing};
 use super::limits::{ANSWER_LEN, HOMA_ANSWER_LEN, LostKeys, NoKey};
@@ -17,7 +18,6 @@ use super::packet::{client_address, glance, is_annotated};
 use super::replay::Arrival;
 use super::reset::Avoided;
 use super::server::Server;
-use super::train::{self, Shape};
 use super::wall_clock::WallClock;
 use super::{Cause, SealMetrics, TRAILER_LEN, addressed, client_of};
 use crate::call::numbering::Numbers;
@@ -38,7 +38,7 @@ pub struct EndpointSeal {
     /// The request that was denied last.
     denied: Option<Denial>,
     /// Most bytes of a datagram of several packets.
-    train_len_max: usize,
+    coalesced_len_max: usize,
     /// Of the datagram that was opened last, bytes of each packet but the last.
     packet_len: usize,
     /// The counters so far.
@@ -104,15 +104,15 @@ impl EndpointSeal {
             side,
             access: sealing.access.clone(),
             denied: None,
-            train_len_max: 0,
+            coalesced_len_max: 0,
             packet_len: 0,
             metrics: SealMetrics::default(),
         }
     }
 
     /// Sends short packets together, in datagrams of so many bytes, to peers that take them so.
-    pub fn gathering(mut self, train_len_max: usize) -> Self {
-        self.train_len_max = train_len_max;
+    pub fn gathering(mut self, coalesced_len_max: usize) -> Self {
+        self.coalesced_len_max = coalesced_len_max;
         self
     }
 
@@ -196,7 +196,7 @@ impl EndpointSeal {
                 self.packet_len = packet_len;
                 let single_len = bytes.len() - TRAILER_LEN;
                 let is_single = packet_len == single_len;
-                Some(if is_single { single_len } else { train::packets_len(bytes) })
+                Some(if is_single { single_len } else { coalesced::packets_len(bytes) })
             }
             Err(cause) => {
                 self.metrics.count(cause);
@@ -227,7 +227,7 @@ impl EndpointSeal {
                     return Err(Cause::UnknownKeys);
                 };
                 let packet_len = server.open((&self.keys, at), peer, (&seen, bytes))?;
-                let is_request = seen.kind == MessageType::Request || seen.is_train;
+                let is_request = seen.kind == MessageType::Request || seen.is_coalesced;
                 self.note_request(wall_ms, is_request)?;
                 Ok(packet_len)
             }
@@ -357,7 +357,7 @@ impl EndpointSeal {
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         if let Some(to) = self.gathered(now, &transmit, buffer) {
-            return self.seal_trains(now, (transmit, to), buffer);
+            return self.seal_all_coalesced(now, (transmit, to), buffer);
         }
         let mut len = 0;
         for start in (0..transmit.len).step_by(transmit.segment_len.max(1)) {
@@ -380,14 +380,14 @@ impl EndpointSeal {
         by_length: (&mut [u8], usize),
     ) -> bool {
         let Side::Client(client) = &mut self.side else { return false };
-        client.seal_train((&self.keys, now), to, by_length)
+        client.seal_coalesced((&self.keys, now), to, by_length)
     }
 
     /// Shape in which the packets of a transmit are put together and, of a server, their addressee,
     /// if they may go so.
     #[inline]
     fn gathered(&self, now: Time, transmit: &Transmit, buffer: &[u8]) -> Option<(Shape, u32)> {
-        let shape = Shape::of(transmit, self.train_len_max)?;
+        let shape = Shape::of(transmit, self.coalesced_len_max)?;
         let packets = buffer[..transmit.len].chunks(transmit.segment_len);
         match &self.side {
             Side::Client(client) => {
@@ -399,7 +399,7 @@ impl EndpointSeal {
     }
 
     /// As [`EndpointSeal::seal_transmit`], with several packets in each datagram.
-    fn seal_trains(
+    fn seal_all_coalesced(
         &mut self,
         now: Time,
         (transmit, (shape, sender)): (Transmit, (Shape, u32)),
@@ -414,9 +414,9 @@ impl EndpointSeal {
             let is_sealed = match &mut self.side {
                 _ if is_single => self.seal(now, transmit.to, bytes),
                 Side::Client(client) => {
-                    client.seal_train((&self.keys, now), transmit.to, by_length)
+                    client.seal_coalesced((&self.keys, now), transmit.to, by_length)
                 }
-                Side::Server(server) => server.seal_train(&self.keys, sender, bytes),
+                Side::Server(server) => server.seal_coalesced(&self.keys, sender, bytes),
                 Side::HomaClient(_) | Side::HomaServer(_) => false,
             };
             if is_sealed {

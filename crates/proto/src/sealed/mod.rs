@@ -37,6 +37,7 @@ mod access;
 mod beginning;
 mod client;
 mod clients;
+mod coalesced;
 mod endpoint;
 mod homa;
 mod keys;
@@ -53,7 +54,6 @@ mod reset;
 mod router;
 mod server;
 mod text;
-mod train;
 mod wall_clock;
 mod window;
 

@@ -281,7 +281,7 @@ struct Target {
     /// passed on from there what it has sent from elsewhere.
     is_told: bool,
     /// It is a server that takes several packets in a datagram.
-    takes_trains: bool,
+    takes_coalesced: bool,
     /// Time at which it was last heard.
     heard_at: Time,
 }
@@ -316,8 +316,8 @@ impl Targets {
 
     /// True of a server that has said that it takes several packets in a datagram.
     #[inline]
-    pub(super) fn takes_trains(&self, to: SocketAddr) -> bool {
-        self.by_address.find(to).is_some_and(|target| target.takes_trains)
+    pub(super) fn takes_coalesced(&self, to: SocketAddr) -> bool {
+        self.by_address.find(to).is_some_and(|target| target.takes_coalesced)
     }
 
     /// A packet of a call goes to an address and names nobody.
@@ -374,7 +374,7 @@ impl Targets {
     /// Notes that the node known at an address takes several packets in a datagram.
     pub(super) fn note_taken(&mut self, at: SocketAddr) {
         if let Some(target) = self.by_address.find_mut(at) {
-            target.takes_trains = true;
+            target.takes_coalesced = true;
         }
     }
 
@@ -395,7 +395,7 @@ impl Targets {
 
     fn set(&mut self, now: Time, address: SocketAddr, instance: u64, is_told: bool) {
         let name = name_of(instance);
-        let target = Target { name, is_told, takes_trains: false, heard_at: now };
+        let target = Target { name, is_told, takes_coalesced: false, heard_at: now };
         *self.by_address.entry(address, || target) = target;
     }
 }

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use siphasher::sip::SipHasher24;
 use tailcut_wire::homa::sealed::CONTROL_LEN_MAX;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
-    blank_route,
+    COALESCED_VERSION, HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer,
+    VERSION_AT, blank_route,
 };
 use tailcut_wire::r2p2::{
     EXTENDED_LEN, EXTENSION_VERSION, MAGIC, MessageType, ROUTED_LEN, RequestHeader, Route, RpcId,
@@ -37,7 +37,7 @@ pub(super) struct Glance {
     /// It is sealed from end to end.
     pub(super) is_sealed: bool,
     /// There are several packets, of which this is the first.
-    pub(super) is_train: bool,
+    pub(super) is_coalesced: bool,
     /// The caller's number of the call.
     pub(super) rid: u16,
     /// The call, or 0.
@@ -63,8 +63,11 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     let header_len = usize::from(header.base.header_size);
     let is_long_enough = bytes.len() >= header_len + TRAILER_LEN;
     let is_known = matches!(header_len, EXTENDED_LEN | ROUTED_LEN)
-        && matches!(header.version, SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION);
-    let is_sealed = matches!(header.version, SEALED_VERSION | TRAIN_VERSION);
+        && matches!(
+            header.version,
+            SEALED_VERSION | HOP_VERSION | COALESCED_VERSION | RESET_VERSION
+        );
+    let is_sealed = matches!(header.version, SEALED_VERSION | COALESCED_VERSION);
     let is_too_long = !is_sealed && bytes.len() > HOP_PACKET_LEN_MAX;
     if header.base.magic != MAGIC || !is_known || !is_long_enough || is_too_long {
         return None;
@@ -74,7 +77,7 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     Some(Glance {
         kind: MessageType::from_byte(header.base.type_policy)?,
         is_sealed,
-        is_train: header.version == TRAIN_VERSION,
+        is_coalesced: header.version == COALESCED_VERSION,
         rid: header.base.rid.get(),
         rpc_id: header.rpc_id.get(),
         is_routed: has_route && bytes[ROUTED_AT] != 0,
@@ -126,12 +129,12 @@ pub(super) fn seal(
 }
 
 /// Seals several packets as one, up to the trailer: the first one's header stays clear.
-pub(super) fn seal_train(
+pub(super) fn seal_coalesced(
     bytes: &mut [u8],
     by: (&AeadKey, [u8; 12]),
     (trailer, hop): (&Trailer, Option<(&HopKey, Names)>),
 ) {
-    bytes[VERSION_AT] = TRAIN_VERSION;
+    bytes[VERSION_AT] = COALESCED_VERSION;
     seal_all(bytes, by, (trailer, hop));
 }
 

@@ -9,7 +9,7 @@ use super::homa;
 use super::keys::{Keys, Master, Role, Transport};
 use super::names::name_of;
 use super::packet::{self, Glance, client_address, glance, reply_nonce, request_nonce};
-use super::{TRAILER_LEN, train};
+use super::{TRAILER_LEN, coalesced};
 use tailcut_placement::keyed::KeyedState;
 
 /// Opens packets in the order in which they were captured.
@@ -62,12 +62,12 @@ impl Reader {
     }
 
     /// The open packets of a datagram that was [`Reader::open`]ed, and that said before that
-    /// `is_train` ([`TRAIN_VERSION`]).
+    /// `is_coalesced` ([`COALESCED_VERSION`]).
     ///
-    /// [`TRAIN_VERSION`]: tailcut_wire::r2p2::sealed::TRAIN_VERSION
-    pub fn packets(opened: &[u8], is_train: bool) -> std::slice::Chunks<'_, u8> {
-        match train::len_of_each(opened).filter(|_| is_train) {
-            Some(len) => opened[..train::packets_len(opened)].chunks(len),
+    /// [`COALESCED_VERSION`]: tailcut_wire::r2p2::sealed::COALESCED_VERSION
+    pub fn packets(opened: &[u8], is_coalesced: bool) -> std::slice::Chunks<'_, u8> {
+        match coalesced::len_of_each(opened).filter(|_| is_coalesced) {
+            Some(len) => opened[..coalesced::packets_len(opened)].chunks(len),
             None => opened[..opened.len() - TRAILER_LEN].chunks(opened.len()),
         }
     }

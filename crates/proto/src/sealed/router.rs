@@ -304,7 +304,7 @@ impl RouterSeal {
         };
         match (seen.kind, seen.is_sealed) {
             // Each request is placed by itself.
-            _ if seen.is_train => Err(Cause::Unsealed),
+            _ if seen.is_coalesced => Err(Cause::Unsealed),
             (MessageType::Request, true) => {
                 self.check_client(at, peer, (&seen, bytes))?;
                 self.check_request((at, wall_ms), peer, (&seen, bytes))

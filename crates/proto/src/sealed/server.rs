@@ -18,7 +18,7 @@ use super::packet::{
 use super::replay::Arrival;
 use super::reset::Answers;
 use super::wall_clock::WallClock;
-use super::{Cause, TRAILER_LEN, Times, addressed, client_of, sender, train};
+use super::{Cause, TRAILER_LEN, Times, addressed, client_of, coalesced, sender};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -83,7 +83,7 @@ impl Server {
         // The hop tag comes first: a forged packet costs no more than that.
         let is_named = self.check_hop(at, peer, (seen, bytes))?;
         // Several packets come from their client itself, by the server's name.
-        if seen.is_train && (seen.is_routed || !is_named) {
+        if seen.is_coalesced && (seen.is_routed || !is_named) {
             return Err(Cause::Misdirected);
         }
         let nonce = request_nonce(bytes);
@@ -99,11 +99,11 @@ impl Server {
             return Err(Cause::Forged);
         }
         let began_ms = keys.epochs[at].began_ms(began);
-        let len = match seen.is_train {
+        let len = match seen.is_coalesced {
             true => {
-                let len = train::packet_len(bytes, key.session, true).ok_or(Cause::Forged)?;
+                let len = coalesced::packet_len(bytes, key.session, true).ok_or(Cause::Forged)?;
                 if let Some(session) = self.clients.sessions.find_mut(key) {
-                    session.takes_trains = true;
+                    session.takes_coalesced = true;
                 }
                 len
             }
@@ -159,7 +159,7 @@ impl Server {
         let request = self.clients.validated(begun);
         let began_ms = keys.epochs[at].began_ms(began);
         let known =
-            SessionKeys { epoch, began, request, window: None, called: 0, takes_trains: false };
+            SessionKeys { epoch, began, request, window: None, called: 0, takes_coalesced: false };
         self.clients.sessions.add(key, began_ms, known);
         true
     }
@@ -205,7 +205,7 @@ impl Server {
             return false;
         }
         if kind == MessageType::Ack && is_asking_for_name(bytes) {
-            train::set_taken(bytes);
+            coalesced::set_taken(bytes);
         }
         let Some((reply, trailer)) = self.clients.next_reply(keys, sender) else { return false };
         packet::seal(bytes, reply, reply_nonce(&trailer), (&trailer, None));
@@ -214,19 +214,19 @@ impl Server {
 
     /// Addressee of these packets, if they may go together: a client that has sent such itself.
     pub(super) fn may_gather<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
-        let (session, sender) = train::session_of_server(packets)?;
+        let (session, sender) = coalesced::session_of_server(packets)?;
         let session = SessionKey { client: client_of(sender), session };
         self.clients
             .sessions
             .find(session)
-            .is_some_and(|known| known.takes_trains)
+            .is_some_and(|known| known.takes_coalesced)
             .then_some(sender)
     }
 
     /// Seals what [`Server::may_gather`] has said may go.
-    pub(super) fn seal_train(&mut self, keys: &Keys, sender: u32, bytes: &mut [u8]) -> bool {
+    pub(super) fn seal_coalesced(&mut self, keys: &Keys, sender: u32, bytes: &mut [u8]) -> bool {
         let Some((reply, trailer)) = self.clients.next_reply(keys, sender) else { return false };
-        packet::seal_train(bytes, (reply, reply_nonce(&trailer)), (&trailer, None));
+        packet::seal_coalesced(bytes, (reply, reply_nonce(&trailer)), (&trailer, None));
         true
     }
 

@@ -15,6 +15,7 @@ use crate::router::{Router, RouterConfig, ServerConfig, Speaks};
 use crate::rpc::{Call, CallError, CallOptions, DropReason, Event, Failure, Rpc};
 
 mod access;
+mod coalesced;
 mod homa;
 mod homa_resets;
 mod live;
@@ -26,7 +27,6 @@ mod seal_of_router;
 mod seal_of_server;
 pub(super) mod seals;
 mod streams;
-mod trains;
 mod vectors;
 
 pub(super) const CLIENT: &str = "10.0.0.1:1000";

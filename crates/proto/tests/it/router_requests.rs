@@ -577,7 +577,7 @@ fn the_same_seed_gives_the_same_bytes() {
 }
 
 #[test]
-fn requests_to_one_server_leave_as_a_train() {
+fn requests_to_one_server_leave_as_one_batch() {
     let mut bench = annotate(1);
     for id in 1..3 {
         let path = client().into();

@@ -16,7 +16,7 @@ use tailcut_proto::rpc::{Event, Failure, Rpc};
 use tailcut_proto::sealed::SealMetrics;
 use tailcut_proto::work;
 use tailcut_wire::homa as homa_wire;
-use tailcut_wire::r2p2::sealed::{TRAIN_VERSION, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{COALESCED_VERSION, VERSION_AT};
 use tailcut_wire::r2p2::{
     CloneMark, DropReason, EXTENDED_LEN, Flags, Kind, MessageType, Packet, Verdict,
 };
@@ -293,8 +293,9 @@ impl Station {
     /// Hands a datagram to the node, and looks at the work that it makes.
     fn hand_over(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         // Of several in a datagram each is one.
-        let is_train = bytes.get(VERSION_AT) == Some(&TRAIN_VERSION) && !self.node.is_homa();
-        let packets = if is_train { (bytes.len() / EXTENDED_LEN).max(1) } else { 1 };
+        let is_coalesced =
+            bytes.get(VERSION_AT) == Some(&COALESCED_VERSION) && !self.node.is_homa();
+        let packets = if is_coalesced { (bytes.len() / EXTENDED_LEN).max(1) } else { 1 };
         work::take();
         self.hand_over_timed(now, path, bytes);
         if self.has(Sabotage::HeldArePlacedAtOnce) {

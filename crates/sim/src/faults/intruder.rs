@@ -30,7 +30,7 @@ use tailcut_proto::r2p2::{self, Holdings};
 use tailcut_proto::router::{RouterMetrics, ServerStatus};
 use tailcut_proto::sealed::SealMetrics;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, VERSION_AT,
+    COALESCED_VERSION, HOP_VERSION, SEALED_VERSION, TRAILER_LEN, VERSION_AT,
 };
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, ROUTED_LEN};
 
@@ -130,16 +130,16 @@ fn expected_of(plan: &Plan, recorded: &Recorded, (to, life): (Host, u32)) -> Exp
     match (PacketKind::of(plan.transport, &recorded.bytes), recorded.bytes[VERSION_AT]) {
         // It may have reached somebody else, from whose address a stranger has sent the client's
         // request.
-        (Some(kind), SEALED_VERSION | HOP_VERSION | TRAIN_VERSION) if kind.is_for_client() => {
+        (Some(kind), SEALED_VERSION | HOP_VERSION | COALESCED_VERSION) if kind.is_for_client() => {
             if is_client && is_owner {
                 Expected::Anything
             } else {
                 Expected::Ignored
             }
         }
-        (_, SEALED_VERSION | TRAIN_VERSION) if is_client => Expected::Ignored,
+        (_, SEALED_VERSION | COALESCED_VERSION) if is_client => Expected::Ignored,
         (_, SEALED_VERSION) if is_routed(&recorded.bytes) && !is_home => Expected::Ignored,
-        (_, SEALED_VERSION | TRAIN_VERSION) => Expected::Anything,
+        (_, SEALED_VERSION | COALESCED_VERSION) => Expected::Anything,
         // It is answered by a name, and nothing is remembered of it.
         (Some(PacketKind::NameProbe), HOP_VERSION) if !is_client => Expected::Anything,
         // What a server has told whoever asked under the alias of a router is true, and may be news

@@ -6,7 +6,7 @@ use strum::VariantNames;
 use tailcut_wire::homa::sealed::{RESET_MARK, is_marked};
 use tailcut_wire::homa::{self, COMMON_LEN, PacketType};
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+    COALESCED_VERSION, HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT,
 };
 use tailcut_wire::r2p2::{EXTENDED_LEN, MessageType};
 use zerocopy::FromBytes;
@@ -23,10 +23,10 @@ use super::plan::{Host, Transport};
 pub enum PacketKind {
     Request,
     /// Several requests, and acknowledgements of replies, in one datagram.
-    RequestTrain,
+    RequestCoalesced,
     Response,
     /// Several replies, and refusals, in one datagram.
-    ReplyTrain,
+    ReplyCoalesced,
     Feedback,
     Ack,
     /// A server's ACK to a router, with its name.
@@ -107,10 +107,10 @@ impl PacketKind {
             return Self::of_homa(bytes);
         }
         let is_hop = bytes.get(VERSION_AT) == Some(&HOP_VERSION);
-        let is_train = bytes.get(VERSION_AT) == Some(&TRAIN_VERSION);
+        let is_coalesced = bytes.get(VERSION_AT) == Some(&COALESCED_VERSION);
         Some(match MessageType::from_byte(*bytes.get(TYPE_AT)?)? {
-            MessageType::Request | MessageType::ReplyAck if is_train => Self::RequestTrain,
-            MessageType::Response | MessageType::Drop if is_train => Self::ReplyTrain,
+            MessageType::Request | MessageType::ReplyAck if is_coalesced => Self::RequestCoalesced,
+            MessageType::Response | MessageType::Drop if is_coalesced => Self::ReplyCoalesced,
             MessageType::Request => Self::Request,
             MessageType::Response => Self::Response,
             MessageType::Feedback => Self::Feedback,
@@ -160,7 +160,7 @@ impl PacketKind {
         matches!(
             self,
             Self::Response
-                | Self::ReplyTrain
+                | Self::ReplyCoalesced
                 | Self::Ack
                 | Self::Drop
                 | Self::HopDrop
@@ -189,7 +189,7 @@ pub(super) fn may_be_answered(is_homa: bool, bytes: &[u8]) -> bool {
             let kind = bytes.get(TYPE_AT).and_then(|&byte| MessageType::from_byte(byte));
             bytes.len() >= ANSWER_LEN
                 && kind == Some(MessageType::Request)
-                && matches!(bytes[VERSION_AT], SEALED_VERSION | TRAIN_VERSION)
+                && matches!(bytes[VERSION_AT], SEALED_VERSION | COALESCED_VERSION)
         }
         true => {
             let of_client = homa::sealed::header(bytes).filter(|(common, _)| {

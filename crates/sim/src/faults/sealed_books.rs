@@ -12,7 +12,7 @@ use siphasher::sip128::Hasher128 as _;
 use siphasher::{sip, sip128};
 use tailcut_proto::sealed::Reader;
 use tailcut_wire::r2p2::sealed::{
-    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, Trailer, VERSION_AT,
+    COALESCED_VERSION, HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, Trailer, VERSION_AT,
 };
 use tailcut_wire::r2p2::{EXTENDED_LEN, EXTENSION_VERSION, Packet};
 use zerocopy::FromBytes;
@@ -133,7 +133,7 @@ impl SealedBooks {
             let id = packet.rpc_id().filter(|id| is_first && !numbers.contains_key(&id.0));
             let Some(id) = id else { continue };
             let mut opened = datagram.to_vec();
-            let payload = match is_train(datagram) {
+            let payload = match is_coalesced(datagram) {
                 true => packet.payload,
                 false => {
                     let is_open = self.reader.open((client.address(), to), &mut opened);
@@ -238,8 +238,8 @@ pub(super) fn names_on(datagram: &[u8]) -> String {
 }
 
 /// True of a datagram of several packets.
-fn is_train(datagram: &[u8]) -> bool {
-    datagram.get(VERSION_AT) == Some(&TRAIN_VERSION)
+fn is_coalesced(datagram: &[u8]) -> bool {
+    datagram.get(VERSION_AT) == Some(&COALESCED_VERSION)
 }
 
 /// The packets of a datagram between two addresses as they would be if they were open: nearly
@@ -252,7 +252,7 @@ pub(super) fn shown<'a>(
 ) -> Vec<Cow<'a, [u8]>> {
     if let Some(books) = &mut books
         && books.transport == Transport::R2p2
-        && is_train(datagram)
+        && is_coalesced(datagram)
     {
         let mut opened = datagram.to_vec();
         if books.reader.open(ends, &mut opened) {
@@ -285,7 +285,7 @@ fn shown_alone<'a>(
         && datagram.len() >= EXTENDED_LEN + TRAILER_LEN
         && matches!(
             datagram[VERSION_AT],
-            SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION
+            SEALED_VERSION | HOP_VERSION | COALESCED_VERSION | RESET_VERSION
         );
     if !is_of_seal {
         return Cow::Borrowed(datagram);

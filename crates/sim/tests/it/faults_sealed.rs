@@ -24,7 +24,7 @@ static SEEDS_OF_STREAMS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
 /// The same, of short calls that go together.
 static SEEDS_OF_TRAINS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_trains_of_seed(seed), 16, Options::default());
-    cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-trains")
+    cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-coalesced")
 });
 
 /// The same, of R2P2.
@@ -46,7 +46,7 @@ fn of_calls_that_go_together_every_promise_is_kept() {
         Ok(coverage) => coverage,
         Err(broken) => panic!("{broken}"),
     };
-    for kind in ["request_train", "reply_train", "request", "response"] {
+    for kind in ["request_coalesced", "reply_coalesced", "request", "response"] {
         for attack in ["forged", "replayed"] {
             let count = counted(coverage, &format!("{attack}.{kind}"));
             assert!(count > 1_000, "{attack} {kind}: {count}");
@@ -81,7 +81,7 @@ fn nothing_that_strangers_send_to_streams_is_acted_on_and_every_byte_comes_once_
 #[test]
 fn every_type_of_packet_is_forged_and_replayed_and_every_fault_of_seals_happens() {
     // What goes together has plans of its own.
-    check_covered(&SEEDS, |name| !name.contains(".homa_") && !name.ends_with("_train"));
+    check_covered(&SEEDS, |name| !name.contains(".homa_") && !name.ends_with("_coalesced"));
 }
 
 #[test]

@@ -18,9 +18,9 @@
 //! `AsyncWrite`, so that an HTTP library takes it as it takes a socket (`examples/http.rs`). It
 //! needs no runtime of tokio's: any executor polls it.
 //!
-//! The bytes travel as Homa messages, inside UDP unless [`StreamBuilder::datapath`] says otherwise; `docs/protocol/stream.md` is the normative text. A
-//! listener, and a connector with all its streams, has one socket and one thread, which live until
-//! the last of its streams has ended.
+//! The bytes travel as Homa messages, inside UDP unless [`StreamBuilder::datapath`] says otherwise;
+//! `docs/protocol/stream.md` is the normative text. A listener, and a connector with all its
+//! streams, has one socket and one thread, which live until the last of its streams has ended.
 //!
 //! | | promise |
 //! |---|---|

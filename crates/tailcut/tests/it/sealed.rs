@@ -222,9 +222,9 @@ fn small_calls_go_together() {
         }
         attacker.send_to(&[], tapped).expect("it listens");
         let heard = heard.join().expect("it does not panic");
-        let trains = heard.iter().filter(|datagram| datagram[21] == SEVERAL);
+        let coalesced = heard.iter().filter(|datagram| datagram[21] == SEVERAL);
         // How many are in each is tested without a network, where nothing is sent again, alone.
-        assert!(trains.count() > CALLS / 64, "of {} datagrams", heard.len());
+        assert!(coalesced.count() > CALLS / 64, "of {} datagrams", heard.len());
         for datagram in &heard {
             attacker.send_to(datagram, address).expect("it listens");
         }

@@ -4,7 +4,7 @@
 use zerocopy::FromBytes;
 
 use super::sealed::{
-    HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, TRAIN_VERSION, VERSION_AT,
+    COALESCED_VERSION, HOP_VERSION, RESET_VERSION, SEALED_VERSION, TRAILER_LEN, VERSION_AT,
 };
 use super::{
     BASE_LEN, BaseHeader, ClaimBody, EXTENDED_LEN, EXTENSION_VERSION, FeedbackBody, FeedbackV1,
@@ -86,13 +86,13 @@ impl<'a> Packet<'a> {
     /// Reads a datagram that is open or sealed; of a sealed one the header, and the payload as it
     /// is; of several packets the first. For who watches. Never panics either.
     pub fn parse_clear(bytes: &'a [u8]) -> Result<Self, Malformed> {
-        let Some(version @ (SEALED_VERSION | HOP_VERSION | TRAIN_VERSION | RESET_VERSION)) =
+        let Some(version @ (SEALED_VERSION | HOP_VERSION | COALESCED_VERSION | RESET_VERSION)) =
             bytes.get(VERSION_AT).copied().filter(|_| usize::from(bytes[1]) >= EXTENDED_LEN)
         else {
             return Self::parse(bytes);
         };
         let end = match version {
-            TRAIN_VERSION => Self::first_len(bytes),
+            COALESCED_VERSION => Self::first_len(bytes),
             _ => bytes.len().checked_sub(TRAILER_LEN),
         };
         let open = end.and_then(|end| bytes.get(..end)).ok_or(Malformed::Truncated)?;

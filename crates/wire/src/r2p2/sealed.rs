@@ -4,7 +4,7 @@
 //! | `version` | the packet | last 32 bytes |
 //! |---|---|---|
 //! | [`SEALED_VERSION`] | header clear, payload sealed from end to end | [`Trailer`] |
-//! | [`TRAIN_VERSION`] | header of the first of several packets clear, all else sealed | [`Trailer`] |
+//! | [`COALESCED_VERSION`] | header of the first of several packets clear, all else sealed | [`Trailer`] |
 //! | [`HOP_VERSION`] | clear, authenticated between a router and its neighbour | [`Trailer`], names in place of `tag` |
 //! | [`RESET_VERSION`] | clear, answers a packet under a key that is not there | the same |
 //!
@@ -20,11 +20,11 @@ pub const SEALED_VERSION: u8 = 2;
 /// Version of the extension of a packet that is authenticated for the next hop alone.
 pub const HOP_VERSION: u8 = 3;
 /// Version of the extension of the first of several packets in one datagram, which are sealed from
-/// end to end under one tag. The last [`TRAIN_WORD_LEN`] bytes that are sealed say how long each
-/// but the last is.
-pub const TRAIN_VERSION: u8 = 4;
-/// Bytes of the length of packets, behind those of a train.
-pub const TRAIN_WORD_LEN: usize = 2;
+/// end to end under one tag. The last [`COALESCED_WORD_LEN`] bytes that are sealed say how long
+/// each but the last is.
+pub const COALESCED_VERSION: u8 = 4;
+/// Bytes of the length of packets, behind those of a coalesced datagram.
+pub const COALESCED_WORD_LEN: usize = 2;
 /// Version of the extension of an answer to a request of whose epoch a node has no key: a DROP
 /// under the client's reset key.
 pub const RESET_VERSION: u8 = 5;

@@ -131,7 +131,7 @@ impl HomaServer {
         self.clients.sessions.add(
             key,
             began_ms,
-            SessionKeys { epoch, began, request, window, called: 0, takes_trains: false },
+            SessionKeys { epoch, began, request, window, called: 0, takes_coalesced: false },
         );
         Ok(true)
     }

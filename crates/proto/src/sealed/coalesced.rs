@@ -3,7 +3,7 @@
 //!
 //! | a datagram of several packets | |
 //! |---|---|
-//! | header of the first, with [`TRAIN_VERSION`] | clear, associated data |
+//! | header of the first, with [`COALESCED_VERSION`] | clear, associated data |
 //! | its payload; the other packets, each as it would be open; the length of each but the last, 2 bytes | encrypted |
 //! | trailer | that of a single packet |
 //!
@@ -16,9 +16,9 @@
 //! name of the server, a server's are replies and refusals. A router, which places each request by
 //! itself, takes none.
 //!
-//! [`TRAIN_VERSION`]: tailcut_wire::r2p2::sealed::TRAIN_VERSION
+//! [`COALESCED_VERSION`]: tailcut_wire::r2p2::sealed::COALESCED_VERSION
 
-use tailcut_wire::r2p2::sealed::{FLAGS_OF_ROUTERS, TRAILER_LEN, TRAIN_WORD_LEN};
+use tailcut_wire::r2p2::sealed::{COALESCED_WORD_LEN, FLAGS_OF_ROUTERS, TRAILER_LEN};
 use tailcut_wire::r2p2::{
     EXTENDED_LEN, EXTENSION_VERSION, Flags, MAGIC, MessageType, ROUTED_LEN, ReplyHeader,
     RequestHeader, RpcId,
@@ -42,7 +42,7 @@ impl Shape {
     #[inline]
     pub(super) fn of(transmit: &Transmit, len_max: usize) -> Option<Self> {
         let packet_len = transmit.segment_len.checked_sub(TRAILER_LEN)?;
-        let room = len_max.checked_sub(TRAIN_WORD_LEN + TRAILER_LEN)?;
+        let room = len_max.checked_sub(COALESCED_WORD_LEN + TRAILER_LEN)?;
         let packets = room.checked_div(packet_len)?;
         (packets > 1 && transmit.len > transmit.segment_len).then_some(Self { packet_len, packets })
     }
@@ -69,8 +69,8 @@ impl Shape {
             at += len;
         }
         let word = u16::try_from(self.packet_len).expect("two of them are in a datagram");
-        buffer[at..at + TRAIN_WORD_LEN].copy_from_slice(&word.to_be_bytes());
-        (at + TRAIN_WORD_LEN + TRAILER_LEN - to, rest)
+        buffer[at..at + COALESCED_WORD_LEN].copy_from_slice(&word.to_be_bytes());
+        (at + COALESCED_WORD_LEN + TRAILER_LEN - to, rest)
     }
 
     /// Bytes of each packet but the last in a datagram that has been gathered; all of one that has
@@ -115,14 +115,14 @@ pub(super) fn packet_len(bytes: &[u8], session: u64, is_to_server: bool) -> Opti
 
 /// Length of each of several packets but the last, as their end tells it.
 pub(super) fn len_of_each(bytes: &[u8]) -> Option<usize> {
-    let end = bytes.len().checked_sub(TRAIN_WORD_LEN + TRAILER_LEN)?;
+    let end = bytes.len().checked_sub(COALESCED_WORD_LEN + TRAILER_LEN)?;
     let len = usize::from(u16::from_be_bytes(*bytes[end..].first_chunk()?));
     (len > 0 && len < end).then_some(len)
 }
 
 /// Bytes of all packets, in what has been opened.
 pub(super) fn packets_len(bytes: &[u8]) -> usize {
-    bytes.len() - TRAIN_WORD_LEN - TRAILER_LEN
+    bytes.len() - COALESCED_WORD_LEN - TRAILER_LEN
 }
 
 /// True of an open packet that may be one of several: whatever else it may be is not what its seal

@@ -1,6 +1,6 @@
 //! Several packets in one datagram, under one tag.
 
-use tailcut_wire::r2p2::sealed::{TRAIN_VERSION, TRAIN_WORD_LEN, VERSION_AT};
+use tailcut_wire::r2p2::sealed::{COALESCED_VERSION, COALESCED_WORD_LEN, VERSION_AT};
 use tailcut_wire::r2p2::{Flags, Packet, RequestRepr, Route, SessionId};
 
 use super::seals::{Seals, call, from_server, request, response, to_server};
@@ -37,8 +37,8 @@ fn numbered(number: u64) -> Vec<u8> {
     [&number.to_be_bytes()[..], &message(24)].concat()
 }
 
-fn is_train(sent: &Sent) -> bool {
-    sent.bytes[VERSION_AT] == TRAIN_VERSION
+fn is_coalesced(sent: &Sent) -> bool {
+    sent.bytes[VERSION_AT] == COALESCED_VERSION
 }
 
 #[test]
@@ -54,8 +54,9 @@ fn many_calls_at_once_go_in_few_datagrams() {
         assert!(net.runs_of.values().all(|&runs| runs == 1));
         assert!(net.clients.iter().all(|&client| client == Some(17)));
         // 13 requests of 104 B, and 17 replies of 80 B, are in one of at most 1,428 B.
-        let of =
-            |from| net.log.iter().filter(|sent| sent.from == at(from) && is_train(sent)).count();
+        let of = |from| {
+            net.log.iter().filter(|sent| sent.from == at(from) && is_coalesced(sent)).count()
+        };
         assert!((8..=12).contains(&of(CLIENT)), "{}", of(CLIENT));
         assert!((6..=12).contains(&of(SERVER)), "{}", of(SERVER));
         assert!(net.log.iter().all(|sent| sent.bytes.len() <= 1_452), "they fit the MTU");
@@ -71,7 +72,7 @@ fn nothing_goes_together_through_a_router() {
     let mut net = acquainted(true);
     let ended = call_at_once(&mut net, 0, 40);
     assert!(ended.iter().all(Result::is_ok));
-    assert!(!net.log.iter().any(is_train));
+    assert!(!net.log.iter().any(is_coalesced));
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn each_of_many_calls_is_answered_once_where_datagrams_are_lost() {
         assert!(ended.iter().all(Result::is_ok), "{round}: {ended:?}");
     }
     assert!(net.runs_of.values().all(|&runs| runs == 1), "{:?}", net.runs_of);
-    assert!(net.log.iter().filter(|sent| is_train(sent)).count() > 100);
+    assert!(net.log.iter().filter(|sent| is_coalesced(sent)).count() > 100);
 }
 
 /// Of all that went together, changed in one bit of each byte, nothing is acted on.
@@ -92,8 +93,8 @@ fn nothing_forged_is_acted_on() {
     let mut net = acquainted(false);
     call_at_once(&mut net, 0, 40);
     let (runs, ended) = (net.runs, net.ended.len());
-    let trains: Vec<Sent> = net.log.iter().filter(|sent| is_train(sent)).cloned().collect();
-    assert!(trains.len() > 4);
+    let coalesced: Vec<Sent> = net.log.iter().filter(|sent| is_coalesced(sent)).cloned().collect();
+    assert!(coalesced.len() > 4);
     let refused = |net: &Net| {
         [net.client.metrics().seal, net.server.metrics().seal]
             .iter()
@@ -101,7 +102,7 @@ fn nothing_forged_is_acted_on() {
             .sum::<u64>()
     };
     let (before, mut forged) = (refused(&net), 0);
-    for sent in &trains {
+    for sent in &coalesced {
         for byte in 0..sent.bytes.len() {
             let mut other = sent.clone();
             other.bytes[byte] ^= 1 << (byte % 8);
@@ -121,12 +122,13 @@ fn nothing_drawn_is_acted_on() {
     let mut net = acquainted(false);
     call_at_once(&mut net, 0, 40);
     net.turn();
-    let trains: Vec<Sent> = std::mem::take(&mut net.log).into_iter().filter(is_train).collect();
+    let coalesced: Vec<Sent> =
+        std::mem::take(&mut net.log).into_iter().filter(is_coalesced).collect();
     let before = (net.runs, net.ended.len(), net.server.holdings(), net.client.holdings());
     let mut draws = Draws::new(5);
     let mut below = |end: usize| draws.below(end as u32) as usize;
     for _ in 0..FORGED {
-        let mut sent = trains[below(trains.len())].clone();
+        let mut sent = coalesced[below(coalesced.len())].clone();
         let len = sent.bytes.len();
         let place = below(len);
         match below(5) {
@@ -134,7 +136,7 @@ fn nothing_drawn_is_acted_on() {
             1 => sent.bytes.truncate(place),
             2 => sent.bytes.extend((0..=below(100)).map(|_| below(256) as u8)),
             3 => {
-                let other = &trains[below(trains.len())].bytes;
+                let other = &coalesced[below(coalesced.len())].bytes;
                 sent.bytes.truncate(place);
                 sent.bytes.extend(&other[place.min(other.len())..]);
             }
@@ -192,7 +194,7 @@ fn no_nonce_is_used_twice() {
         };
         assert!(seen.insert((sent.from, nonce)), "{sent:?}");
     }
-    assert!(net.log.iter().any(is_train) && !net.log.iter().all(is_train));
+    assert!(net.log.iter().any(is_coalesced) && !net.log.iter().all(is_coalesced));
 }
 
 /// A client that has keys says what it likes in what it seals: of what is no part of several
@@ -245,7 +247,7 @@ fn lengths_that_cannot_be_are_refused() {
         seals.introduce(SERVER);
         let packets = [to_server(&request(1)), to_server(&request(2))];
         let write = |bytes: &mut [u8]| {
-            let at = bytes.len() - TRAILER_LEN - TRAIN_WORD_LEN;
+            let at = bytes.len() - TRAILER_LEN - COALESCED_WORD_LEN;
             bytes[at..at + 2].copy_from_slice(&len.to_be_bytes());
         };
         assert_eq!(opened_together(&mut seals, &packets, write).is_some(), is_heard, "{len}");
@@ -294,8 +296,8 @@ fn what_goes_together_is_of_one_session_and_for_the_first_time() {
         let transmit = Transmit { segment_len, ..Transmit::single(at(to), len) };
         let sealed = seals.client.seal_transmit(seals.now, transmit, &mut buffer);
         let sealed = sealed.expect("one of them may go");
-        assert_eq!(buffer[VERSION_AT] == TRAIN_VERSION, is_together, "{what}");
-        let len = len - 2 * TRAILER_LEN + TRAIN_WORD_LEN + TRAILER_LEN;
+        assert_eq!(buffer[VERSION_AT] == COALESCED_VERSION, is_together, "{what}");
+        let len = len - 2 * TRAILER_LEN + COALESCED_WORD_LEN + TRAILER_LEN;
         let together = Transmit { len, segment_len: len, ..transmit };
         assert_eq!(sealed == together, is_together, "{what}: {sealed:?}");
     }
@@ -318,7 +320,7 @@ fn who_sends_one_by_one_is_answered_so() {
             let mut under_way = VecDeque::new();
             drain(&mut net.client, CLIENT, net.now, &mut under_way);
             for sent in under_way {
-                assert!(!is_train(&sent));
+                assert!(!is_coalesced(&sent));
                 net.log.push(sent.clone());
                 let path = Path { local: None, peer: sent.from };
                 net.server.handle_datagram(net.now, path, &mut sent.bytes.clone());
@@ -326,7 +328,7 @@ fn who_sends_one_by_one_is_answered_so() {
         }
         net.take_events();
         net.turn();
-        assert_eq!(net.log[first..].iter().any(is_train), is_together);
+        assert_eq!(net.log[first..].iter().any(is_coalesced), is_together);
     }
 }
 
@@ -340,7 +342,7 @@ fn captures_are_read() {
     for sent in &net.log {
         let mut bytes = sent.bytes.clone();
         assert!(reader.open((sent.from, sent.to), &mut bytes), "{sent:?}");
-        for packet in Reader::packets(&bytes, is_train(sent)) {
+        for packet in Reader::packets(&bytes, is_coalesced(sent)) {
             let packet = Packet::parse(packet).unwrap();
             assert_eq!(packet.payload.len(), 32);
             requests += usize::from(packet.message_type == MessageType::Request);
@@ -360,5 +362,5 @@ fn packets_are_those_of_the_vectors() {
         call_at_once(&mut net, 0, 20);
         text += &vectors(&net.keys, &net.log);
     }
-    check_vectors("trains.txt", &text);
+    check_vectors("coalesced.txt", &text);
 }
