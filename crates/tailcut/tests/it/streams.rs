@@ -12,6 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, client, server};
 use hyper_util::rt::TokioIo;
+use tailcut::Protocol;
 use tailcut::stream::{
     Config, Fault, HomaConfig, Stream, StreamBuilder, StreamConnector, StreamListener,
 };
@@ -19,6 +20,7 @@ use tailcut_net::clock::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::child::Server;
+use crate::library;
 
 /// Set in the process that serves.
 const SERVER: &str = "TAILCUT_TEST_HTTP_SERVER";
@@ -214,6 +216,32 @@ fn the_side_that_accepts_may_speak_first() {
         assert_eq!(server.read_to_end().await.unwrap(), b"bye");
         assert_eq!(server.write(b"x").await.unwrap_err().kind(), ErrorKind::BrokenPipe);
     });
+}
+
+/// Several packets each way over every datapath that this process may use.
+#[test]
+fn a_stream_goes_over_any_datapath_of_homa() {
+    for (protocol, datapath) in library::transports() {
+        if protocol != Protocol::Homa {
+            continue;
+        }
+        run(async {
+            let builder = StreamBuilder::new().datapath(datapath);
+            let (_listener, mut client, mut server) = pair(&builder).await;
+            let sent = body(300_000);
+            let (bytes, echo) = (sent.clone(), sent.len());
+            let writing = tokio::spawn(async move {
+                client.write_all(&bytes).await.unwrap();
+                let mut back = vec![0; echo];
+                client.read_exact(&mut back).await.unwrap();
+                back
+            });
+            let mut heard = vec![0; sent.len()];
+            server.read_exact(&mut heard).await.unwrap();
+            server.write_all(&heard).await.unwrap();
+            assert_eq!(writing.await.unwrap(), sent, "over {datapath:?}");
+        });
+    }
 }
 
 #[test]
