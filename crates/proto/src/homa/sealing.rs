@@ -26,7 +26,7 @@ use crate::node::{Path, Time, Transmit};
 use crate::peer::table::PeerId;
 use crate::peer::validation::Refusal;
 use crate::rpc::{CallError, Caller, Failure, RequestId};
-use crate::sealed::{DENIED_CODE, Denial, NoKey, TRAILER_LEN, addressed, client_of};
+use crate::sealed::{ClientEpoch, DENIED_CODE, Denial, NoKey, TRAILER_LEN};
 use tailcut_placement::slab::SlotId;
 
 /// Verdict of a server's policy on a packet that would begin a request.
@@ -44,14 +44,14 @@ impl Endpoint {
     /// The number of the client whose request this is, where packets are sealed.
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
         self.seal.as_ref().filter(|seal| seal.is_server())?;
-        self.waiting_slot(id).map(|index| client_of(self.rpcs[index].sender))
+        self.waiting_slot(id).map(|index| self.rpcs[index].sender.client())
     }
 
     /// As [`crate::rpc::Rpc::caller`].
     pub(super) fn caller_of(&self, id: RequestId) -> Option<Caller> {
         let seal = self.seal.as_ref()?;
         let slot = &self.rpcs[self.waiting_slot(id)?];
-        seal.caller(client_of(slot.sender), slot.id.session())
+        seal.caller(slot.sender.client(), slot.id.session())
     }
 
     /// The id of a call that begins, and for whom a server's seal seals it: who has called, where
@@ -62,11 +62,11 @@ impl Endpoint {
         now: Time,
         peer: PeerId,
         back: Option<Caller>,
-    ) -> Result<(ClientId, u32), CallError> {
+    ) -> Result<(ClientId, ClientEpoch), CallError> {
         if self.seal.as_ref().is_some_and(|seal| seal.is_server()) {
             return self.id_back(peer, back);
         }
-        Ok((self.next_id(now, peer), 0))
+        Ok((self.next_id(now, peer), ClientEpoch::default()))
     }
 
     /// The same of a call back, in the session of who has called.
@@ -74,11 +74,11 @@ impl Endpoint {
         &mut self,
         peer: PeerId,
         back: Option<Caller>,
-    ) -> Result<(ClientId, u32), CallError> {
+    ) -> Result<(ClientId, ClientEpoch), CallError> {
         let (seal, to) = self.seal.as_mut().zip(back).ok_or(CallError::NoSession)?;
         let called = seal.call_back(to, SEQUENCE_MAX);
         let (sender, sequence) = called.ok_or(CallError::NoSession)?;
-        self.peers[peer].state.addressee = addressed(sender);
+        self.peers[peer].state.addressee = sender.addressee();
         Ok((ClientId::new(to.session, sequence), sender))
     }
 
@@ -121,8 +121,8 @@ impl Endpoint {
 
     /// The client whose packet is being handled, in its epoch; 0 where packets are open.
     #[inline]
-    pub(super) fn sender(&self) -> u32 {
-        self.seal.as_ref().map_or(0, |seal| seal.sender())
+    pub(super) fn sender(&self) -> ClientEpoch {
+        self.seal.as_ref().map_or_else(ClientEpoch::default, |seal| seal.sender())
     }
 
     /// Addressee, for the seal, of a packet that answers the one which is being handled.
@@ -133,7 +133,7 @@ impl Endpoint {
     /// Addressee, for the seal, of a packet of an RPC.
     #[inline]
     pub(super) fn addressee_of(&self, index: SlotId) -> u64 {
-        if self.seal.is_some() { addressed(self.rpcs[index].sender) } else { 0 }
+        if self.seal.is_some() { self.rpcs[index].sender.addressee() } else { 0 }
     }
 
     /// Bytes that each datagram leaves for the seal.

@@ -13,7 +13,7 @@ use crate::peer::holdings::Held;
 use crate::peer::table::PeerId;
 use crate::peer::validation::Allowance;
 use crate::rpc::CallOptions;
-use crate::sealed::client_of;
+use crate::sealed::ClientEpoch;
 use tailcut_placement::slab::SlotId;
 
 /// One RPC. The slot outlives it and is used again.
@@ -51,7 +51,7 @@ pub(super) struct Slot {
     /// It waits until it may ask for what is missing.
     pub(super) is_asking: bool,
     /// The client, in its epoch, where packets are sealed, at who has the servers' keys.
-    pub(super) sender: u32,
+    pub(super) sender: ClientEpoch,
 }
 
 /// State of a call.
@@ -250,8 +250,8 @@ impl Slot {
     /// True if a packet that `sender` has sealed is of it; 0 where packets are open, and at a
     /// client.
     #[inline]
-    pub(super) fn is_of(&self, sender: u32) -> bool {
-        client_of(self.sender) == client_of(sender)
+    pub(super) fn is_of(&self, sender: ClientEpoch) -> bool {
+        self.sender.client() == sender.client()
     }
 
     /// True if `inc` is a message of which more is awaited.
@@ -308,7 +308,7 @@ impl Slot {
         self.server = ServerSide::default();
         self.is_grant_queued = false;
         self.is_asking = false;
-        self.sender = 0;
+        self.sender = ClientEpoch::default();
     }
 }
 

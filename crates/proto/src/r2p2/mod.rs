@@ -60,7 +60,7 @@ use self::shared::Shared;
 use crate::call::numbering::Numbers;
 use crate::node::{Attached, Node, Path, Time, Transmit};
 use crate::rpc::{AnswerError, Call, CallError, CallId, Event, Lent, RequestId, Rpc};
-use crate::sealed::{Access, ChangedKeys, Denial, Keys, LostKeys, TRAILER_LEN, client_of};
+use crate::sealed::{Access, ChangedKeys, ClientEpoch, Denial, Keys, LostKeys, TRAILER_LEN};
 
 /// Packets of a reply that a server sends before the client has given credit, and of a request that
 /// goes to a server that has taken longer ones: whoever receives takes so many.
@@ -154,7 +154,7 @@ impl Endpoint {
     /// The number of the client whose request this is, where packets are sealed.
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
         self.shared.seal.as_ref()?;
-        self.server.sender_of(id).map(client_of)
+        self.server.sender_of(id).map(ClientEpoch::client)
     }
 
     /// Replies of which packets have never been sent.

@@ -38,7 +38,7 @@ use crate::peer::sessions::Denied;
 use crate::peer::table::{NOBODY, PeerId, SessionPlace, Table};
 use crate::peer::validation::{Allowance, Refusal, Tokens};
 use crate::rpc::{AnswerError, Event, RequestId};
-use crate::sealed::{DENIED_CODE, Denial};
+use crate::sealed::{ClientEpoch, DENIED_CODE, Denial};
 use crate::work;
 use tailcut_placement::keyed::KeyedState;
 use tailcut_placement::order::list::{Linked, Links};
@@ -104,7 +104,7 @@ pub(super) struct Slot {
     pub(super) client: PeerId,
     /// The client's number, where packets are sealed; else 0. No other's packets are of this
     /// request.
-    pub(super) sender: u32,
+    pub(super) sender: ClientEpoch,
     /// The way back to the client, from the address of this host at which the request came in.
     pub(super) path: Path,
     /// The client's clock to echo in the reply: of the packet that completed the request, or that
@@ -215,7 +215,7 @@ pub(super) struct Admission {
     /// The record of its client.
     pub(super) client: PeerId,
     /// The client's number, where packets are sealed; else 0.
-    pub(super) sender: u32,
+    pub(super) sender: ClientEpoch,
     /// The way back to the client.
     pub(super) path: Path,
     /// The client's own number of it.
@@ -732,7 +732,7 @@ impl Server {
     }
 
     /// The number of the client of a request that the application has, where packets are sealed.
-    pub(super) fn sender_of(&self, id: RequestId) -> Option<u32> {
+    pub(super) fn sender_of(&self, id: RequestId) -> Option<ClientEpoch> {
         Some(self.slots[self.waiting(id)?].sender)
     }
 
@@ -881,7 +881,7 @@ impl Slot {
             rid: 0,
             terms: Terms::default(),
             client: PeerId::default(),
-            sender: 0,
+            sender: ClientEpoch::default(),
             path: NOBODY.into(),
             clock_us: 0,
             latest_clock_us: 0,
@@ -905,7 +905,7 @@ impl Slot {
     }
 
     /// True if a packet from `address`, sealed by `sender`, is of its client.
-    fn is_of(&self, address: SocketAddr, sender: u32) -> bool {
+    fn is_of(&self, address: SocketAddr, sender: ClientEpoch) -> bool {
         (self.path.peer, self.sender) == (address, sender)
     }
 }

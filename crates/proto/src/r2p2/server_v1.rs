@@ -20,6 +20,7 @@ use crate::node::{Path, Time};
 use crate::peer::cookies::Extent;
 use crate::peer::limits::Serving;
 use crate::rpc::{AnswerError, CallOptions};
+use crate::sealed::ClientEpoch;
 use tailcut_placement::slab::SlotId;
 
 impl Server {
@@ -110,7 +111,7 @@ impl Server {
         let options = CallOptions { v1: true, ..CallOptions::default() };
         let admission = Admission {
             client,
-            sender: 0,
+            sender: ClientEpoch::default(),
             path,
             rid,
             rpc_id,

@@ -12,7 +12,7 @@ use super::unscheduled_packets;
 use crate::buffers::Buffers;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
 use crate::rpc::Event;
-use crate::sealed::{ANSWER_LEN, ANSWERS_MAX, EndpointSeal, TRAILER_LEN, addressed};
+use crate::sealed::{ANSWER_LEN, ANSWERS_MAX, ClientEpoch, EndpointSeal, TRAILER_LEN};
 
 /// Passed to both halves with every call.
 #[derive(Debug)]
@@ -82,8 +82,8 @@ impl Shared {
 
     /// The number of the client whose packet is being handled; 0 where packets are open.
     #[inline]
-    pub(super) fn sender(&self) -> u32 {
-        self.seal.as_ref().map_or(0, |seal| seal.sender())
+    pub(super) fn sender(&self) -> ClientEpoch {
+        self.seal.as_ref().map_or_else(ClientEpoch::default, |seal| seal.sender())
     }
 
     /// True if the packet that is being handled names nobody as its receiver, and is sealed: its
@@ -101,8 +101,8 @@ impl Shared {
 
     /// Addressee, for the seal, of a packet for a client.
     #[inline]
-    pub(super) fn addressed(&self, sender: u32) -> u64 {
-        if self.seal.is_some() { addressed(sender) } else { 0 }
+    pub(super) fn addressed(&self, sender: ClientEpoch) -> u64 {
+        if self.seal.is_some() { sender.addressee() } else { 0 }
     }
 
     /// True if the access policy allows the request, of which this is the first packet, and which

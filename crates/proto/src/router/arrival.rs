@@ -9,6 +9,7 @@ use super::config::{Forward, RouterConfig};
 use super::ids::EntryId;
 use super::replies::ask_back;
 use crate::node::{Path, Time};
+use crate::sealed::ClientEpoch;
 
 /// A request that waits for a server.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct Arrival {
     /// Way of the datagram: a refusal leaves from where it arrived.
     pub(super) path: Path,
     /// The client in its epoch, as the seal has told; `None` where packets are open.
-    pub(super) sender: Option<u32>,
+    pub(super) sender: Option<ClientEpoch>,
     /// Receiver of the reply: another than the peer behind a chain of routers.
     pub(super) client: SocketAddr,
     /// The client's own number of it.

@@ -95,7 +95,7 @@ use crate::node::{Node, Path, Time, Transmit, is_unanswerable};
 use crate::peer::cookies::Cookies;
 use crate::policy::{Draws, QueueModel};
 use crate::reply_filter::ReplyFilter;
-use crate::sealed::{ChangedKeys, Keys, LostKeys, RouterLimits, RouterSeal};
+use crate::sealed::{ChangedKeys, ClientEpoch, Keys, LostKeys, RouterLimits, RouterSeal};
 
 /// A router between clients and servers. See the module for what it does and [`RouterConfig`] for
 /// its limits.
@@ -236,7 +236,7 @@ impl Router {
     }
 
     /// As [`Router::send`], for the client that the seal has told where there is one.
-    fn send_to(&mut self, mut datagram: Datagram, client: Option<u32>) {
+    fn send_to(&mut self, mut datagram: Datagram, client: Option<ClientEpoch>) {
         if let Some(seal) = &mut self.seal {
             let to = (datagram.to, client);
             let is_sealed = seal.seal(self.history.turned_at(), to, &mut datagram.bytes);

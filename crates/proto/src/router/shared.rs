@@ -28,7 +28,7 @@ use super::ids::ServerKey;
 use super::lane::Lane;
 use crate::node::Time;
 use crate::policy::WorkerId;
-use crate::sealed::{PlaneSeal, PlaneSession, client_of};
+use crate::sealed::{PlaneSeal, PlaneSession};
 
 /// Counts of a server that a data plane and the router share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -201,7 +201,7 @@ impl Router {
         {
             places.know_session(arrival.client, &session);
         }
-        let slot = places.take_id(now, (client_of(sender), rpc_id), until)?;
+        let slot = places.take_id(now, (sender.client(), rpc_id), until)?;
         self.fleet.get(slot).map(|server| server.key)
     }
 

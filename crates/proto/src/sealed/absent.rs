@@ -1,10 +1,12 @@
 //! Sealed R2P2 on a machine that aws-lc does not know: there is no seal, and no way to make one.
 
+mod client_epoch;
 mod limits;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+pub use self::client_epoch::{CLIENT_MAX, ClientEpoch};
 pub(crate) use self::limits::{ANSWER_LEN, ANSWERS_MAX, HOMA_ANSWER_LEN};
 pub use self::limits::{LostKeys, NoKey, RouterLimits, SealVerdict};
 
@@ -70,16 +72,6 @@ pub enum EndpointSeal {}
 /// The seal of a router; there is none here.
 #[derive(Debug)]
 pub enum RouterSeal {}
-
-/// The client of a number that a seal has told.
-pub(crate) fn client_of(sender: u32) -> u32 {
-    sender
-}
-
-/// Addressee that is written behind a packet that is to be sealed; there is none here.
-pub(crate) fn addressed(_sender: u32) -> u64 {
-    0
-}
 
 /// Counters of a seal: zero here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,11 +209,11 @@ impl EndpointSeal {
         match *self {}
     }
 
-    pub fn call_back(&mut self, _to: Caller, _sequence_max: u32) -> Option<(u32, u32)> {
+    pub fn call_back(&mut self, _to: Caller, _sequence_max: u32) -> Option<(ClientEpoch, u32)> {
         match *self {}
     }
 
-    pub fn sender(&self) -> u32 {
+    pub fn sender(&self) -> ClientEpoch {
         match *self {}
     }
 
@@ -271,7 +263,7 @@ impl RouterSeal {
     pub fn seal(
         &mut self,
         _now: Time,
-        _to: (SocketAddr, Option<u32>),
+        _to: (SocketAddr, Option<ClientEpoch>),
         _bytes: &mut Vec<u8>,
     ) -> bool {
         match *self {}
@@ -293,7 +285,7 @@ impl RouterSeal {
         match *self {}
     }
 
-    pub fn sender(&self) -> u32 {
+    pub fn sender(&self) -> ClientEpoch {
         match *self {}
     }
 

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::sealed::Trailer;
 
+use super::ClientEpoch;
 use super::keys::{ClientSecret, EpochKey, HopKey, Keys, Master, Sealing, Transport, carried};
 use super::known::{ByClient, Kept, Known};
 use super::names::OwnName;
@@ -17,7 +18,6 @@ use super::primitives::{AeadKey, Cipher};
 use super::replay::{Arrival, Replay};
 use super::wall_clock::WallClock;
 use super::window::Window;
-use super::{client_of, epoch_of, sender};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -91,7 +91,7 @@ pub(super) struct SessionKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Begun {
     /// Its client, in its epoch.
-    pub(super) sender: u32,
+    pub(super) sender: ClientEpoch,
     /// The 40 bits of its calls' ids.
     pub(super) session: u64,
     /// Time at which it began, in ticks of the epoch.
@@ -131,15 +131,15 @@ impl Clients {
         // A number comes again after 256 of them.
         let kept = new.kept(old);
         if !old.are_all(&kept) {
-            self.known.retain(|sender, _| kept[usize::from(epoch_of(sender))]);
-            self.begun.retain(|begun, _| kept[usize::from(epoch_of(begun.sender))]);
+            self.known.retain(|sender, _| kept[usize::from(sender.epoch())]);
+            self.begun.retain(|begun, _| kept[usize::from(begun.sender.epoch())]);
             self.sessions.retain(|known| kept[usize::from(known.epoch)]);
         }
     }
 
     /// The keys of a client, if they are at hand.
     #[inline]
-    pub(super) fn find(&self, sender: u32) -> Option<&ClientKeys> {
+    pub(super) fn find(&self, sender: ClientEpoch) -> Option<&ClientKeys> {
         self.known.find(sender)
     }
 
@@ -149,7 +149,7 @@ impl Clients {
         let Begun { sender, session, began } = begun;
         let (master, of) = (&self.masters[at], (keys.cipher, self.transport));
         self.begun.entry(begun, || {
-            let new = || ClientKeys::of(master, client_of(sender), of);
+            let new = || ClientKeys::of(master, sender.client(), of);
             self.known.entry(sender, new).secret.request_key(session, began)
         })
     }
@@ -180,20 +180,24 @@ impl Clients {
     }
 
     /// The client whose packet was opened last, in its epoch.
-    pub(super) fn sender(&self) -> u32 {
-        sender(self.arrival.key.client, self.arrival.epoch)
+    pub(super) fn sender(&self) -> ClientEpoch {
+        ClientEpoch::new(self.arrival.key.client, self.arrival.epoch)
     }
 
     /// Key and trailer of the next packet for a client; `None` where its keys are not at hand, or
     /// no count is left.
-    pub(super) fn next_reply(&mut self, keys: &Keys, sender: u32) -> Option<(&AeadKey, Trailer)> {
-        let epoch = epoch_of(sender);
+    pub(super) fn next_reply(
+        &mut self,
+        keys: &Keys,
+        sender: ClientEpoch,
+    ) -> Option<(&AeadKey, Trailer)> {
+        let epoch = sender.epoch();
         let at = keys.place_of(epoch)?;
         if self.count >= COUNT_MAX {
             return None;
         }
         let (master, of) = (&self.masters[at], (keys.cipher, self.transport));
-        let client = self.known.entry(sender, || ClientKeys::of(master, client_of(sender), of));
+        let client = self.known.entry(sender, || ClientKeys::of(master, sender.client(), of));
         let reply = client.reply.get_or_insert_with(|| client.secret.reply_key(self.own.name));
         let count = u64::from(self.own.member) << COUNT_BITS | self.count;
         self.count += 1;

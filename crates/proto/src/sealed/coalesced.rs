@@ -25,6 +25,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::FromBytes;
 
+use super::ClientEpoch;
 use super::packet::{FLAGS_AT, ROUTED_AT, addressee, written};
 use crate::node::Transmit;
 
@@ -91,7 +92,9 @@ pub(super) fn session_of_client<'a>(packets: impl Iterator<Item = &'a [u8]>) -> 
 }
 
 /// Session and addressee of packets that a server may send together.
-pub(super) fn session_of_server<'a>(packets: impl Iterator<Item = &'a [u8]>) -> Option<(u64, u32)> {
+pub(super) fn session_of_server<'a>(
+    packets: impl Iterator<Item = &'a [u8]>,
+) -> Option<(u64, ClientEpoch)> {
     let session = |packet: &[u8]| {
         let (kind, rpc_id) = written(packet)?;
         let is_fit = is_for_client(kind) && usize::from(packet[1]) == EXTENDED_LEN;

@@ -19,7 +19,7 @@ use super::replay::Arrival;
 use super::reset::Avoided;
 use super::server::Server;
 use super::wall_clock::WallClock;
-use super::{Cause, SealMetrics, TRAILER_LEN, addressed, client_of};
+use super::{Cause, ClientEpoch, SealMetrics, TRAILER_LEN};
 use crate::call::numbering::Numbers;
 use crate::node::{Time, Transmit};
 use crate::rpc::Caller;
@@ -173,7 +173,7 @@ impl EndpointSeal {
     pub fn check_access(&mut self, first: &[u8], is_whole: bool) -> Result<(), &Denial> {
         match (&self.access, self.side.clients()) {
             (Some(access), Some(clients)) => {
-                let client = client_of(clients.sender());
+                let client = clients.sender().client();
                 let Err(denied) = access.check(client, first, is_whole) else { return Ok(()) };
                 self.metrics.denied += 1;
                 Err(self.denied.insert(denied))
@@ -386,13 +386,18 @@ impl EndpointSeal {
     /// Shape in which the packets of a transmit are put together and, of a server, their addressee,
     /// if they may go so.
     #[inline]
-    fn gathered(&self, now: Time, transmit: &Transmit, buffer: &[u8]) -> Option<(Shape, u32)> {
+    fn gathered(
+        &self,
+        now: Time,
+        transmit: &Transmit,
+        buffer: &[u8],
+    ) -> Option<(Shape, ClientEpoch)> {
         let shape = Shape::of(transmit, self.coalesced_len_max)?;
         let packets = buffer[..transmit.len].chunks(transmit.segment_len);
         match &self.side {
-            Side::Client(client) => {
-                client.may_gather(now, transmit.to, packets).then_some((shape, 0))
-            }
+            Side::Client(client) => client
+                .may_gather(now, transmit.to, packets)
+                .then_some((shape, ClientEpoch::default())),
             Side::Server(server) => Some((shape, server.may_gather(packets)?)),
             Side::HomaClient(_) | Side::HomaServer(_) => None,
         }
@@ -402,7 +407,7 @@ impl EndpointSeal {
     fn seal_all_coalesced(
         &mut self,
         now: Time,
-        (transmit, (shape, sender)): (Transmit, (Shape, u32)),
+        (transmit, (shape, sender)): (Transmit, (Shape, ClientEpoch)),
         buffer: &mut [u8],
     ) -> Option<Transmit> {
         let (mut len, mut from, mut segment_len) = (0, 0, 0);
@@ -523,7 +528,7 @@ impl EndpointSeal {
     /// of the call are sealed, and the number of the call in the session, below `sequence_max`.
     /// `None` where the session is no longer known or has had so many, for a client that may call
     /// nothing any more, and of a seal that calls nobody back.
-    pub fn call_back(&mut self, to: Caller, sequence_max: u32) -> Option<(u32, u32)> {
+    pub fn call_back(&mut self, to: Caller, sequence_max: u32) -> Option<(ClientEpoch, u32)> {
         let is_denied = |access: &Arc<Access>| access.check(to.client, &[], true).is_err();
         if self.access.as_ref().is_some_and(is_denied) {
             return None;
@@ -534,8 +539,8 @@ impl EndpointSeal {
 
     /// The client whose packet was opened last, with its epoch.
     #[inline]
-    pub fn sender(&self) -> u32 {
-        self.side.clients().map_or(0, Clients::sender)
+    pub fn sender(&self) -> ClientEpoch {
+        self.side.clients().map_or_else(ClientEpoch::default, Clients::sender)
     }
 
     /// Addressee to write behind a packet that answers the one which was opened last, so that it is
@@ -544,7 +549,7 @@ impl EndpointSeal {
     pub fn addressee(&self) -> u64 {
         match &self.side {
             Side::Server(server) => server.addressee(),
-            Side::HomaServer(server) => addressed(server.clients.sender()),
+            Side::HomaServer(server) => server.clients.sender().addressee(),
             Side::Client(_) | Side::HomaClient(_) => 0,
         }
     }

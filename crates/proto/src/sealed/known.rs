@@ -12,6 +12,8 @@
 //!
 //! Invariant: at most `len_max` sessions; `sizes` has each client that has any, with their number.
 
+use super::ClientEpoch;
+
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 
@@ -140,8 +142,8 @@ impl<T> Known<T> {
     }
 }
 
-/// Something of each client in an epoch, by what [`super::sender`] makes of both.
-pub(super) type ByClient<T> = Kept<u32, T>;
+/// Something of each client in an epoch.
+pub(super) type ByClient<T> = Kept<ClientEpoch, T>;
 
 /// Bounded map of what can be made anew: the oldest makes room.
 #[derive(Debug)]
@@ -229,8 +231,8 @@ mod tests {
 
     #[test]
     fn what_is_kept_of_clients_is_found_until_the_oldest_makes_room() {
-        let mut known = ByClient::new(3, 1);
-        let found = |known: &ByClient<u32>| -> Vec<u32> {
+        let mut known = Kept::new(3, 1);
+        let found = |known: &Kept<u32, u32>| -> Vec<u32> {
             (0..6).filter(|&sender| known.find(sender).is_some()).collect()
         };
         for (sender, expected) in [

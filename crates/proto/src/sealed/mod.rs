@@ -36,6 +36,7 @@
 mod access;
 mod beginning;
 mod client;
+mod client_epoch;
 mod clients;
 mod coalesced;
 mod endpoint;
@@ -63,6 +64,7 @@ use std::net::SocketAddr;
 pub use self::access::{
     Access, AccessError, Called, DENIED_CODE, Denial, METHOD_VERSION, method_number, method_of,
 };
+pub use self::client_epoch::{CLIENT_MAX, ClientEpoch};
 pub use self::endpoint::EndpointSeal;
 pub use self::keys::{
     CLOCK_TOLERANCE_MS, ChangedKeys, EPOCH_KEPT_MS, EpochKey, HopKey, Keys, Role, Sealing, Secret,
@@ -143,28 +145,6 @@ impl SealMetrics {
     }
 }
 
-/// A client in an epoch, as one number.
-fn sender(client: u32, epoch: u8) -> u32 {
-    u32::from(epoch) << CLIENT_BITS | client
-}
-
-/// The client of such a number.
-pub(crate) fn client_of(sender: u32) -> u32 {
-    sender & CLIENT_MAX
-}
-
-/// The epoch of such a number.
-fn epoch_of(sender: u32) -> u8 {
-    (sender >> CLIENT_BITS) as u8
-}
-
-/// Addressee to write behind a packet that is to be sealed for a client: `sender` is the client in
-/// its epoch.
-#[inline]
-pub(crate) fn addressed(sender: u32) -> u64 {
-    1 << u32::BITS | u64::from(sender)
-}
-
 /// Values that a node remembers of peers, by their addresses: the oldest make room.
 #[derive(Debug)]
 struct Peers<T> {
@@ -212,12 +192,6 @@ impl Times {
         self.0
     }
 }
-
-/// Highest number of a client.
-pub const CLIENT_MAX: u32 = (1 << CLIENT_BITS) - 1;
-
-/// Bits of a client's number.
-const CLIENT_BITS: u32 = 24;
 
 #[cfg(test)]
 mod tests;

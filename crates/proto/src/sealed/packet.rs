@@ -14,6 +14,7 @@ use tailcut_wire::r2p2::{
 };
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::ClientEpoch;
 use super::keys::HopKey;
 use super::known::SessionKey;
 use super::names::Names;
@@ -85,12 +86,12 @@ pub(super) fn glance(bytes: &[u8]) -> Option<Glance> {
     })
 }
 
-/// The client that a packet is to be sealed for, as [`super::addressed`] has written it into the
-/// last bytes.
+/// The client that a packet is to be sealed for, as [`ClientEpoch::addressee`] has written it into
+/// the last bytes.
 #[inline]
-pub(super) fn addressee(bytes: &[u8]) -> Option<u32> {
+pub(super) fn addressee(bytes: &[u8]) -> Option<ClientEpoch> {
     let word = u64::from_be_bytes(*bytes.last_chunk()?);
-    (word >> u32::BITS == 1).then_some(word as u32)
+    (word >> u32::BITS == 1).then_some(ClientEpoch::from_bits(word as u32))
 }
 
 /// Splits what [`glance`] has read, or what is about to be sealed.

@@ -1,6 +1,7 @@
 //! State of a sealed router that a data plane before it is told, so that it can place sealed
 //! requests itself.
 
+use super::ClientEpoch;
 use super::keys::HopKey;
 
 /// The seal of a router, as a data plane has it.
@@ -36,7 +37,7 @@ pub struct PlaneEpoch {
 #[derive(Clone, Debug)]
 pub struct PlaneSession {
     /// The client in its epoch.
-    pub sender: u32,
+    pub sender: ClientEpoch,
     /// The 40 bits of its ids.
     pub session: u64,
     /// Time at which it began: Unix time, ms.

@@ -30,7 +30,7 @@ use super::packet::{
 use super::plane::{PlaneEpoch, PlaneSeal, PlaneSession};
 use super::reset::Answers;
 use super::wall_clock::WallClock;
-use super::{Cause, SealMetrics, TRAILER_LEN, Times, client_of, epoch_of, sender};
+use super::{Cause, ClientEpoch, SealMetrics, TRAILER_LEN, Times};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -88,7 +88,7 @@ struct Session {
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrival {
     /// The client in its epoch.
-    sender: u32,
+    sender: ClientEpoch,
     /// Verdict on it.
     verdict: SealVerdict,
     /// Time since it was sent, by its client's clock, ms.
@@ -161,7 +161,7 @@ impl RouterSeal {
 
     /// The client of the packet that was opened last, as answers to it are sealed for.
     #[inline]
-    pub fn sender(&self) -> u32 {
+    pub fn sender(&self) -> ClientEpoch {
         self.arrival.sender
     }
 
@@ -208,7 +208,7 @@ impl RouterSeal {
             // A number comes again after 256 of them.
             let kept = new.kept(old);
             if !old.are_all(&kept) {
-                self.clients.retain(|sender, _| kept[usize::from(epoch_of(sender))]);
+                self.clients.retain(|sender, _| kept[usize::from(sender.epoch())]);
             }
             self.keys = Arc::new(new);
         }
@@ -241,7 +241,7 @@ impl RouterSeal {
     /// router.
     pub fn offer(&mut self, now: Time, rpc_id: u64) -> Option<PlaneSession> {
         let sender = self.arrival.sender;
-        let key = SessionKey { client: client_of(sender), session: RpcId(rpc_id).session().0 };
+        let key = SessionKey { client: sender.client(), session: RpcId(rpc_id).session().0 };
         let wall_ms = self.clock.ms(now);
         let hop_key = self.clients.find(sender)?.clone();
         let session = self.sessions.find_mut(key)?;
@@ -348,7 +348,7 @@ impl RouterSeal {
     ) -> Result<(), Cause> {
         let (master, receiver) = (&self.masters[at], self.own.name);
         let client = seen.trailer.client();
-        let sender = sender(client, seen.trailer.epoch);
+        let sender = ClientEpoch::new(client, seen.trailer.epoch);
         let is_named = if seen.is_routed {
             let [latest, before] = self.routers.at(peer).ok_or(Cause::UnknownKeys)?;
             let is_by =
@@ -426,7 +426,7 @@ impl RouterSeal {
     pub fn seal(
         &mut self,
         now: Time,
-        (to, client): (SocketAddr, Option<u32>),
+        (to, client): (SocketAddr, Option<ClientEpoch>),
         bytes: &mut Vec<u8>,
     ) -> bool {
         let is_sealed = match (written(bytes), client) {
@@ -458,15 +458,15 @@ impl RouterSeal {
         true
     }
 
-    fn seal_for_client(&mut self, now: Time, sender: u32, bytes: &mut Vec<u8>) -> bool {
-        let epoch = epoch_of(sender);
+    fn seal_for_client(&mut self, now: Time, sender: ClientEpoch, bytes: &mut Vec<u8>) -> bool {
+        let epoch = sender.epoch();
         let Some(at) = self.keys.place_of(epoch) else {
             return false;
         };
         let time = self.times.next(self.clock.us(now));
         let names = Names { receiver: 0, sender: self.own.instance() };
         let master = &self.masters[at];
-        let key = self.clients.entry(sender, || master.hop_key(client_of(sender)));
+        let key = self.clients.entry(sender, || master.hop_key(sender.client()));
         bytes.resize(bytes.len() + TRAILER_LEN, 0);
         packet::seal_hop(bytes, &packet::hop_trailer(names, epoch, time), key);
         true

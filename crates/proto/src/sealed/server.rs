@@ -18,7 +18,7 @@ use super::packet::{
 use super::replay::Arrival;
 use super::reset::Answers;
 use super::wall_clock::WallClock;
-use super::{Cause, TRAILER_LEN, Times, addressed, client_of, coalesced, sender};
+use super::{Cause, ClientEpoch, TRAILER_LEN, Times, coalesced};
 use crate::call::numbering::Numbers;
 use crate::node::Time;
 
@@ -132,7 +132,7 @@ impl Server {
             return is_genuine.then_some(true).ok_or(Cause::Forged);
         }
         let client = seen.trailer.client();
-        let known = self.clients.find(sender(client, seen.trailer.epoch));
+        let known = self.clients.find(ClientEpoch::new(client, seen.trailer.epoch));
         let derived = if known.is_none() { Some(master.hop_key(client)) } else { None };
         let hop = known.map(|known| &known.hop).or(derived.as_ref()).expect("one of them is there");
         // A cancel keeps its tag through routers, and so names nobody.
@@ -151,7 +151,8 @@ impl Server {
     ) -> bool {
         let key = seen.session();
         let (epoch, began) = (seen.trailer.epoch, seen.trailer.low.get());
-        let begun = Begun { sender: sender(key.client, epoch), session: key.session, began };
+        let begun =
+            Begun { sender: ClientEpoch::new(key.client, epoch), session: key.session, began };
         let nonce = request_nonce(bytes);
         if !packet::open(bytes, self.clients.request_key((keys, at), begun), nonce, true) {
             return false;
@@ -196,7 +197,7 @@ impl Server {
     fn seal_for_client(
         &mut self,
         keys: &Keys,
-        (kind, sender): (MessageType, u32),
+        (kind, sender): (MessageType, ClientEpoch),
         bytes: &mut [u8],
     ) -> bool {
         let is_for_client =
@@ -213,9 +214,12 @@ impl Server {
     }
 
     /// Addressee of these packets, if they may go together: a client that has sent such itself.
-    pub(super) fn may_gather<'a>(&self, packets: impl Iterator<Item = &'a [u8]>) -> Option<u32> {
+    pub(super) fn may_gather<'a>(
+        &self,
+        packets: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<ClientEpoch> {
         let (session, sender) = coalesced::session_of_server(packets)?;
-        let session = SessionKey { client: client_of(sender), session };
+        let session = SessionKey { client: sender.client(), session };
         self.clients
             .sessions
             .find(session)
@@ -224,7 +228,12 @@ impl Server {
     }
 
     /// Seals what [`Server::may_gather`] has said may go.
-    pub(super) fn seal_coalesced(&mut self, keys: &Keys, sender: u32, bytes: &mut [u8]) -> bool {
+    pub(super) fn seal_coalesced(
+        &mut self,
+        keys: &Keys,
+        sender: ClientEpoch,
+        bytes: &mut [u8],
+    ) -> bool {
         let Some((reply, trailer)) = self.clients.next_reply(keys, sender) else { return false };
         packet::seal_coalesced(bytes, (reply, reply_nonce(&trailer)), (&trailer, None));
         true
@@ -232,6 +241,6 @@ impl Server {
 
     /// As [`super::EndpointSeal::addressee`].
     pub(super) fn addressee(&self) -> u64 {
-        if self.clients.arrival.is_hop { 0 } else { addressed(self.clients.sender()) }
+        if self.clients.arrival.is_hop { 0 } else { self.clients.sender().addressee() }
     }
 }

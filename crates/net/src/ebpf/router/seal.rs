@@ -93,7 +93,7 @@ impl XdpPlaces {
     /// Writes a session to the map; where that is full the session that was used least is evicted.
     pub(super) fn write_session(&self, client: SocketAddr, of: &PlaneSession) {
         let [first, second] = key_words(&of.hop_key);
-        let key = [u64::from(of.sender).to_ne_bytes(), of.session.to_ne_bytes()].concat();
+        let key = [u64::from(of.sender.bits()).to_ne_bytes(), of.session.to_ne_bytes()].concat();
         let numbers = [first, second, of.began_ms].map(u64::to_ne_bytes).concat();
         let ends = [port_word(client), of.floor].map(u32::to_ne_bytes).concat();
         let value = [&numbers[..], &ip_bytes(client), &ends].concat();

@@ -9,7 +9,9 @@ use siphasher::sip::SipHasher24;
 use tailcut_net::clock::Clock;
 use tailcut_proto::policy::WorkerId;
 use tailcut_proto::router::SharedPlaces;
-use tailcut_proto::sealed::{HopKey, PlaneEpoch, PlaneSeal, PlaneSession, TRAILER_LEN};
+use tailcut_proto::sealed::{
+    ClientEpoch, HopKey, PlaneEpoch, PlaneSeal, PlaneSession, TRAILER_LEN,
+};
 
 use super::bench::{Bench, client, placed_payload};
 
@@ -51,7 +53,7 @@ impl Seal {
 
     /// A session begins from an address.
     pub(super) fn begin(&self, bench: &Bench, from: SocketAddr, session: u64) {
-        let sender = u32::from(EPOCH) << 24 | CLIENT;
+        let sender = ClientEpoch::new(CLIENT, EPOCH);
         let hop_key = HopKey::new(HOP_KEY);
         let began_ms = FROM_MS + BEGAN;
         bench

@@ -13,7 +13,7 @@ use super::super::primitives::are_equal;
 use super::super::replay::Arrival;
 use super::super::reset::Answers;
 use super::super::window::Window;
-use super::super::{Cause, sender};
+use super::super::{Cause, ClientEpoch};
 use super::packet::{Glance, open, reply_nonce, request_nonce, seal, written};
 use crate::call::numbering::Numbers;
 use crate::rpc::Caller;
@@ -111,7 +111,8 @@ impl HomaServer {
         if !are_equal(&seen.pass().to_be_bytes(), &pass.to_be_bytes()) {
             return Err(Cause::Forged);
         }
-        let begun = Begun { sender: sender(key.client, epoch), session: key.session, began };
+        let begun =
+            Begun { sender: ClientEpoch::new(key.client, epoch), session: key.session, began };
         let request = self.clients.request_key((keys, at), begun);
         if !open(bytes, (request, request_nonce(&seen.trailer)), seen, Some(receiver)) {
             return Err(Cause::Forged);
@@ -152,13 +153,13 @@ impl HomaServer {
         &mut self,
         Caller { client, session, .. }: Caller,
         sequence_max: u32,
-    ) -> Option<(u32, u32)> {
+    ) -> Option<(ClientEpoch, u32)> {
         let known = self.clients.sessions.find_mut(SessionKey { client, session })?;
         if !self.calls_back || known.called >= sequence_max {
             return None;
         }
         known.called += 1;
-        Some((sender(client, known.epoch), known.called - 1))
+        Some((ClientEpoch::new(client, known.epoch), known.called - 1))
     }
 
     /// Seals a packet for the client that its last bytes say.

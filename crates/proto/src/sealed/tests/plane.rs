@@ -190,7 +190,7 @@ fn a_session_in_order_is_offered_once_in_a_while() {
         assert_eq!(seals.verdict(CLIENT, &named), Some(SealVerdict::Fit));
         let offered = seals.router.offer(seals.now, id);
         let told = offered.map(|of| (of.sender, of.session, of.began_ms, of.floor));
-        assert_eq!(told, is_offered.then_some((sender(17, 7), SESSION, began_ms, 1)));
+        assert_eq!(told, is_offered.then_some((ClientEpoch::new(17, 7), SESSION, began_ms, 1)));
     }
 }
 
@@ -205,7 +205,7 @@ fn a_data_plane_is_told_of_a_client_and_a_server_that_are_in_order() {
         assert_eq!(seal.epochs[0].number, 7);
         assert!(memory.names.is_some_and(|(name, alias)| name != 0 && alias != 0));
         let [(client, session)] = &memory.sessions[..] else { panic!("one session") };
-        assert_eq!((*client, session.sender), (at(CLIENT), sender(17, 7)));
+        assert_eq!((*client, session.sender), (at(CLIENT), ClientEpoch::new(17, 7)));
     });
 }
 

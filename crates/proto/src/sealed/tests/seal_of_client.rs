@@ -215,7 +215,10 @@ fn a_cancel_is_for_whoever_has_the_call() {
     assert!(seals.server.open(now, at(CLIENT), &mut direct).is_some());
     let mut passed = seals.of_client(ROUTER, &cancel);
     assert!(seals.router.open(now, at(CLIENT), &mut passed).is_some());
-    assert_eq!((seals.router.verdict(), seals.router.sender()), (SealVerdict::Fit, sender(17, 7)));
+    assert_eq!(
+        (seals.router.verdict(), seals.router.sender()),
+        (SealVerdict::Fit, ClientEpoch::new(17, 7))
+    );
     assert!(seals.router.seal(now, (at(SERVER), None), &mut passed));
     assert!(seals.server.open(now, at(ROUTER), &mut passed).is_some());
 }

@@ -10,7 +10,7 @@ fn what_answers_a_router_is_sealed_for_no_client() {
     let mut seals = Seals::new();
     let mut bytes = seals.of_client(SERVER, &request(1));
     assert!(seals.server.open(seals.now, at(CLIENT), &mut bytes).is_some());
-    assert_eq!(seals.server.addressee(), addressed(sender(17, 7)));
+    assert_eq!(seals.server.addressee(), ClientEpoch::new(17, 7).addressee());
     let probe = of_router(seals.now, &mut seals.router, MessageType::Probe).unwrap();
     assert!(seals.server.opens(seals.now, &probe));
     assert_eq!(seals.server.addressee(), 0);

@@ -64,7 +64,7 @@ impl Seals {
     /// Packet that the router sends to the client.
     pub(crate) fn of_router(&mut self, repr: &ReplyRepr, payload: &[u8]) -> Vec<u8> {
         let mut bytes = [repr.header().as_bytes(), payload].concat();
-        let to = (at(CLIENT), Some(sender(17, 7)));
+        let to = (at(CLIENT), Some(ClientEpoch::new(17, 7)));
         assert!(self.router.seal(self.now, to, &mut bytes), "{repr:?}");
         bytes
     }
@@ -263,7 +263,7 @@ fn what_may_not_be_sealed_is_counted() {
     // To a router that has not; and through one, which would have to know the client.
     let mut returned = [0; 72 + TRAILER_LEN];
     response(1).emit_returned(at(CLIENT), &mut returned);
-    let returned = addressed_to(addressed(sender(17, 7)), &mut returned);
+    let returned = addressed_to(ClientEpoch::new(17, 7).addressee(), &mut returned);
     assert!(!seals.server.seal(now, at(CLIENT), returned));
     let feedback = ReplyRepr::control(MessageType::Feedback, 0, RpcId(0));
     assert_eq!(seals.server.says(now, &feedback), None);

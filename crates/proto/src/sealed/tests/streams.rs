@@ -716,7 +716,7 @@ fn a_session_has_room_for_so_many_calls_of_its_server() {
     assert_eq!(server.call_back(caller, 3), None);
     assert!(server.open(now, from, &mut named).is_some());
     let numbers: Vec<_> = (0..4).map(|_| server.call_back(caller, 3)).collect();
-    let sender = addressed(0) as u32 | 7 << 24 | 17;
+    let sender = ClientEpoch::new(17, 7);
     assert_eq!(numbers, [Some((sender, 0)), Some((sender, 1)), Some((sender, 2)), None]);
     server.update_access(&rules(18));
     assert_eq!(server.call_back(caller, 4), None, "it may call nothing any more");
@@ -724,7 +724,7 @@ fn a_session_has_room_for_so_many_calls_of_its_server() {
     assert_eq!(server.caller(18, session), None);
     for (sequence, is_over) in [(0, false), ((1 << 20) - 2, false), ((1 << 20) - 1, true)] {
         let id = session << 24 | sequence << 1;
-        let mut call = packet(PacketType::Busy, id, addressed(sender));
+        let mut call = packet(PacketType::Busy, id, sender.addressee());
         assert!(server.seal(now, from, &mut call));
         assert!(client.open(now, to, &mut call).is_some(), "{:?}", cause(&client));
         assert_eq!(client.is_session_over(now, (session, to)), is_over, "{sequence}");
