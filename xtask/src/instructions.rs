@@ -218,7 +218,8 @@ const ROOM_PERCENT: f64 = 3.0;
 
 const ROOM_PERCENT_ELSEWHERE: f64 = 20.0;
 
-/// Of misses, which depend on where the linker and the system put things: in a hundred, and in all.
+/// Room for misses, which depend on where the linker and the system put things: in a hundred, and
+/// in all.
 const MISSES_PERCENT: f64 = 20.0;
 const MISSES_ROOM: (f64, f64) = (MISSES_PERCENT, 2.0);
 

@@ -4,6 +4,7 @@
 //! listed, sorted by place.
 
 mod circles;
+mod doubles;
 mod fields;
 pub(crate) mod fresh;
 mod layers;
@@ -41,6 +42,7 @@ pub(crate) fn run(root: &Path) -> Result<()> {
 
 const RULES: &[fn(&Tree) -> Vec<Violation>] = &[
     circles::files_import_in_no_circle,
+    doubles::protocols_share_code,
     fields::fields_have_docs,
     fields::state_is_in_parts,
     layers::dependency_direction,

@@ -34,7 +34,7 @@ impl RoundTrips {
         self.0.len()
     }
 
-    /// Of a slice that took so long.
+    /// Result of a slice that took so long.
     pub(crate) fn over(mut self, took_ns: u64) -> Slice {
         let rate = self.0.len() as f64 * 1e3 / took_ns as f64;
         Slice { rate, p50_us: p50_us(&mut self.0) }
@@ -63,7 +63,7 @@ pub(crate) async fn keep_outstanding<F: Future<Output = ()>>(
     round_trips.take().over(Clock.now() - began_at)
 }
 
-/// Of one thread.
+/// Runtime of one thread.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

@@ -44,7 +44,7 @@ impl ServerEvent {
     pub(crate) const SHUTDOWN: Self = Self { id: 5, version: 1 };
     /// A turn of the event loop.
     pub(crate) const EVENT_LOOP: Self = Self { id: 15, version: 1 };
-    /// Of [`ServerEvent::EVENT_LOOP`]: before its sleep.
+    /// Part of [`ServerEvent::EVENT_LOOP`] before its sleep.
     pub(crate) const BEFORE_SLEEP: u64 = 0;
 }
 
@@ -65,7 +65,7 @@ pub(crate) const READABLE: c_int = 1;
 /// There is room for what is to be sent.
 pub(crate) const WRITABLE: c_int = 2;
 
-/// Of the flags of a server: commands are written to a log.
+/// Flag of a server: commands are written to a log.
 const FLAG_AOF: c_int = 1 << 6;
 /// It is one of a cluster.
 const FLAG_CLUSTER: c_int = 1 << 5;
@@ -99,7 +99,7 @@ pub(crate) struct User {
 pub(crate) enum Rules {
     /// Those of the context's user, those for commands in scripts, and those of memory.
     Script,
-    /// The same without those for commands in scripts: for scripts, which have them checked
+    /// Those of [`Rules::Script`] but for commands in scripts: for scripts, which have them checked
     /// themselves.
     Plain,
     /// None: the module asks for itself.

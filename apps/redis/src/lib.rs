@@ -390,7 +390,7 @@ fn guarded(work: impl FnOnce()) {
 /// Turns of a round of Redis' loop that never sleeps, for which its other clients wait.
 const TURNS_MAX: usize = 64;
 
-/// Of these, those in succession that find nothing: some 5 us.
+/// Turns in succession that find nothing, of these: some 5 us.
 const IDLE_TURNS_MAX: usize = 16;
 
 /// The module's version, as Redis shows it.

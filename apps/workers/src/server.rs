@@ -25,7 +25,7 @@ pub struct Services {
     pub app: App,
     /// Service times of commands that read, ns.
     pub read: Distribution,
-    /// Of commands that write.
+    /// Service times of commands that write, ns.
     pub write: Distribution,
     /// Seed of what is drawn of these.
     pub seed: u64,

@@ -17,9 +17,9 @@ pub enum FrontKind {
 /// One connection of a client.
 #[derive(Debug)]
 pub enum Front {
-    /// Of Redis.
+    /// A client of Redis.
     Redis(Session),
-    /// Of HTTP.
+    /// A client of HTTP.
     Http(Box<Server>),
 }
 

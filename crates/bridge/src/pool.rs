@@ -118,9 +118,9 @@ pub struct PoolMetrics {
     pub connect_failed: u64,
     /// Connections that were up and ended.
     pub disconnected: u64,
-    /// Of these, ended here because the server was silent for too long.
+    /// Connections ended here because the server was silent for too long.
     pub silent: u64,
-    /// Of these, ended here because what it said was no answer.
+    /// Connections ended here because what the server said was no answer.
     pub nonsense: u64,
     /// Requests sent.
     pub sent: u64,
@@ -164,7 +164,7 @@ struct Link<J> {
     /// It is not opened again before, ns.
     not_before: u64,
     /// The server has let it in, or has said a part of an answer on it.
-    is_proven: bool,
+    has_answered: bool,
     /// The server was there when it ended, and it has not come up or failed since.
     has_left: bool,
 }
@@ -310,15 +310,15 @@ impl<J> Pool<J> {
         {
             let request = exchange.request;
             ended.push(Ended { job, ending: end(answer, &mut self.metrics), request });
-            (link.is_proven, link.has_left) = (true, true);
+            (link.has_answered, link.has_left) = (true, true);
         }
         if link.has_left {
             link.not_before = now;
         }
         // One that ends as soon as it is open has come up for nothing.
         let is_brief = now.saturating_sub(link.heard_at) < self.config.retry_ns_max;
-        let has_failed = !was_up || !link.is_proven && is_brief;
-        link.is_proven = false;
+        let has_failed = !was_up || !link.has_answered && is_brief;
+        link.has_answered = false;
         let lost: Vec<_> = link.backend.fail().collect();
         link.backend = Backend::new(link.dialect, self.config.reply_len_max);
         for Exchange { job: at, request, mut reply, .. } in lost {
@@ -384,7 +384,7 @@ impl<J> Pool<J> {
                 {
                     // Nor is it tried once more.
                     *is_again = true;
-                    link.has_left = link.is_proven;
+                    link.has_left = link.has_answered;
                     return Some(Place(index));
                 }
             }
@@ -451,7 +451,7 @@ impl<J> Pool<J> {
 
     /// The server is there, and what is to be.
     fn prove(&mut self, place: Place) {
-        self.links[place.0].is_proven = true;
+        self.links[place.0].has_answered = true;
         self.pause_ns = self.config.retry_ns_min;
     }
 
@@ -492,7 +492,7 @@ impl<J> Pool<J> {
             backend: Backend::new(dialect, self.config.reply_len_max),
             heard_at: 0,
             not_before: 0,
-            is_proven: false,
+            has_answered: false,
             has_left: false,
         };
         self.links.extend((0..self.config.connections).map(link));

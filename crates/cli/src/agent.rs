@@ -82,11 +82,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let (stop, door) = (teller.clone(), activity.clone());
     // Nobody listens any more only when the process ends anyway.
     let reload = move || keys::reload(keys.as_ref());
-    life.heed_signals(move || stop.send(Told::Stop).unwrap_or_default(), reload)?;
+    life.heed_signals(move || stop.send(AgentEvent::Stop).unwrap_or_default(), reload)?;
     thread::Builder::new().name("door".to_owned()).spawn(move || {
-        let announce = |bound| Ok(teller.send(Told::Listening(bound))?);
+        let announce = |bound| Ok(teller.send(AgentEvent::Listening(bound))?);
         let ended = listen(address, key, service, door, &announce);
-        teller.send(Told::Ended(ended)).unwrap_or_default();
+        teller.send(AgentEvent::Ended(ended)).unwrap_or_default();
     })?;
     let mut admin = Some(admin);
     let started_at = Clock.now();
@@ -96,15 +96,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             continue;
         };
         match told {
-            Told::Listening(bound) => {
+            AgentEvent::Listening(bound) => {
                 output::print(&format!("listening {bound}\n"))?;
                 let (activity, stop) = (activity.clone(), life.stop_flag());
                 let read = move || Ok(reading(&activity, &stop, started_at));
                 admin.take().map_or(Ok(()), |admin| admin.start(read))?;
                 life.announce_ready();
             }
-            Told::Ended(ended) => return ended,
-            Told::Stop => break,
+            AgentEvent::Ended(ended) => return ended,
+            AgentEvent::Stop => break,
         }
     }
     activity.close();
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Messages to the main thread from the others.
-enum Told {
+enum AgentEvent {
     Listening(SocketAddr),
     Ended(Result<()>),
     Stop,

@@ -418,7 +418,7 @@ const LINE_HEIGHT: u32 = 24;
 const LEGEND_LEFT: u32 = 4;
 const LEGEND_SAMPLE: u32 = 36;
 const LEGEND_GAP: u32 = 16;
-/// Of an average letter at 13 px, generously.
+/// Width of an average letter at 13 px, generously.
 const LETTER_WIDTH: u32 = 8;
 /// Between a label and its axis, and between two labels.
 const LABEL_GAP: u32 = 6;
@@ -426,7 +426,7 @@ const LABEL_GAP: u32 = 6;
 const LEFT_MIN: u32 = 36;
 /// Room for half of the last label of the x axis.
 const RIGHT_MIN: f64 = 12.0;
-/// Of the title of a chart among others, and between them.
+/// Height of the title of a chart among others, and the gap between them.
 const HEADING_HEIGHT: u32 = 28;
 const STACK_GAP: u32 = 20;
 /// Around a chart in a file of its own.

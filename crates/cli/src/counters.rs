@@ -101,9 +101,9 @@ fn named_drops(drops: &[u64]) -> impl Iterator<Item = (String, u64)> + '_ {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PortSnapshot {
     metrics: UdpMetrics,
-    /// Of a port directly over IP.
+    /// Strays of a port directly over IP.
     strays: Option<Strays>,
-    /// Of a port over AF_XDP, and of its rings.
+    /// Counters of a port over AF_XDP, and of its rings.
     xdp: Option<(XdpMetrics, RingMetrics)>,
     kernel_drops: u64,
 }

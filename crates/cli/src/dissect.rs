@@ -75,7 +75,8 @@ pub(crate) fn run(
 /// State of the capture as far as it has been read.
 #[derive(Default)]
 struct Session {
-    /// Of the current section, in the order of their descriptions; a classic capture has one.
+    /// Interfaces of the current section, in the order of their descriptions; a classic capture has
+    /// one.
     interfaces: Vec<Interface>,
     /// Time of the first record that has one, in nanoseconds.
     start_ns: Option<i128>,
@@ -113,7 +114,7 @@ struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// Of an interface, as it was captured of `wire_len` bytes.
+    /// A record of an interface, as it was captured of `wire_len` bytes.
     fn new(interface: Interface, at_ns: Option<i128>, (frame, wire_len): (&'a [u8], u32)) -> Self {
         let (link, interface, comment) = (interface.link, interface.copied, Cow::Borrowed(""));
         Self { link, interface, wire_len, at_ns, frame, comment }
@@ -123,11 +124,11 @@ impl<'a> Record<'a> {
 /// Frames without a line of their own.
 #[derive(Default)]
 struct Skipped {
-    /// Of a link type that this does not read, or shorter than a link or an IP header.
+    /// Frames of a link type that this does not read, or shorter than a link or an IP header.
     unreadable: u64,
     /// ARP, TCP and whatever else there is.
     foreign: u64,
-    /// Of a fragmented UDP datagram or Homa packet.
+    /// Fragments of a UDP datagram or Homa packet.
     fragments: u64,
 }
 

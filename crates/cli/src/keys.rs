@@ -230,7 +230,7 @@ pub(crate) fn of_client(path: &Path) -> Result<Source> {
     source_of(path, Whose::Clients)
 }
 
-/// The same of a router.
+/// A router's keys for `--seal`, which are read again when their file changes.
 pub(crate) fn of_router(path: &Path) -> Result<Source> {
     source_of(path, Whose::Routers)
 }

@@ -83,12 +83,12 @@ struct Drain {
 }
 
 impl Life {
-    /// Of a process with one loop, which nothing needs to wake.
+    /// Life of a process with one loop, which nothing needs to wake.
     pub(crate) fn new(flags: LifeFlags) -> Self {
         Self::start(flags, Vec::new(), 1).remove(0)
     }
 
-    /// Of a process with a loop for each waker, at most 64.
+    /// Lives of a process with a loop for each waker, at most 64.
     pub(crate) fn of_loops(flags: LifeFlags, wakers: Vec<Waker>) -> Vec<Self> {
         let count = wakers.len();
         Self::start(flags, wakers, count)

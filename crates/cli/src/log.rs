@@ -56,7 +56,7 @@ pub(crate) fn init(format: Option<Format>, unasked: Option<&'static str>) -> Res
 #[derive(Debug, Default)]
 pub(crate) struct RouterLog {
     counters: DriverLog,
-    /// Of the socket that only hears, where there is one.
+    /// Log of the socket that only hears, where there is one.
     front: Option<CounterLog>,
     /// Another thread says what becomes of the servers.
     is_silent_on_servers: bool,

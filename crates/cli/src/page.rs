@@ -18,7 +18,7 @@ pub(crate) struct Drawn {
     narrow: String,
     /// Below it; empty where it speaks for itself.
     caption: String,
-    /// The same on another axis, in the place of which a reader may have it.
+    /// Its curves on another axis, which a reader may have in its place.
     other: Option<Other>,
 }
 

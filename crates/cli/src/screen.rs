@@ -131,7 +131,7 @@ fn terminal(area: Rect) -> io::Result<Drawn> {
     Terminal::with_options(backend, TerminalOptions { viewport: Viewport::Fixed(area) })
 }
 
-/// Of the terminal behind standard error, in letters.
+/// Size of the terminal behind standard error, in letters.
 fn size() -> Rect {
     let known = tcgetwinsize(stderr()).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
     known.map_or(Rect::new(0, 0, 80, 24), |size| Rect::new(0, 0, size.ws_col, size.ws_row))

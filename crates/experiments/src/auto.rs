@@ -229,7 +229,7 @@ const PLACES: [Place; 8] = [
 
 const LOADS: [f64; 3] = [0.5, 0.8, 0.95];
 
-/// Of each run.
+/// Requests of each run.
 const REQUESTS: u64 = 320_000;
 
 /// With fewer the beginning, when nothing is known, is the p99.

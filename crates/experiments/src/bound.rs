@@ -133,7 +133,7 @@ fn panel(delay: &Delay, found: &[(f64, Cell)]) -> Panel {
 #[derive(Debug)]
 struct Service {
     name: &'static str,
-    /// Of mean 1 us.
+    /// Distribution of mean 1 us.
     form: &'static str,
 }
 
@@ -171,7 +171,8 @@ const LOADS: [(&str, [[f64; 3]; 4]); 8] = [
 ];
 
 const SERVICE_PS: f64 = 1e6;
-/// Of a run, as published; what is near saturation in a longer run is still far from it here.
+/// Requests of a run, as published; what is near saturation in a longer run is still far from it
+/// here.
 const REQUESTS: u64 = 300_000;
 const SEEDS: u64 = 8;
 const PUBLISHED_ERROR: f64 = 0.02;

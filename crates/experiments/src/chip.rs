@@ -39,7 +39,7 @@ struct Cell {
     chip: Chip,
     expected: f64,
     obtained: f64,
-    /// Of a single run.
+    /// Standard deviation of a single run.
     deviation: f64,
     judgement: Judgement,
 }
@@ -227,7 +227,7 @@ fn p99s_ns(
     over_seeds(effort.seed, seeds, run).into_iter().collect()
 }
 
-/// Of a run.
+/// Requests of a run.
 const REQUESTS: u64 = 400_000;
 const SEEDS: u64 = 3;
 /// For a standard deviation, too.

@@ -218,9 +218,9 @@ const LOSERS: [(&str, Loser); 8] = [
 ];
 const LOSERS_TITLE: &str = "slower copies: 6x15, exp:25us, jitter 0.01, fresh";
 const AUTO: &str = "auto-clone";
-/// Of a run.
+/// Requests of a run.
 const REQUESTS: u32 = 400_000;
-/// Of a point.
+/// Runs of a point.
 const RUNS: u64 = 2;
 /// Completed of offered by a scheme that keeps up.
 const SERVES: f64 = 0.99;

@@ -166,14 +166,14 @@ const SILENT_MS: [u64; 6] = [6, 12, 18, 24, 36, 50];
 
 const PAUSES_MS: [u64; 3] = [5, PAUSE_MS, 50];
 
-/// Of which no alarm is raised.
+/// Pause of which no alarm is raised.
 const PAUSE_MS: u64 = 20;
 
 /// 100 to 200 ms after a crash.
 const BACK_BINS: std::ops::Range<usize> =
     (100 * MS / BIN_NS) as usize..(200 * MS / BIN_NS) as usize;
 
-/// Of [`Config::new`].
+/// Service time of [`Config::new`].
 const SERVICE_NS: f64 = 2e6;
 
 const MS: u64 = 1_000_000;

@@ -252,7 +252,7 @@ fn panel(effort: Effort, workers: usize, name: &'static str) -> Result<Panel> {
 /// Workers behind dispatchers, or each with a queue of its own.
 struct Server {
     groups: usize,
-    /// Of a group.
+    /// Workers of a group.
     workers: usize,
     /// The dispatchers' policy; `None` where there are none.
     policy: Option<PolicySpec>,
@@ -299,7 +299,7 @@ impl Server {
         }
     }
 
-    /// Of workers that never wait.
+    /// Capacity of workers that never wait.
     fn capacity_mrps(&self) -> f64 {
         let worker_ns = if self.policy.is_some() { MEASURED.worker } else { 0 };
         let mean_ns = self.service.mean().unwrap_or(f64::INFINITY) + worker_ns as f64;

@@ -26,7 +26,7 @@ impl Effort {
         Self { divisor: 1_000, seed }
     }
 
-    /// The same share of a run with another seed.
+    /// This share of a run with another seed.
     pub fn with_seed(self, seed: u64) -> Self {
         Self { seed, ..self }
     }

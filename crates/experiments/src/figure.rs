@@ -16,9 +16,9 @@ pub struct Figure {
 pub struct Panel {
     /// Its heading.
     pub title: String,
-    /// Of the abscissa, with its unit.
+    /// Name of the abscissa, with its unit.
     pub x: &'static str,
-    /// Of the ordinate, with its unit.
+    /// Name of the ordinate, with its unit.
     pub y: &'static str,
     /// Upper end of the picture; `None` for the highest value.
     pub y_max: Option<f64>,

@@ -342,7 +342,7 @@ pub(super) const W5: Published = Published {
     slowdowns: &[],
 };
 
-/// Of the published curve, at sizes that the condensed workload has often.
+/// Points of the published curve of W3, at sizes that the condensed workload has often.
 const SLOWDOWNS_W3: [Slowdown; 7] = [
     (36, 1.492, 2.214),
     (103, 1.465, 2.143),
@@ -353,7 +353,7 @@ const SLOWDOWNS_W3: [Slowdown; 7] = [
     (14_869, 1.490, 3.036),
 ];
 
-/// The same of W4.
+/// Points of the published curve of W4, chosen likewise.
 const SLOWDOWNS_W4: [Slowdown; 8] = [
     (302, 1.423, 2.079),
     (502, 1.372, 1.916),

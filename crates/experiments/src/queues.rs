@@ -256,7 +256,7 @@ fn layout(groups: usize) -> String {
 const SEEDS: u64 = 5;
 const SEEDS_PRIVATE: u64 = 40;
 const LOADS: [f64; 4] = [0.5, 0.7, 0.8, 0.9];
-/// Of [`NAMES`].
+/// Index in [`NAMES`].
 const P99: usize = 3;
 /// In mean services.
 const SLO: f64 = 10.0;
@@ -268,7 +268,7 @@ const UNIFORM: &str = "uni:2us";
 const BIMODAL: &str = "bimodal:526.315789ns:5263.15789ns:0.9";
 const BASE_UNIFORM: &str = "300ns+uni:600ns";
 const BASE_EXP: &str = "300ns+exp:300ns";
-/// Of mean 300.4 ns; the published parameters are cycles of 0.5 ns.
+/// Service of 300 ns and a part of mean 300.4 ns; the published parameters are cycles of 0.5 ns.
 const BASE_GEV: &str = "300ns+gev:181.5ns:50ns:0.65";
 const GEV: &str = "gev:181.5ns:50ns:0.65";
 const PICTURED: [&str; 4] = [FIXED, BASE_UNIFORM, BASE_EXP, BASE_GEV];
@@ -308,6 +308,6 @@ const SLO_LOADS: [(&str, [f64; 5]); 7] = [
     (GEV, [0.891, 0.766, 0.623, 0.390, 0.078]),
 ];
 
-/// The same for a queue at each worker, solved numerically.
+/// Load where the p99 is ten mean services, for a queue at each worker, solved numerically.
 const PRIVATE_SLO: [(&str, f64); 3] =
     [(BASE_UNIFORM, 0.7546), (BASE_EXP, 0.7118), (UNIFORM, 0.7024)];

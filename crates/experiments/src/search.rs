@@ -25,7 +25,7 @@ pub(super) fn highest_load_between(
     Ok(f64::midpoint(low, high))
 }
 
-/// Of a full reproduction.
+/// Step of a full reproduction.
 const LOAD_STEP: f64 = 0.0005;
 
 #[cfg(test)]

@@ -146,7 +146,7 @@ fn latency(kept: &Kept) -> Latency {
     }
 }
 
-/// Of the percentiles that the samples support.
+/// Intervals of the percentiles that the samples support.
 fn intervals(report: &Report) -> BTreeMap<String, Interval> {
     report.known.iter().map(|known| (percentile::key(known.estimate.p), interval(known))).collect()
 }

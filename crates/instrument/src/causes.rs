@@ -88,10 +88,10 @@ fn dropped(report: &Report, record: &Record, drops: DropCounts) -> Option<Reason
     Some(Reason::PacketsDropped { places })
 }
 
-/// Of the time that load threads wanted to run: from here on their wait is a part of what is
+/// Share of the time that load threads wanted to run: from here on their wait is a part of what is
 /// measured.
 const WAITED_SHARE_MAX: f64 = 0.1;
-/// Of the CPUs' time.
+/// Share of the CPUs' time.
 const STOLEN_SHARE_MAX: f64 = 0.05;
 /// Packets dropped may be why requests have no reply where they are a tenth as many.
 const DROPS_FACTOR: u64 = 10;

@@ -41,13 +41,13 @@ pub(super) struct AgentSession {
     pub(super) stamps: StampKind,
     /// By thread.
     threads: Vec<Thread>,
-    /// Of the requests of the measurement.
+    /// Counts of the requests of the measurement.
     pub(super) counts: Counts,
     /// Their latencies from the intended send.
     pub(super) kept: Kept,
     /// Over the whole run.
     pub(super) client: ClientCounts,
-    /// Of the measurement.
+    /// CPU times of the measurement.
     pub(super) cpu: CpuCounts,
 }
 
@@ -64,7 +64,7 @@ struct Thread {
     slices: VecDeque<Slice>,
     /// Slices told in all.
     told: u32,
-    /// Of the leg.
+    /// Departures of the leg.
     departures: Departures,
     asked: Option<Asked>,
 }
@@ -223,7 +223,7 @@ impl AgentSession {
 struct Sink<'a> {
     record: &'a mut Record,
     view: &'a mut dyn View,
-    /// Of a measured leg, where samples are wanted.
+    /// Samples of a measured leg, where they are wanted.
     samples: Option<&'a mut Samples>,
     /// Index of the agent whose slices they are.
     agent: usize,
@@ -310,7 +310,7 @@ impl<'a> Coordinator<'a> {
                 record = Record::new(self.slice_ns, self.watch.keep);
                 self.clocks = Clocks::new();
                 if let Some(samples) = &mut self.watch.samples {
-                    samples.forget();
+                    samples.restart();
                 }
                 self.sessions.iter_mut().for_each(|session| {
                     (session.counts, session.kept) = (Counts::default(), Kept::new());

@@ -195,7 +195,7 @@ const PLAIN_HEAD_LEN: usize = 40;
 const DIGITS_MAX: u32 = 3;
 /// Nine bytes for each of those counts.
 const PLAIN_LEN_MAX: usize = 600_000;
-/// Of what compresses to more than itself, in base64.
+/// Letters of a histogram that compresses to more than itself, in base64.
 const TEXT_LEN_MAX: usize = 1_000_000;
 /// Ten million a second for thirty years.
 const COUNT_MAX: u64 = 1 << 53;

@@ -24,11 +24,12 @@ pub struct CpuCounts {
     pub waited_us: u64,
     /// Time of all of the host's CPUs, idle or not.
     pub cpus_us: u64,
-    /// Of that, what the hypervisor gave to others.
+    /// Part of the CPUs' time that the hypervisor gave to others.
     pub stolen_us: u64,
     /// Time that passed.
     pub passed_us: u64,
-    /// Of that, when anything that wanted to run on this host waited for a CPU.
+    /// Part of the time that passed in which anything that wanted to run on this host waited for a
+    /// CPU.
     pub pressed_us: u64,
 }
 
@@ -56,18 +57,18 @@ impl CpuCounts {
         self.pressed_us += other.pressed_us;
     }
 
-    /// Of the time that load threads wanted to run, what they waited for a CPU; none where nothing
-    /// was counted.
+    /// Share of the time that load threads wanted to run in which they waited for a CPU; none where
+    /// nothing was counted.
     pub fn waited_share(&self) -> Option<f64> {
         share(self.waited_us, self.ran_us + self.waited_us)
     }
 
-    /// Of the CPUs' time, what the hypervisor gave to others.
+    /// Share of the CPUs' time that the hypervisor gave to others.
     pub fn stolen_share(&self) -> Option<f64> {
         share(self.stolen_us, self.cpus_us)
     }
 
-    /// Of the time, when anything waited for a CPU.
+    /// Share of the time in which anything waited for a CPU.
     pub fn pressed_share(&self) -> Option<f64> {
         share(self.pressed_us, self.passed_us)
     }
@@ -80,7 +81,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 /// Reads what the kernel counts.
 #[derive(Debug)]
 pub(crate) struct CpuWatch {
-    /// Of each load thread.
+    /// Files of the load threads, one of each.
     threads: Vec<File>,
     start_ns: u64,
     /// Time of the last reading, ns.

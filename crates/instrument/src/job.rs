@@ -297,9 +297,9 @@ pub enum Clones {
     /// None.
     #[default]
     Off,
-    /// Of all calls, at once.
+    /// Copies of all calls, at once.
     All,
-    /// Of calls that take long.
+    /// Copies of calls that take long.
     Hedge {
         /// Quantile of the measured times after which a copy goes, in thousandths.
         quantile_permille: u16,
@@ -420,9 +420,9 @@ pub struct ClientCounts {
     pub icmp_errors: u64,
     /// Datagrams that the kernel dropped before they were read.
     pub kernel_drops: u64,
-    /// Of requests with two copies.
+    /// Counts of requests with two copies.
     pub clones: CloneCounts,
-    /// Of the CPUs that it ran on.
+    /// Times of the CPUs that it ran on.
     pub cpu: CpuCounts,
     /// Packets that its host dropped, whosever they were.
     pub host_drops: DropCounts,

@@ -51,8 +51,8 @@ pub(super) struct Record {
     width: u32,
     slice_ns: u64,
     keep: Keep,
-    /// Of each slice from the first on, what was due and heard in it; `None` where no thread has
-    /// told of it.
+    /// Requests due and heard in each slice from the first on; `None` where no thread has told of
+    /// it.
     heard: Vec<Option<Heard>>,
     /// Number of the first slice, and of the one behind the last.
     span: Option<Range<u32>>,

@@ -163,7 +163,7 @@ pub struct Counts {
     /// Replies that say that the server did not do what was asked, by kind.
     #[serde(default)]
     pub errors: BTreeMap<String, u64>,
-    /// The same replies by what they say: a status of HTTP, the first word of an error of Redis.
+    /// Error replies by what they say: a status of HTTP, the first word of an error of Redis.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub error_codes: BTreeMap<String, u64>,
     /// Connections that ended and were opened again.
@@ -340,7 +340,7 @@ pub struct Client {
     /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_drops: Option<DropCounts>,
-    /// Of requests with two copies, where there were any.
+    /// Counts of requests with two copies, where there were any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clones: Option<CloneCounts>,
 }
@@ -348,12 +348,12 @@ pub struct Client {
 /// CPU contention on the hosts while measuring; shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Of the time that load threads wanted to run, what they waited for a CPU.
+    /// Share of the time that load threads wanted to run in which they waited for a CPU.
     pub waited_share: f64,
-    /// Of the CPUs' time, what the hypervisor gave to others.
+    /// Share of the CPUs' time that the hypervisor gave to others.
     pub stolen_share: f64,
-    /// Of the time, when anything on the hosts waited for a CPU; absent where the kernel does not
-    /// say.
+    /// Share of the time in which anything on the hosts waited for a CPU; absent where the kernel
+    /// does not say.
     pub pressed_share: Option<f64>,
 }
 
@@ -471,7 +471,7 @@ mod tests {
         assert!(read.point.series.is_empty() && read.points.is_empty() && read.search.is_none());
     }
 
-    /// Of all fields in the sample, but for those of the settings.
+    /// Names of all fields in the sample, but for those of the settings.
     fn names() -> BTreeSet<String> {
         let mut result = serde_json::to_value(sample::full()).unwrap();
         result["config"] = Value::Null;

@@ -84,7 +84,7 @@ impl Samples {
     }
 
     /// The measurement of the load begins, perhaps again: what there is of it does not count.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.buffer.clear();
         self.pending = 0;
         let is_longer = self.so_far.bytes > self.load_began.bytes;
@@ -295,7 +295,7 @@ mod tests {
         samples.take(0, &slice());
         samples.begin();
         (0..3).for_each(|_| samples.take(0, &slice()));
-        samples.forget();
+        samples.restart();
         samples.take(1, &slice());
         let told = samples.finish();
         assert_eq!(told.failed, None);

@@ -229,7 +229,7 @@ mod tests {
         check(vec![overloaded(), dropped()], (1.1e6, 1.2e6), Outcome::Unjudged);
     }
 
-    /// Of a p50 below 1 ms, whose interval has these ends.
+    /// Checks the outcome for a p50 below 1 ms, whose interval has these ends.
     fn check(reasons: Vec<Reason>, (low_ns, high_ns): (f64, f64), expected: Outcome) {
         let value_ns = f64::midpoint(low_ns, high_ns);
         let interval = Estimate::with_ends(0.5, value_ns, (low_ns, high_ns));

@@ -53,7 +53,7 @@ pub struct Stamps {
     ns: ByClock<Option<u64>>,
 }
 
-/// Of the user's clock, the kernel's, and the interface's.
+/// Values by clock: the user's, the kernel's, and the interface's.
 type ByClock<T> = [T; 3];
 
 impl Stamps {
@@ -167,9 +167,9 @@ pub struct MatchCounts {
     pub skipped: u64,
     /// Samples handed out.
     pub samples: u64,
-    /// Of these, those that lack the kernel's transmit stamp though it was promised.
+    /// Samples that lack the kernel's transmit stamp though it was promised.
     pub missing_kernel: u64,
-    /// Of these, those that lack the interface's transmit stamp though it was promised.
+    /// Samples that lack the interface's transmit stamp though it was promised.
     pub missing_hardware: u64,
     /// Requests that ended without a reply.
     pub unanswered: u64,
@@ -410,8 +410,8 @@ pub struct Bias {
 pub struct BiasSummary {
     /// Samples with both latencies.
     pub count: u64,
-    /// Of these, those in which the kernel's was the longer, which no client explains: a clock was
-    /// set meanwhile.
+    /// Samples with both latencies in which the kernel's was the longer, which no client explains:
+    /// a clock was set meanwhile.
     pub below: u64,
     /// Mean of the others.
     pub mean_ns: Option<f64>,

@@ -82,7 +82,7 @@ pub enum Reason {
     Errors {
         /// Texts of the errors, each with its count, the most frequent first.
         errors: Vec<(String, u64)>,
-        /// Of the requests sent; a share.
+        /// Share of the requests sent.
         share: f64,
     },
     /// Most replies say that a key is not there: the store was not filled.
@@ -96,9 +96,9 @@ pub enum Reason {
     /// The load threads had to wait for a CPU, or the hypervisor gave theirs away.
     #[error("this host was busy: load threads waited {:.0} % of the time for a CPU{}", waited_share * 100.0, stolen(*stolen_share))]
     HostBusy {
-        /// Of the time that load threads wanted to run, what they waited for a CPU; a share.
+        /// Share of the time that load threads wanted to run in which they waited for a CPU.
         waited_share: f64,
-        /// Of the time of the host's CPUs, what the hypervisor gave to others; a share.
+        /// Share of the time of the host's CPUs that the hypervisor gave to others.
         stolen_share: f64,
     },
     /// No reply came for a while: the server, the network or this host paused.
@@ -152,7 +152,7 @@ pub enum Reason {
     Unanswered {
         /// Outcomes of these requests, each count above zero with its name.
         outcomes: Vec<(&'static str, u64)>,
-        /// Of the requests sent; a share.
+        /// Share of the requests sent.
         share: f64,
     },
     /// The server's latency moved during the run.

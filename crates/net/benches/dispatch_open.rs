@@ -134,7 +134,7 @@ fn compute(job: &mut Job) {
     }
 }
 
-/// Of mean 1.
+/// Exponential draw of mean 1.
 fn exponential(random: &mut u64) -> f64 {
     *random ^= *random << 13;
     *random ^= *random >> 7;

@@ -98,7 +98,7 @@ enum Client {
 
 /// Result of one slice.
 struct Errors {
-    /// Of the requests whose reply was stamped.
+    /// Errors of the requests whose reply was stamped.
     errors_ns: Vec<i64>,
     /// Time that the stamp adds to the client's median.
     stamp_ns: f64,
@@ -445,7 +445,7 @@ const LEN: usize = 64;
 /// 10,000 a second.
 const GAP_NS: u64 = 100_000;
 
-/// Of one slice: 0.8 s, so that the kernel's fair server does not take the core.
+/// Requests of one slice: 0.8 s, so that the kernel's fair server does not take the core.
 const REQUESTS: usize = 8_000;
 
 /// Receive stamps begin some milliseconds after they were asked for.

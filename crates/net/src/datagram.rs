@@ -26,7 +26,7 @@ use tailcut_proto::node::Time;
 
 use crate::datapath;
 use crate::driver::Wait;
-use crate::poller::{DIRECT_MAX, Interest, Poller, Turns};
+use crate::poller::{DIRECT_MAX, Interest, Poller, ReadySockets};
 use crate::stamps::{Ledger, SentStamp, StampConfig, Stamping, Stamps, Transport};
 use crate::sys::{self, NetworkError, Outgoing, ReceiveBatch, SendBatch};
 pub use crate::waker::Waker;
@@ -593,7 +593,7 @@ impl Datagrams {
     }
 }
 
-impl<F: FnMut(FlowId, DatagramEvent<'_>)> Turns<F> for Datagrams {
+impl<F: FnMut(FlowId, DatagramEvent<'_>)> ReadySockets<F> for Datagrams {
     fn poller(&mut self) -> &mut Poller {
         &mut self.poller
     }

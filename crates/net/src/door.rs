@@ -1,4 +1,4 @@
-//! A door for TCP connections that have not proven anything yet: which of them makes room.
+//! A door for TCP connections that are not authenticated yet: which of them makes room.
 //!
 //! Where a network has all its places, or all are taken, another that comes takes the place of one:
 //! of one that has said nothing before one that has, and the newest first, for the others have

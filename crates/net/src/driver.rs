@@ -663,7 +663,7 @@ const WAKER: usize = 0;
 const EXTRA: usize = 1;
 const STATIONS: usize = 2;
 
-/// Of a turn in a child.
+/// Error of a turn in a child.
 const OF_PARENT: &str = "this process was forked after its sealed endpoint was opened, and would seal under the nonces of its parent: \
                          open it in the child";
 

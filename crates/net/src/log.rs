@@ -139,6 +139,7 @@ pub fn of_endpoint(metrics: &Metrics) -> Vec<Trouble> {
         common.deadlines,
         common.failed,
         common.sessions_refused,
+        common.sessions_refused_by_prefix,
     ];
     let common = COMMON.iter().zip(common).map(|(&(counter, text), total)| (counter, text, total));
     let drops = DROPS.iter().zip(drops).map(|(&(counter, text), total)| (counter, text, total));
@@ -175,7 +176,7 @@ fn trouble((counter, text, total): (&'static str, &'static str, u64)) -> Trouble
     Trouble { counter, text, total }
 }
 
-const COMMON: [(&str, &str); 10] = [
+const COMMON: [(&str, &str); 11] = [
     ("malformed", "datagrams that are no packets"),
     ("unknown", "packets of calls that are unknown here"),
     ("protocol_violation", "packets that contradict what is known: another sender, other lengths"),
@@ -186,6 +187,7 @@ const COMMON: [(&str, &str); 10] = [
     ("deadlines", "calls passed their deadline"),
     ("failed", "calls failed"),
     ("sessions_refused", "requests refused: at-most-once memory is full"),
+    ("sessions_refused_by_prefix", "requests refused: at-most-once memory is full for a network"),
 ];
 
 /// By [`DropReason`].

@@ -60,7 +60,7 @@ pub enum DatapathKind {
 }
 
 impl DatapathKind {
-    /// The same packets past the kernel's stack.
+    /// Datapath of the same packets past the kernel's stack.
     ///
     /// # Errors
     ///
@@ -415,6 +415,7 @@ impl Opening {
 
     /// Refuses keys with which the endpoint cannot do what it is for.
     fn check_keys(&self, seal: &Sealing) -> io::Result<()> {
+        let is_homa = self.protocol == Protocol::Homa;
         let is_server = match self.protocol {
             Protocol::R2p2 => self.r2p2.serving.is_enabled,
             Protocol::Homa => self.homa.serving.is_enabled,
@@ -422,7 +423,7 @@ impl Opening {
         let problem = match seal.keys.role {
             Role::Router => "these are a router's keys, which open no payload",
             Role::Server if !is_server => "these are a server's keys: a client has keys of its own",
-            Role::Client(_) if is_server && !seal.calls_back => {
+            Role::Client(_) if is_server && !(is_homa && seal.calls_back) => {
                 "these are a client's keys, with which nobody can serve"
             }
             _ => return Ok(()),

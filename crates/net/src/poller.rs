@@ -265,7 +265,7 @@ impl AsFd for Poller {
 }
 
 /// Sockets of one thread whose turns tell an `F` what has happened.
-pub(crate) trait Turns<F> {
+pub(crate) trait ReadySockets<F> {
     /// Poller of the thread.
     fn poller(&mut self) -> &mut Poller;
 
@@ -378,7 +378,7 @@ mod tests {
         looks: u32,
     }
 
-    impl Turns<()> for Paced {
+    impl ReadySockets<()> for Paced {
         fn poller(&mut self) -> &mut Poller {
             &mut self.poller
         }

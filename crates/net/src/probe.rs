@@ -57,13 +57,13 @@ impl Speaker for &[u8] {
 /// The stamps that have been seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Arrived {
-    /// Of sends, by the kernel.
+    /// True if a send was stamped by the kernel.
     pub sent_kernel: bool,
-    /// Of sends, by the interface.
+    /// True if a send was stamped by the interface.
     pub sent_hardware: bool,
-    /// Of receives, by the kernel.
+    /// True if a receive was stamped by the kernel.
     pub received_kernel: bool,
-    /// Of receives, by the interface.
+    /// True if a receive was stamped by the interface.
     pub received_hardware: bool,
     /// The target has answered.
     pub is_answered: bool,

@@ -79,7 +79,7 @@ enum Queues {
 
 /// Results of a run.
 struct Seen {
-    /// Of the short calls, from when they were due.
+    /// Latency of the short calls, from when they were due.
     p50_ns: u64,
     p99_ns: u64,
     count: usize,
@@ -148,7 +148,7 @@ struct Clients {
     /// Short calls made so far.
     made: u64,
     outstanding: [usize; CLIENTS],
-    /// Of short calls that were due while it counts.
+    /// Latencies of short calls that were due while it counts.
     latencies_ns: Vec<u64>,
     long_bytes: usize,
 }
@@ -340,10 +340,10 @@ const FAR_V4: &str = "10.77.0.2";
 const NEAR_V6: &str = "fd77::1";
 const FAR_V6: &str = "fd77::2";
 
-/// Of the port of the switch.
+/// Rate of the port of the switch.
 const RATE_BITS: u64 = 300_000_000;
 
-/// Of the veth pair, and the bytes of data that fit with the headers of IPv6 and Homa.
+/// MTU of the veth pair, and the bytes of data that fit with the headers of IPv6 and Homa.
 const MTU: u32 = 9000;
 const PACKET_LEN: u32 = 8800;
 
@@ -353,7 +353,7 @@ const SHORT: usize = 0;
 const SHORT_LEN: usize = 100;
 const INTERVAL_NS: u64 = 1_000_000;
 const LONG_LEN: usize = 500_000;
-/// Of each of the senders of long requests.
+/// Requests outstanding of each of the senders of long ones.
 const LONG_OUTSTANDING: usize = 4;
 
 const WARM_UP_NS: u64 = 300_000_000;

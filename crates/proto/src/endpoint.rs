@@ -25,9 +25,9 @@ pub enum Endpoint {
 /// An endpoint's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metrics {
-    /// Of an endpoint of R2P2.
+    /// Counters of an endpoint of R2P2.
     R2p2(r2p2::Metrics),
-    /// Of an endpoint of Homa.
+    /// Counters of an endpoint of Homa.
     Homa(homa::Metrics),
 }
 

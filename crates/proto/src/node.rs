@@ -265,7 +265,8 @@ mod tests {
         assert_eq!(Source::Spoofed((ip, 7).into()).local(), None, "it is another host's");
     }
 
-    /// Of long datagrams as many as the largest UDP payload holds, if one fits the driver's buffer.
+    /// A batch has as many long datagrams as the largest UDP payload holds, if one fits the
+    /// driver's buffer.
     #[test]
     fn a_batch_of_attached_datagrams_is_bounded_by_its_bytes() {
         for (datagram_len, buffer_len, expected) in [

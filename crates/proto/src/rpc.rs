@@ -44,7 +44,7 @@ pub struct Call {
 }
 
 /// Bytes that the application lends to a call, so that a long request is not copied. An endpoint
-/// lets go of them before it tells how the call has ended, or when that is cancelled.
+/// releases them before it tells how the call has ended, or when that is cancelled.
 pub struct Lent(Arc<dyn AsRef<[u8]> + Send + Sync>);
 
 impl Lent {

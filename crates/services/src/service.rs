@@ -204,8 +204,9 @@ impl Services {
         server.run(|request| self.handle(request, runtime))
     }
 
-    /// The same on worker threads; handlers shorter than a hand-off also on this one and one more,
-    /// unless the configuration has [`InPlace::Never`](tailcut::InPlace::Never).
+    /// Serves as [`Services::serve`] does, on worker threads; handlers shorter than a hand-off also
+    /// on this one and one more, unless the configuration has
+    /// [`InPlace::Never`](tailcut::InPlace::Never).
     ///
     /// # Errors
     ///

@@ -97,7 +97,7 @@ fn costs(plans: impl Iterator<Item = Plan>, runs: u64) -> Costs {
     costs
 }
 
-/// The same of the packets of the corpus.
+/// The least cost of each packet of the corpus over so many runs.
 fn corpus(runs: u64) -> Costs {
     let mut found: BTreeMap<(String, usize), Vec<u64>> = BTreeMap::new();
     for entry in fs::read_dir(CORPUS).expect("the corpus is there").flatten() {

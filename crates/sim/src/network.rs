@@ -48,7 +48,7 @@ struct Wire {
     agenda: Agenda<Event>,
     /// Time that [`Network::run`] has reached; ps.
     now_ps: u64,
-    /// The same in ns.
+    /// Time that [`Network::run`] has reached; ns.
     now: Time,
     places: HashMap<AddressKey, u32, FixedState>,
     /// By place.

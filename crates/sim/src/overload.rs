@@ -59,7 +59,7 @@ pub struct Run {
     pub refused: f64,
     /// Sojourns of what was answered in time, ns.
     pub sojourns: Sojourns,
-    /// The same of all clients but the first.
+    /// Sojourns of what was answered in time to all clients but the first, ns.
     pub others: Sojourns,
     /// Requests of the other clients that were refused, or not answered in time.
     pub others_failed: u64,

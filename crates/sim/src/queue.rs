@@ -53,7 +53,7 @@ pub struct Run {
     /// Sojourn times after the warm-up, in picoseconds; where there are deadlines, of what was
     /// answered in time.
     pub sojourns: Sojourns,
-    /// The same by type, where there are several.
+    /// Sojourn times by type, where there are several.
     pub by_type: Vec<Sojourns>,
     /// The mean service time at a speed of 1, jitter included; picoseconds.
     pub service_mean_ps: f64,
@@ -63,7 +63,7 @@ pub struct Run {
     pub refused: u64,
     /// After the warm-up, requests that were served, and not in time.
     pub late: u64,
-    /// Of all requests, those that the central queue of a scheduler held.
+    /// Requests that the central queue of a scheduler held.
     pub held: u64,
     /// The longest that the central queue of any scheduler was.
     pub queue_len_max: usize,

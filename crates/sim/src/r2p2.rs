@@ -313,7 +313,7 @@ struct Client {
     arrivals: Arrivals,
     /// Time at which the load of `arrivals` began.
     began_at: Time,
-    /// Of the load that follows.
+    /// Arrivals of the load that follows.
     after: Option<Arrivals>,
     /// Draws of servers, where there is no router.
     draws: Draws,

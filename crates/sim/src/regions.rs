@@ -30,7 +30,7 @@ use crate::network::{Framing, HostDelays, Network, Outbox, Statistics, Turn};
 #[derive(Debug)]
 pub(crate) struct Regions<N> {
     networks: Vec<Network<N>>,
-    /// Of each place.
+    /// Region of each place.
     region_of: Vec<u32>,
     /// Datagrams that have left each region in even windows, and in odd ones.
     outboxes: [Vec<RwLock<Outbox>>; 2],

@@ -217,8 +217,8 @@ fn echo_alone(slice_ns: u64) -> f64 {
     with_sleeping_server(slice_ns, |server| server.run(echo)).rate
 }
 
-/// The same behind the dispatcher, whose one worker is on this core, and runs all requests or those
-/// that are not short.
+/// Millions of calls a second behind the dispatcher, whose one worker is on this core, and runs all
+/// requests or those that are not short.
 fn echo_by_worker(slice_ns: u64, worker: (usize, InPlace)) -> f64 {
     by_worker(slice_ns, worker).rate
 }
@@ -230,7 +230,7 @@ fn cpu_alone(slice_ns: u64) -> f64 {
     with_sleeping_server(slice_ns, |server| server.run(echo)).cpu_ns
 }
 
-/// The same of the thread that dispatches.
+/// Nanoseconds of processor that the dispatching thread takes for a call.
 fn cpu_by_worker(slice_ns: u64, worker: (usize, InPlace)) -> f64 {
     by_worker(slice_ns, worker).cpu_ns
 }
@@ -301,7 +301,7 @@ fn with_server<T>(builder: ServerBuilder, client: impl FnOnce(SocketAddr) -> T) 
     with_server_of(builder, usize::MAX, client)
 }
 
-/// The same, with replies cut to `reply_len_max` bytes.
+/// An echo server as of [`with_server`], with replies cut to `reply_len_max` bytes.
 fn with_server_of<T>(
     builder: ServerBuilder,
     reply_len_max: usize,

@@ -160,7 +160,7 @@ impl Client {
         self.start_with(request, self.options, self.timeout)
     }
 
-    /// The same with options and a timeout of its own.
+    /// Starts a call as [`Client::start`] does, with options and a timeout of its own.
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl Client {
     }
 
     /// Starts a call as [`Client::start`] does, of which nothing is copied: the request is sent
-    /// from where it is, which several calls may share. The client lets go of it when the call ends
+    /// from where it is, which several calls may share. The client releases it when the call ends
     /// or its [`Pending`] is dropped.
     ///
     /// # Errors
@@ -213,7 +213,7 @@ impl Client {
         self.enqueue_with(request, self.options, self.timeout)
     }
 
-    /// The same with options and a timeout of its own.
+    /// Enqueues a call as [`Client::enqueue`] does, with options and a timeout of its own.
     ///
     /// # Errors
     ///

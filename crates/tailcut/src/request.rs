@@ -38,7 +38,7 @@ use crate::lock;
 pub struct Request<'a> {
     /// There until it is answered here, or deferred.
     task: &'a mut Task,
-    desk: Desk<'a>,
+    desk: AnswerReceiver<'a>,
 }
 
 /// A request to answer later, from any thread or task.
@@ -68,7 +68,7 @@ pub(crate) type Task = Option<Parcel<Job>>;
 
 /// Receiver of the answer of a [`Request`].
 #[derive(Debug)]
-enum Desk<'a> {
+enum AnswerReceiver<'a> {
     /// The endpoint, on this thread.
     Here { endpoint: &'a mut Endpoint, now: Time, live: &'a mut Live },
     /// Whoever gave the job, when the handler returns it.
@@ -258,12 +258,12 @@ impl<'a> Request<'a> {
         now: Time,
         live: &'a mut Live,
     ) -> Self {
-        Self { task, desk: Desk::Here { endpoint, now, live } }
+        Self { task, desk: AnswerReceiver::Here { endpoint, now, live } }
     }
 
     /// A request for a handler on a worker's thread.
     pub(crate) fn at_worker(task: &'a mut Task) -> Self {
-        Self { task, desk: Desk::Worker }
+        Self { task, desk: AnswerReceiver::Worker }
     }
 
     /// Keeps the request for later: the handler may return, and the answer may come from any thread
@@ -271,7 +271,7 @@ impl<'a> Request<'a> {
     pub fn defer(mut self) -> Responder {
         self.provide_buffer();
         let mut job = self.task.take().expect(OPEN);
-        if let Desk::Here { live, .. } = &mut self.desk
+        if let AnswerReceiver::Here { live, .. } = &mut self.desk
             && job.link.is_none()
         {
             job.link = Some(live.enlist(job.id));
@@ -289,7 +289,7 @@ impl<'a> Request<'a> {
 
     /// A worker's job has its buffer already.
     fn provide_buffer(&mut self) {
-        if let Desk::Here { endpoint, .. } = &mut self.desk {
+        if let AnswerReceiver::Here { endpoint, .. } = &mut self.desk {
             self.task.as_mut().expect(OPEN).reply = endpoint.buffer();
         }
     }
@@ -301,10 +301,10 @@ impl<'a> Request<'a> {
     fn settle(&mut self, verdict: Verdict) -> Result<(), AnswerError> {
         self.job_mut().verdict = verdict;
         match &mut self.desk {
-            Desk::Here { endpoint, now, live } => {
+            AnswerReceiver::Here { endpoint, now, live } => {
                 live.settle(endpoint, *now, self.task.take().expect(OPEN))
             }
-            Desk::Worker => Ok(()),
+            AnswerReceiver::Worker => Ok(()),
         }
     }
 }
@@ -490,7 +490,7 @@ impl Live {
     /// Takes note of a request that leaves this thread.
     pub(crate) fn enlist(&mut self, id: RequestId) -> Arc<Link> {
         // Whoever answered by it may still look at it; the oldest is the least likely, and one that
-        // somebody keeps for long is let go of.
+        // somebody keeps for long is dropped.
         let mut free = self.free.pop_front();
         if let Some(link) = &mut free {
             match Arc::get_mut(link) {

@@ -24,7 +24,7 @@ impl RedisServer {
         Self::try_with_module(program, words, options).unwrap_or_else(|log| panic!("{log}"))
     }
 
-    /// The same; what it printed, where it did not start.
+    /// A server with the module, or what it printed where it did not start.
     pub fn try_with_module(program: &Path, words: &str, options: &[&str]) -> Result<Self, String> {
         let arguments = module_arguments(words, options);
         let directory = fresh_directory();
@@ -46,7 +46,7 @@ impl RedisServer {
         Self::start(program, &fresh_directory(), &options).unwrap_or_else(|log| panic!("{log}"))
     }
 
-    /// The same server again, with what it has on disk.
+    /// This server again, with what it has on disk.
     pub fn restart(mut self, program: &Path, words: &str, options: &[&str]) -> Self {
         self.child.kill().expect("a process");
         self.child.wait().expect("a status");
@@ -192,7 +192,7 @@ pub fn command(words: &[&[u8]]) -> Vec<u8> {
     bytes
 }
 
-/// The same of a line, whose words are between blanks.
+/// A command of a line, whose words are between blanks.
 pub fn line(line: &str) -> Vec<u8> {
     command(&line.split(' ').map(str::as_bytes).collect::<Vec<_>>())
 }

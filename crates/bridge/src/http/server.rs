@@ -40,14 +40,14 @@ pub struct Server {
     poller: Poller,
     /// hyper's side; `None` once that has ended.
     connection: Option<Pin<Box<dyn Future<Output = hyper::Result<()>>>>>,
-    desk: Rc<RefCell<Desk>>,
+    handover: Rc<RefCell<Handover>>,
     /// Nothing more comes, or is wanted.
     is_closing: bool,
 }
 
 /// State that the connection and its owner hand each other.
 #[derive(Debug, Default)]
-struct Desk {
+struct Handover {
     /// Calls to be made: one at most.
     calls: VecDeque<Call>,
     /// The call that is under way.
@@ -64,15 +64,15 @@ struct Desk {
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("desk", &self.desk).finish_non_exhaustive()
+        f.debug_struct("Server").field("handover", &self.handover).finish_non_exhaustive()
     }
 }
 
 impl Server {
     /// A connection that has said nothing yet.
     pub fn new(limits: Limits) -> Self {
-        let (pipe, desk) = (Pipe::default(), Rc::new(RefCell::new(Desk::default())));
-        let theirs = desk.clone();
+        let (pipe, handover) = (Pipe::default(), Rc::new(RefCell::new(Handover::default())));
+        let theirs = handover.clone();
         let service = service_fn(move |request| serve(request, limits, theirs.clone()));
         let connection = http1::Builder::new()
             .half_close(true)
@@ -84,7 +84,7 @@ impl Server {
             pipe,
             poller: Poller::new(),
             connection: Some(Box::pin(connection)),
-            desk,
+            handover,
             is_closing: false,
         }
     }
@@ -92,7 +92,7 @@ impl Server {
     /// Takes what the client says.
     pub fn receive(&mut self, bytes: &[u8]) {
         self.pipe.push(bytes);
-        self.desk.borrow_mut().partial_len += bytes.len();
+        self.handover.borrow_mut().partial_len += bytes.len();
         self.poll();
     }
 
@@ -106,15 +106,15 @@ impl Server {
     /// The next call to make.
     pub fn poll_call(&mut self) -> Option<Call> {
         self.poll();
-        self.desk.borrow_mut().calls.pop_front()
+        self.handover.borrow_mut().calls.pop_front()
     }
 
     /// A call has ended.
     pub fn answer(&mut self, ticket: u64, answer: Result<Vec<u8>, Failed>) {
-        let mut desk = self.desk.borrow_mut();
-        if desk.ticket == Some(ticket) {
-            desk.answer = Some(answer);
-            drop(desk);
+        let mut handover = self.handover.borrow_mut();
+        if handover.ticket == Some(ticket) {
+            handover.answer = Some(answer);
+            drop(handover);
             self.poll();
         }
     }
@@ -136,20 +136,20 @@ impl Server {
 
     /// True if a request has begun to come.
     pub fn is_partial(&self) -> bool {
-        let desk = self.desk.borrow();
-        desk.ticket.is_none() && desk.partial_len > 0 && self.connection.is_some()
+        let handover = self.handover.borrow();
+        handover.ticket.is_none() && handover.partial_len > 0 && self.connection.is_some()
     }
 
     /// True if nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.desk.borrow().ticket.is_none() && self.pipe.output_len() == 0
+        self.handover.borrow().ticket.is_none() && self.pipe.output_len() == 0
     }
 
     /// Bytes that are held.
     pub fn held(&self) -> usize {
-        let desk = self.desk.borrow();
-        let calls: usize = desk.calls.iter().map(|call| call.message.len()).sum();
-        self.pipe.input_len() + self.pipe.output_len() + desk.body_len + calls
+        let handover = self.handover.borrow();
+        let calls: usize = handover.calls.iter().map(|call| call.message.len()).sum();
+        self.pipe.input_len() + self.pipe.output_len() + handover.body_len + calls
     }
 
     fn poll(&mut self) {
@@ -183,7 +183,11 @@ fn is_coded(headers: &HeaderMap) -> bool {
 type Answered = Result<Response<Full<Bytes>>, Infallible>;
 
 /// Answers a request by a call.
-async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk>>) -> Answered {
+async fn serve(
+    request: Request<Incoming>,
+    limits: Limits,
+    handover: Rc<RefCell<Handover>>,
+) -> Answered {
     let (head, mut body) = request.into_parts();
     let is_foreign = head.method == Method::CONNECT || asks_for_socket(&head.headers);
     let body_len_max = limits.message_len_max - HEAD_LEN_MAX;
@@ -195,7 +199,7 @@ async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk
         None
     };
     if let Some(refused) = refused {
-        desk.borrow_mut().partial_len = 0;
+        handover.borrow_mut().partial_len = 0;
         return Ok(ending(refused));
     }
     let mut bytes = Vec::new();
@@ -205,11 +209,11 @@ async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk
         };
         if let Some(data) = frame.data_ref() {
             bytes.extend_from_slice(data);
-            desk.borrow_mut().body_len = bytes.len();
+            handover.borrow_mut().body_len = bytes.len();
         }
         if bytes.len() > body_len_max {
-            let mut desk = desk.borrow_mut();
-            (desk.body_len, desk.partial_len) = (0, 0);
+            let mut handover = handover.borrow_mut();
+            (handover.body_len, handover.partial_len) = (0, 0);
             return Ok(ending(plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long")));
         }
     }
@@ -217,24 +221,24 @@ async fn serve(request: Request<Incoming>, limits: Limits, desk: Rc<RefCell<Desk
     let mut message = Vec::new();
     message::write_request(&head, &bytes, &mut message);
     drop(bytes);
-    Desk::call(&desk, message, is_idempotent);
-    let answer = poll_fn(|_| match desk.borrow_mut().answer.take() {
+    Handover::call(&handover, message, is_idempotent);
+    let answer = poll_fn(|_| match handover.borrow_mut().answer.take() {
         Some(answer) => Poll::Ready(answer),
         None => Poll::Pending,
     });
     let answer = answer.await;
-    desk.borrow_mut().ticket = None;
+    handover.borrow_mut().ticket = None;
     Ok(respond(answer))
 }
 
-impl Desk {
-    fn call(desk: &RefCell<Self>, message: Vec<u8>, is_idempotent: bool) {
-        let mut desk = desk.borrow_mut();
-        let ticket = desk.next_ticket;
-        desk.next_ticket += 1;
-        (desk.ticket, desk.body_len, desk.partial_len) = (Some(ticket), 0, 0);
+impl Handover {
+    fn call(handover: &RefCell<Self>, message: Vec<u8>, is_idempotent: bool) {
+        let mut handover = handover.borrow_mut();
+        let ticket = handover.next_ticket;
+        handover.next_ticket += 1;
+        (handover.ticket, handover.body_len, handover.partial_len) = (Some(ticket), 0, 0);
         let route = if is_idempotent { Route::Any } else { Route::Primary };
-        desk.calls.push_back(Call { ticket, message, route, group: 0, is_idempotent });
+        handover.calls.push_back(Call { ticket, message, route, group: 0, is_idempotent });
     }
 }
 
@@ -303,7 +307,7 @@ mod tests {
         for ticket in 0..3 {
             for part in [&b"GET /a HTTP/1.1\r\nHo"[..], b"st: x\r\n\r\n"] {
                 server.receive(part);
-                assert_eq!(server.is_partial(), server.desk.borrow().ticket.is_none());
+                assert_eq!(server.is_partial(), server.handover.borrow().ticket.is_none());
             }
             let call = called(&mut server);
             assert_eq!(call.message, b"GET /a HTTP/1.1\r\nhost: x\r\n\r\n");

@@ -144,7 +144,7 @@ enum Spec {
     Pairs,
     /// Their number is here, and they follow it.
     Counted(usize),
-    /// Of a script: so too, at the second place. One that names none may ask for any.
+    /// In a script: counted likewise, at the second place. One that names none may ask for any.
     Script,
     /// At the first; the number of others is at the second.
     Stored,

@@ -70,7 +70,7 @@ struct Transaction {
     /// Its commands, one behind the other.
     queued: Vec<u8>,
     commands: u32,
-    /// Of the servers that have its keys; `None` while none has been named.
+    /// Group of the servers that have its keys; `None` while none has been named.
     group: Option<usize>,
     /// One of them was refused, so that none may run.
     is_failed: bool,
@@ -97,7 +97,7 @@ struct Next {
     message: Vec<u8>,
     commands: u32,
     class: Class,
-    /// Of the servers that have its keys.
+    /// Group of the servers that have its keys.
     group: usize,
     /// Replies that the client has been given already.
     given: u32,

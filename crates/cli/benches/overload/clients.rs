@@ -30,7 +30,7 @@ pub(crate) struct Client {
 /// The phases of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    /// Of each call, from when it is intended.
+    /// Deadline of each call, from the time at which it is intended.
     pub(crate) deadline_ns: u64,
     /// Duration of the overload.
     pub(crate) overload_ns: u64,
@@ -114,7 +114,7 @@ struct Load {
     target: SocketAddr,
     /// All times but this are from it.
     start: u64,
-    /// Of [`Shape::phases`].
+    /// Index in [`Shape::phases`].
     phase: usize,
     phase_began_at: u64,
     arrivals: Arrivals,

@@ -69,7 +69,7 @@ impl Way {
 struct Overloaded {
     /// Answers in time over the capacity.
     goodput: f64,
-    /// Of those that were answered.
+    /// Latency of the calls that were answered.
     p99_ms: f64,
     normal_ms: f64,
     late_ns: u64,

@@ -16,53 +16,55 @@ pub(super) fn valid(slice_ns: u64) -> f64 {
     taken(Ends::of_r2p2(), slice_ns)
 }
 
-/// The same over Homa.
+/// Nanoseconds that a server of Homa takes for a request, up to its application.
 pub(super) fn valid_homa(slice_ns: u64) -> f64 {
     taken(Ends::of_homa(), slice_ns)
 }
 
-/// The same of requests that somebody without keys has sealed, in the name of a client that the
-/// server knows.
+/// Nanoseconds for each request dropped by R2P2 that somebody without keys has sealed, in the name
+/// of a client that the server knows.
 pub(super) fn of_a_stranger(slice_ns: u64) -> f64 {
     dropped(Ends::of_r2p2(), slice_ns, as_known)
 }
 
-/// The same over Homa, in a session that the server knows.
+/// Nanoseconds as of [`of_a_stranger`] over Homa, in a session that the server knows.
 pub(super) fn of_a_stranger_homa(slice_ns: u64) -> f64 {
     dropped(Ends::of_homa(), slice_ns, as_known)
 }
 
-/// The same in the names of clients that the server does not know.
+/// Nanoseconds as of [`of_a_stranger`] in the names of clients that the server does not know.
 pub(super) fn of_strangers(slice_ns: u64) -> f64 {
     dropped(Ends::of_r2p2(), slice_ns, as_unknown)
 }
 
-/// The same over Homa.
+/// Nanoseconds as of [`of_strangers`] over Homa.
 pub(super) fn of_strangers_homa(slice_ns: u64) -> f64 {
     dropped(Ends::of_homa(), slice_ns, as_unknown)
 }
 
-/// The same of requests whose payload has been changed on the way, which the hop tag does not show.
+/// Nanoseconds for each request dropped whose payload has been changed on the way, which the hop
+/// tag does not show.
 pub(super) fn changed(slice_ns: u64) -> f64 {
     dropped(Ends::of_r2p2(), slice_ns, |bytes, _| bytes[HEADER_LEN] ^= 1)
 }
 
-/// The same of the first packet of a session that the server does not know, which somebody has
-/// recorded and changes.
+/// Nanoseconds to drop the first packet of a session that the server does not know, which somebody
+/// has recorded and changes.
 pub(super) fn of_a_recorded_session(slice_ns: u64) -> f64 {
     let mut ends = Ends::of_r2p2();
     let first = ends.first_packet(&r2p2_endpoint);
     dropped_as(ends, slice_ns, &first, |bytes, at| bytes[HEADER_LEN + at % 32] ^= 1)
 }
 
-/// The same over Homa, whose first packet asks for all of a reply that is not known yet.
+/// Nanoseconds as of [`of_a_recorded_session`] over Homa, whose first packet asks for all of a
+/// reply that is not known yet.
 pub(super) fn of_a_recorded_session_homa(slice_ns: u64) -> f64 {
     let mut ends = Ends::of_homa();
     let first = ends.first_packet(&homa_endpoint);
     dropped_as(ends, slice_ns, &first, |bytes, at| bytes[COMMON_LEN + at % 8] ^= 1)
 }
 
-/// The same of requests that the server has had, and answered.
+/// Nanoseconds for each request dropped that the server has had, and answered.
 pub(super) fn replayed(slice_ns: u64) -> f64 {
     let mut ends = Ends::of_r2p2();
     let requests = ends.requests();
@@ -105,7 +107,7 @@ fn dropped<E: Rpc>(mut ends: Ends<E>, slice_ns: u64, forge: fn(&mut [u8], usize)
     dropped_as(ends, slice_ns, &requests, forge)
 }
 
-/// The same of these packets.
+/// Nanoseconds for each of these packets, forged, that is dropped.
 fn dropped_as<E: Rpc>(
     mut ends: Ends<E>,
     slice_ns: u64,

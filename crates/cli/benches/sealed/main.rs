@@ -163,8 +163,8 @@ fn with_server(mode: Mode, reply_len_max: usize, run: impl FnOnce(&Client) -> f6
     serving(mode, (Wait::BusyPoll, reply_len_max), run)
 }
 
-/// The same, while `run` does what it likes with its address.
-/// Who polls keeps the rest of the machine away.
+/// An echo server as of [`with_server`], while `run` does what it likes with its address. Who polls
+/// keeps the rest of the machine away.
 fn serving(
     mode: Mode,
     (wait, reply_len_max): (Wait, usize),

@@ -57,7 +57,7 @@ pub(super) fn first_echo(slice_ns: u64) -> f64 {
     })
 }
 
-/// The same for keys from an agent, and a call by them.
+/// Microseconds, at the median, for keys from an agent, and a call by them.
 pub(super) fn first_call(slice_ns: u64) -> f64 {
     // The agent has the server's core too.
     serving(Mode::Sealed, (Wait::default(), usize::MAX), |target| {

@@ -48,11 +48,11 @@ pub(super) struct Service {
     driver: Driver<Endpoint>,
     streams: Streams,
     target: Target,
-    desk: Desk,
+    handler: RequestHandler,
 }
 
 /// The requests, wherever they are.
-struct Desk {
+struct RequestHandler {
     app: App,
     pool: Pool<Job>,
     queue: Scheduler<Task<Job>, Jbsq>,
@@ -116,7 +116,7 @@ impl Service {
         queue.set_in_service(SERVER, InService::Out);
         let now = driver.clock().now();
         driver.node_mut(0).stop(now);
-        let desk = Desk {
+        let handler = RequestHandler {
             app: config.app,
             pool: Pool::new(config),
             queue,
@@ -128,7 +128,7 @@ impl Service {
             counts: Counts::default(),
             service_times: Histogram::default(),
         };
-        Ok(Self { driver, streams, target, desk })
+        Ok(Self { driver, streams, target, handler })
     }
 
     /// Serves until it has drained.
@@ -136,35 +136,35 @@ impl Service {
         let (mut log, mut log_at, mut woken) = (DriverLog::default(), None, Woken::ALL);
         loop {
             let is_draining = sidecar.life.is_draining();
-            let Self { driver, streams, target, desk } = self;
+            let Self { driver, streams, target, handler } = self;
             let mut now = driver.clock().now();
             if woken.own {
                 let turn = driver.turn_with(|_, endpoint, now| {
                     if is_draining {
                         endpoint.stop(now);
                     }
-                    desk.take_calls(endpoint, now, streams);
-                    desk.dispatch(endpoint, now, streams);
+                    handler.take_calls(endpoint, now, streams);
+                    handler.dispatch(endpoint, now, streams);
                 })?;
                 now = turn.now;
                 log_at = log.look(driver, turn, |_, node| log::of_endpoint(&node.metrics()));
             }
             if woken.extra || streams.next_deadline().is_some_and(|deadline| deadline <= now) {
-                desk.hear(now, streams)?;
+                handler.hear(now, streams)?;
             }
-            desk.connect(now, streams, target);
+            handler.connect(now, streams, target);
             let endpoint = driver.node_mut(0);
             if !is_draining {
-                desk.tell_routers(endpoint, now);
+                handler.tell_routers(endpoint, now);
             }
-            desk.dispatch(endpoint, now, streams);
+            handler.dispatch(endpoint, now, streams);
             driver.flush(now);
             sidecar.follow(now, || self.snapshot());
             if sidecar.life.is_over(now, || self.is_busy()) {
                 return Ok(());
             }
             let look_at = log_at.into_iter().chain(sidecar.life.look_at());
-            let look_at = look_at.chain(self.desk.next_deadline()).min();
+            let look_at = look_at.chain(self.handler.next_deadline()).min();
             woken = self.streams.wait_with(&mut self.driver, look_at)?;
         }
     }
@@ -177,12 +177,12 @@ impl Service {
 
     /// Snapshot for others that ask.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let Self { driver, streams, desk, .. } = self;
-        let mut counters = desk.counters();
+        let Self { driver, streams, handler, .. } = self;
+        let mut counters = handler.counters();
         counters.extend(counters::of_endpoint(&driver.node(0).metrics()));
         counters.extend(PortSnapshot::of(driver.port(0)).counters());
         counters.extend(counters::of_streams(&streams.metrics()));
-        let pool = &desk.pool;
+        let pool = &handler.pool;
         Snapshot {
             unready: (!pool.is_up()).then_some("the server cannot be reached"),
             gauges: vec![
@@ -196,21 +196,21 @@ impl Service {
                 (
                     "held_requests",
                     "Requests that wait for it.",
-                    (desk.queue.queue_len() + pool.parked()) as u64,
+                    (handler.queue.queue_len() + pool.parked()) as u64,
                 ),
             ],
             counters,
             times: vec![(
                 "service",
                 "Time from a request's arrival to its answer.",
-                desk.service_times,
+                handler.service_times,
             )],
             ..Snapshot::default()
         }
     }
 }
 
-impl Desk {
+impl RequestHandler {
     /// Takes what the network has brought.
     fn take_calls(&mut self, endpoint: &mut Endpoint, now: Time, streams: &mut Streams) {
         endpoint.set_retry_after(self.queue.retry_after_ns());

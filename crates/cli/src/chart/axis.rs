@@ -140,12 +140,12 @@ impl Axis {
         &self.ticks
     }
 
-    /// Of the longest label, in letters.
+    /// Length of the longest label, in letters.
     pub(super) fn label_len_max(&self) -> u32 {
         self.ticks.iter().map(|(_, label)| label.chars().count() as u32).max().unwrap_or(0)
     }
 
-    /// Of the last label, in letters.
+    /// Length of the last label, in letters.
     pub(super) fn last_label_len(&self) -> u32 {
         self.ticks.last().map_or(0, |(_, label)| label.chars().count() as u32)
     }
@@ -229,7 +229,7 @@ const LOG_DECADES_DENSE: i32 = 3;
 const STEPS_MAX: f64 = 8.0;
 /// Above the highest value.
 const ROOM: f64 = 1.05;
-/// Of a quotient that is a whole number but for rounding.
+/// Error of a quotient that is a whole number but for rounding.
 const ROUNDING: f64 = 1e-9;
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) struct Condition {
 /// Largest increase allowed from A to B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Limit {
-    /// Of what A takes.
+    /// Share of the time that A takes.
     Share(f64),
     /// In us.
     Us(f64),

@@ -245,7 +245,7 @@ mod tests {
         warnings(&first, other, &changes(&first.config, &other.config))
     }
 
-    /// The same measurement, a day later.
+    /// A copy of the measurement, a day later.
     fn another() -> MeasureResult {
         let mut another = sample::single();
         another.environment.started = "2026-11-23T04:34:56Z".into();

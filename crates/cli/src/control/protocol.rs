@@ -144,11 +144,11 @@ pub(crate) struct Server {
     pub(crate) outstanding: u32,
     /// Requests placed since it was added.
     pub(crate) placed: u64,
-    /// Of these, known to be concluded.
+    /// Number of placed requests that are known to be concluded.
     pub(crate) concluded: u64,
-    /// Of probes that find it idle.
+    /// Round-trip time of probes that find it idle.
     pub(crate) round_trip_us: Option<f64>,
-    /// Of requests that find it idle.
+    /// Service time of requests that find it idle.
     pub(crate) service_us: Option<f64>,
     pub(crate) weight: u8,
     /// It is of the zone that is preferred.

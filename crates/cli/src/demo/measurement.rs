@@ -178,7 +178,7 @@ const SPIN_NS: &str = "0";
 /// The servers do not fail, but a busy machine may keep them from answering for a while.
 const SILENT_AFTER: &str = "2s";
 const PROBE_INTERVAL: &str = "100ms";
-/// Of services of 10 ms with jitter one in a hundred thousand takes more than a second.
+/// One in a hundred thousand services of 10 ms with jitter takes more than a second.
 const TIMEOUT: &str = "5s";
 /// A load waits for its last replies no longer than that.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(15);

@@ -16,7 +16,7 @@ use tailcut_sim::cloning::JITTER_FACTOR;
 #[derive(Debug, PartialEq)]
 pub(super) struct Pool {
     pub(super) servers: usize,
-    /// Of each server.
+    /// Workers of each server.
     pub(super) workers: usize,
     /// Service times, as a measurement is told.
     pub(super) service: &'static str,

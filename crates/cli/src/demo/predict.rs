@@ -155,7 +155,7 @@ const JITTERED_REQUESTS: u32 = 400_000;
 /// Tenths of the capacity, to 0.8: each step is a simulation of its own.
 const JITTERED_STEPS: u32 = 8;
 const PS_PER_US: f64 = 1e6;
-/// Of the predictions, whatever the measurement's seed.
+/// Seed of the predictions, whatever the measurement's seed.
 const SEED: u64 = 1;
 /// 495 states.
 const CHAIN_BOUND_MAX: u32 = 4;

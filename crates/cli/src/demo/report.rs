@@ -260,7 +260,7 @@ struct Story {
     jbsq_p50: String,
     jbsq_p99: String,
     ideal_p99: String,
-    /// Of a service alone.
+    /// Percentile of the service alone.
     service_p99: String,
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Carrier {
 /// Reason why a frame has no line.
 #[derive(Clone, Copy)]
 pub(super) enum Skip {
-    /// Of a link type that is not read, or shorter than a header.
+    /// Frame of a link type that is not read, or shorter than a header.
     Unreadable,
     /// Something else.
     Foreign,

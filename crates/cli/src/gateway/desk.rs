@@ -34,7 +34,7 @@ use crate::sidecar::Labelled;
 #[derive(Debug)]
 pub(super) struct DeskConfig {
     pub(super) app: FrontKind,
-    /// Of each group of servers.
+    /// Targets of each group of servers.
     pub(super) targets: Vec<Targets>,
     /// Group of each key.
     pub(super) groups: Groups,
@@ -114,7 +114,7 @@ struct Outgoing {
     ticket: u64,
     message: Arc<Vec<u8>>,
     route: Route,
-    /// Of servers.
+    /// Group of servers.
     group: usize,
     is_idempotent: bool,
     deadline: Time,

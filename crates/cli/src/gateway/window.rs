@@ -51,7 +51,7 @@ impl Window {
     }
 }
 
-/// Of a gateway that knows nothing.
+/// Window of a gateway that knows nothing.
 const FIRST: f64 = 64.0;
 
 /// A quarter of what a transport has.

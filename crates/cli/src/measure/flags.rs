@@ -427,7 +427,7 @@ kinds! {
 /// The precision in a [`PrecisionText`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Precision {
-    /// Of the percentile.
+    /// Share of the percentile.
     Share(f64),
     /// In ns.
     Nanoseconds(f64),

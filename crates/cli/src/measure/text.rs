@@ -28,7 +28,7 @@ impl Style {
         Self::of(stdout().is_terminal())
     }
 
-    /// The same for standard error.
+    /// Colours where standard error is a terminal that has them and nobody set `NO_COLOR`.
     pub(crate) fn of_stderr() -> Self {
         Self::of(stderr().is_terminal())
     }

@@ -94,7 +94,7 @@ impl Section {
 #[derive(Debug, Serialize)]
 pub(crate) struct Download {
     name: String,
-    /// Of letters that need no escape.
+    /// URI of letters that need no escape.
     uri: String,
 }
 

@@ -342,7 +342,7 @@ fn explain_folder(error: io::Error, folder: &Path) -> anyhow::Error {
 
 const NO_INTERFACE: &str = "--dataplane xdp needs --interface IF, the one that requests come in by";
 
-/// Of the routers of this host, one for each interface of each network namespace.
+/// Folder of the routers of this host, one for each interface of each network namespace.
 const FOLDER: &str = "/sys/fs/bpf/tailcut";
 
 /// Longest UDP payload that is placed: what fits an Ethernet frame of 9,000 bytes.

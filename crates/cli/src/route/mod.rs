@@ -352,7 +352,7 @@ impl Loop {
 
 /// A router that is ready to run, and what gives it orders.
 struct Opened {
-    /// Of each thread.
+    /// Services of the threads, one of each.
     services: Vec<Service>,
     roster: Roster,
     /// Its file goes with it.

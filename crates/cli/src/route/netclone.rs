@@ -35,7 +35,7 @@ struct Snapshot {
     metrics: SwitchMetrics,
     port: Option<PortSnapshot>,
     servers: Vec<SwitchServer>,
-    /// Of the program in the kernel, where there is one.
+    /// Counters of the program in the kernel, where there is one.
     plane: Counters,
     uptime_ns: u64,
     is_draining: bool,

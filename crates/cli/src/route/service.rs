@@ -93,10 +93,10 @@ pub(crate) struct Snapshot {
 struct Part {
     metrics: RouterMetrics,
     port: PortSnapshot,
-    /// Of the socket that only hears, where there is one.
+    /// Counters of the socket that only hears, where there is one.
     front: Option<PortSnapshot>,
     raw: Option<RawMetrics>,
-    /// Of the program before the router, where there is one.
+    /// Counters of the program before the router, where there is one.
     plane: Option<[u64; COUNT_NAMES.len()]>,
 }
 

@@ -107,7 +107,7 @@ pub(super) struct HandlerConfig {
     pub(super) jitter: f64,
     /// Fate of emulated services that are cancelled.
     pub(super) cancelled: Cancelled,
-    /// Of the drawn services.
+    /// Seed of the drawn services.
     pub(super) seed: u64,
     /// Index of this port.
     pub(super) stream: u64,
@@ -153,7 +153,7 @@ pub(super) struct RequestHandler<W> {
     finished: VecDeque<(W, Task, u32)>,
     /// Requests that wait for this thread to compute, and since when.
     spun: VecDeque<(W, Task, Time)>,
-    /// Of what this thread has computed.
+    /// Times of the requests that this thread has computed.
     spun_times: Times,
     /// It drains: nothing new is taken.
     is_closed: bool,

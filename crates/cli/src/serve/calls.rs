@@ -207,7 +207,7 @@ struct CallDesk {
     spun_next: Option<Job<Answer>>,
     /// Counter in which it tells how much that is, where clients join the shortest queue.
     queue_len: Option<QueueLen>,
-    /// Of what this thread has computed.
+    /// Times of the requests that this thread has computed.
     spun_times: Times,
     rng: Generator,
     /// Draws which services take much longer.
@@ -227,7 +227,7 @@ enum Answer {
 }
 
 impl CallDesk {
-    /// Of the endpoint with this number, whose driver `waker` wakes.
+    /// Desk of the endpoint with this number, whose driver `waker` wakes.
     fn at(args: &Args, index: usize, waker: &Waker) -> Result<Self> {
         let config = handler_config(args, index, MESSAGE_BYTES_MAX);
         let mut desk = Self::new(args.app.clone(), config);

@@ -30,11 +30,11 @@ pub(super) struct Crew<W> {
     worker_count: usize,
     /// Places in the queue, for cancels.
     held: HashMap<RequestId, Ticket, FixedState>,
-    /// Of what has finished.
+    /// Times of the requests that have finished.
     times: Times,
     /// The types of requests.
     kinds: Kinds,
-    /// Of what has finished, by type.
+    /// Times of the requests that have finished, by type.
     typed_times: TypedTimes,
 }
 
@@ -75,7 +75,7 @@ impl<W: Send + 'static> Crew<W> {
         })
     }
 
-    /// The same with requests of types, for which its [`Config::types`] are.
+    /// The crew with requests of types, for which its [`Config::types`] are.
     pub(super) fn with_kinds(self, kinds: Kinds) -> Self {
         Self { typed_times: kinds.times(), kinds, ..self }
     }
@@ -209,8 +209,8 @@ mod tests {
 
     use super::*;
 
-    /// Of half a second's work that comes at once and is wanted within 400 ms, what would wait for
-    /// longer than a quarter of that has expired meanwhile.
+    /// Half a second's work comes at once and is wanted within 400 ms: requests that would wait for
+    /// longer than a quarter of that have expired meanwhile.
     #[test]
     fn what_waits_too_long_expires_before_its_deadline() {
         let driver = Driver::<Endpoint>::new(Wait::default()).expect("a driver");

@@ -58,13 +58,13 @@ pub(super) struct Emulated<W> {
     held: HashMap<RequestId, Ticket, FixedState>,
     /// Requests that have waited for too long, and nobody has taken.
     expired: VecDeque<Job<W>>,
-    /// Of what has finished.
+    /// Times of the requests that have finished.
     times: Times,
     /// Requests that waited when the last to finish did, before its worker began the next.
     waiting_at_finish: u32,
     /// The types of requests.
     kinds: Kinds,
-    /// Of what has finished, by type.
+    /// Times of the requests that have finished, by type.
     typed_times: TypedTimes,
     /// Fate of requests that are cancelled as they run.
     cancelled: Cancelled,
@@ -102,12 +102,12 @@ impl<W: Copy> Emulated<W> {
         }
     }
 
-    /// The same with workers that treat what is cancelled so.
+    /// The service with workers that treat cancelled requests so.
     pub(super) fn with_cancelled(self, cancelled: Cancelled) -> Self {
         Self { cancelled, ..self }
     }
 
-    /// The same with requests of types.
+    /// The service with requests of types.
     pub(super) fn with_kinds(self, kinds: Kinds) -> Self {
         let scheduler = match kinds.queues() {
             1 => self.scheduler,
@@ -148,7 +148,7 @@ impl<W: Copy> Emulated<W> {
             self.running.retain(|Reverse(running)| running.worker != worker);
             self.workers[worker.index()].stop(now);
             self.scheduler.conclude(worker);
-            self.forget_expired(now);
+            self.drop_expired(now);
             self.start_waiting(now);
         }
     }
@@ -166,7 +166,7 @@ impl<W: Copy> Emulated<W> {
         self.typed_times.record(kind, queueing_ns, job.service_ns);
         self.scheduler.note_service(kind, job.service_ns);
         self.scheduler.conclude(finished.worker);
-        self.forget_expired(finished.finish_at);
+        self.drop_expired(finished.finish_at);
         self.waiting_at_finish = self.waiting();
         self.start_waiting(finished.finish_at);
         Some(finished.job)
@@ -175,7 +175,7 @@ impl<W: Copy> Emulated<W> {
     /// The next request that has waited for too long by `now`. Drain [`Emulated::poll_finished`]
     /// first: what ended before may have made room for it.
     pub(super) fn poll_expired(&mut self, now: Time) -> Option<Job<W>> {
-        self.forget_expired(now);
+        self.drop_expired(now);
         self.expired.pop_front()
     }
 
@@ -220,7 +220,7 @@ impl<W: Copy> Emulated<W> {
         while let Some((workers, job)) = self.scheduler.poll_placed(at, NO_RANDOM) {
             self.held.remove(&job.id);
             self.start(at, workers, job);
-            self.forget_expired(at);
+            self.drop_expired(at);
         }
     }
 
@@ -232,7 +232,7 @@ impl<W: Copy> Emulated<W> {
     }
 
     /// Takes out what may wait no longer.
-    fn forget_expired(&mut self, now: Time) {
+    fn drop_expired(&mut self, now: Time) {
         while let Some(job) = self.scheduler.poll_expired(now) {
             self.held.remove(&job.id);
             self.expired.push_back(job);

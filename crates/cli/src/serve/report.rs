@@ -18,16 +18,16 @@ use crate::output;
 /// All ports at one moment.
 #[derive(Debug)]
 pub(super) struct Snapshot {
-    /// Of each port, in their order; where threads share one, of each thread.
+    /// Ports in their order; where threads share one, an entry of each thread.
     pub(super) ports: Vec<Port>,
     /// Number of ports.
     port_count: usize,
-    /// Of the connections of all ports of a thread.
+    /// Counters of the connections of all ports of a thread.
     pub(super) streams: Vec<StreamMetrics>,
     pub(super) times: Times,
-    /// The same by type, where there are several.
+    /// Times by type, where there are several.
     pub(super) typed_times: TypedTimes,
-    /// Of each port whose services are computed by threads.
+    /// Counters of each port whose services are computed by threads.
     pub(super) dispatch: Vec<dispatch::Metrics>,
     pub(super) uptime_ns: u64,
     pub(super) is_draining: bool,

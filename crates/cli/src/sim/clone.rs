@@ -110,9 +110,9 @@ struct NetworkArgs {
 /// The value of `--workers`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Workers {
-    /// Of every server.
+    /// Number of every server, all alike.
     Each(u32),
-    /// Of each server.
+    /// Number of each server.
     List(Vec<u32>),
 }
 

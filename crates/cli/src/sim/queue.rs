@@ -169,7 +169,7 @@ impl Findings {
         })
     }
 
-    /// Of each type its name, its longest service where there is one, and its sojourns in ns.
+    /// Name of each type, its longest service where there is one, and its sojourns in ns.
     fn by_type<'a>(
         &'a self,
         args: &'a Args,

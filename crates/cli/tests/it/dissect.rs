@@ -14,7 +14,7 @@ use crate::harness::{Files, Service, assert_all_replied, measure, run, succeed};
 #[derive(Clone, Copy)]
 enum Over {
     Udp,
-    /// Of Homa, IP protocol 146.
+    /// Protocol 146 over IP, that of Homa.
     Ip,
 }
 
@@ -120,7 +120,7 @@ fn check(name: &str, over: Over) {
     check_count(name, over, Vectors::read(name).packets.len());
 }
 
-/// The same, of so many packets.
+/// Checks as [`check`] does, with so many packets.
 fn check_count(name: &str, over: Over, count: usize) {
     let files = Files::new(&format!("dissect-{name}-{}", over as u8));
     let vectors = Vectors::read(name);
@@ -161,7 +161,7 @@ fn sealed_packets_of_r2p2_are_open_in_the_copy() {
     check("packets.txt", Over::Udp);
 }
 
-/// Of 24 requests and replies 20 each are in two datagrams.
+/// Two datagrams hold 20 of 24 requests and 20 of their replies.
 #[test]
 fn packets_that_went_together_are_each_open_in_the_copy() {
     check_count("coalesced.txt", Over::Udp, 44);

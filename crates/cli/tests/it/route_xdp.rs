@@ -32,7 +32,7 @@ impl Network {
         Self::with_queues(1)
     }
 
-    /// The same, where the router's interface has so many queues.
+    /// A network where the router's interface has so many queues.
     fn with_queues(queues: u32) -> Option<Self> {
         let skip = |reason: &str| {
             writeln!(std::io::stderr(), "SKIPPED: {reason}").expect("standard error");
@@ -164,7 +164,7 @@ impl Network {
         self.pinned_as(&self.interface("r"))
     }
 
-    /// The same for an interface of this name.
+    /// Path at which a router pins its program for an interface of this name.
     pub(crate) fn pinned_as(&self, interface: &str) -> PathBuf {
         let space = std::fs::metadata(Path::new("/run/netns").join(self.name("r")));
         let space = space.expect("the namespace").ino();
@@ -361,8 +361,8 @@ fn load(network: &Network, more: &[&str]) -> Value {
     finish(child.expect("the binary starts"))["counts"].clone()
 }
 
-/// Of requests, replies and reports one in twenty is lost: each call has its reply, none runs
-/// twice, and in the end no place is taken.
+/// One in twenty requests, replies and reports is lost: each call has its reply, none runs twice,
+/// and in the end no place is taken.
 #[test]
 fn what_the_network_loses_is_not_missed() {
     let Some(network) = Network::create() else { return };

@@ -185,7 +185,7 @@ fn the_next_router_may_take_another_mode() {
     end(router, "TERM");
 }
 
-/// Of which requests may have several buffers.
+/// Requests may have several buffers there.
 #[test]
 fn an_interface_of_long_frames_has_its_program_before_the_stack_too() {
     let Some(network) = Network::create() else { return };

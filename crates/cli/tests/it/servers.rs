@@ -33,7 +33,7 @@ pub(crate) fn nginx(with_tls: bool) -> Option<Server> {
     nginx_listening(if with_tls { "ssl" } else { "" })
 }
 
-/// The same with HTTP/2: over TLS beside HTTP/1.1, in clear alone.
+/// An NGINX with HTTP/2: over TLS beside HTTP/1.1, in clear alone.
 pub(crate) fn nginx_2(with_tls: bool) -> Option<Server> {
     nginx_listening(if with_tls { "ssl http2" } else { "http2" })
 }

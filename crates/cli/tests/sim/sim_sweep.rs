@@ -263,7 +263,7 @@ impl Directory {
         serde_json::from_slice(&output.stdout).expect("standard output is JSON and nothing else")
     }
 
-    /// Of all points, in the order of the grid.
+    /// Hashes of all points, in the order of the grid.
     fn hashes(&self) -> Vec<String> {
         let output = self.run(&["--list"]);
         let lines = String::from_utf8(output.stdout).expect("it is text");

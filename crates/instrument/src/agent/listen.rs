@@ -5,7 +5,7 @@
 //! nothing before one that has, and the newest first, for the others have waited longer for their
 //! turn.
 //!
-//! Invariant: whoever has not proven that it has the key holds one of a few threads for two seconds
+//! Invariant: whoever is not authenticated holds one of a few threads for two seconds
 //! at most, and nothing else; and those of one network leave places to others.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -72,11 +72,11 @@ pub(super) struct Door {
     key: Option<Key>,
     service: Service,
     activity: Activity,
-    /// Connections that have not proven anything yet, the oldest first.
+    /// Connections that are not authenticated yet, the oldest first.
     strangers: Mutex<Vec<Stranger>>,
 }
 
-/// A connection that has not proven anything yet.
+/// A connection that is not authenticated yet.
 struct Stranger {
     /// Counted over all that came.
     number: u64,

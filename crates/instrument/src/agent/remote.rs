@@ -107,7 +107,7 @@ struct Link {
     ended: AtomicBool,
 }
 
-/// Of the job that was prepared last.
+/// Progress of the job that was prepared last.
 #[derive(Debug, Default)]
 struct Progress {
     number: u64,

@@ -52,7 +52,7 @@ impl Service {
         Self { limits, keys: None, engine: engine::local, note }
     }
 
-    /// The same, which has a client's keys for loads that are sealed.
+    /// This service with a client's keys for loads that are sealed.
     #[must_use]
     pub fn sealed_by(self, keys: LiveKeys) -> Self {
         Self { keys: Some(keys), ..self }

@@ -84,6 +84,18 @@ fn parse(text: &str, _: &mut Loader<'_>) -> Result<Arc<dyn Codec>, AppError> {
 }
 
 impl Codec for Postgres {
+    fn login_advice(&self, said: &str) -> &'static str {
+        match said {
+            said if said.contains("no encryption") => {
+                "Ask over TLS: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full."
+            }
+            said if said.starts_with("the login") => {
+                "Correct the user, the password or the database in postgres://USER:PASSWORD@HOST/DATABASE."
+            }
+            _ => "Correct the statement: --app 'postgres:query=...'.",
+        }
+    }
+
     fn requests(&self, _: Setting<'_>, _: &mut Generator) -> Result<Write, AppError> {
         let Self { params, keys, .. } = self.clone();
         let mut buffer = BytesMut::new();
@@ -172,7 +184,7 @@ struct Connection {
     answered: u64,
     /// The error of the reply under way.
     error: Option<(ErrorKind, ErrorCode)>,
-    /// Of the last reply.
+    /// Error code of the last reply.
     code: ErrorCode,
 }
 
@@ -456,9 +468,9 @@ const NOT_POSTGRES: Malformed = Malformed::Syntax("a message of PostgreSQL that 
 const TOO_LONG: Malformed = Malformed::TooLong("messages");
 /// A message's kind and length.
 const HEAD_LEN: usize = 5;
-/// Of messages that are read.
+/// Longest message that is read.
 const MESSAGE_LEN_MAX: usize = 1 << 16;
-/// Of rows, which are passed over: what PostgreSQL itself sends at most.
+/// Longest row, which is passed over: the most that PostgreSQL itself sends.
 const ROW_LEN_MAX: usize = 1 << 30;
 const PARAMS_MAX: usize = 100;
 /// Numbers that `{index}` stands for, by default.

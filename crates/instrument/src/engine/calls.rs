@@ -132,7 +132,7 @@ impl Endpoints {
         let lane = &mut self.lanes[index];
         match event {
             Event::Replied { id, context, payload, .. } => {
-                if let Some(key) = lane.watch.forget(id) {
+                if let Some(key) = lane.watch.release(id) {
                     self.sampler.handle_reply(index, key, Seen::default(), now);
                 }
                 if let Some(Pending { sample, expected }) = lane.release(context) {
@@ -147,7 +147,7 @@ impl Endpoints {
                 self.driver.node_mut(index).recycle(payload);
             }
             Event::Failed { id, context, failure, .. } => {
-                if let Some(key) = lane.watch.forget(id) {
+                if let Some(key) = lane.watch.release(id) {
                     self.sampler.handle_failure(index, key);
                 }
                 if let Some(Pending { sample, .. }) = lane.release(context) {
@@ -526,7 +526,7 @@ const ENDPOINTS_MAX: usize = 64;
 /// Calls of an endpoint outstanding at most: the width of their index on the wire.
 const CALLS_MAX: usize = 65_535;
 
-/// The same to one server over Homa: half of its window of ids.
+/// Calls outstanding to one server over Homa at most: half of its window of ids.
 const CALLS_PER_PEER_MAX: usize = 32_768;
 
 /// Bytes of a message in a full packet of Homa.

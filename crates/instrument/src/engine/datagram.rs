@@ -223,7 +223,7 @@ impl Flows {
         lane.queue.push_back(pending);
         // A name of 16 bits comes round: whoever still waits under it waits in vain.
         if let Some(displaced) = self.names.insert((index, tag), number) {
-            lane.framer.forget(tag);
+            lane.framer.release(tag);
             if let Some((sample, _)) = lane.resolve(displaced) {
                 slices.handle_failure(sample, Failure::Lost, sent_ns);
             }
@@ -423,7 +423,7 @@ impl Lane {
     /// Gives a request up, if it still waits.
     fn fail(&mut self, number: u64, failure: Failure, accounting: &mut Accounting<'_>) {
         if let Some((sample, expected)) = self.resolve(number) {
-            self.framer.forget(expected.tag);
+            self.framer.release(expected.tag);
             accounting.names.remove(&(accounting.index, expected.tag));
             accounting.sampler.handle_failure(accounting.index, number);
             accounting.slices.handle_failure(sample, failure, accounting.now);

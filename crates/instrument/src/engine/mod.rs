@@ -64,7 +64,7 @@ pub struct LocalAgent {
     source: StampSource,
     /// Watch of CPU contention, from when all threads are ready.
     cpu: Option<CpuWatch>,
-    /// The same of packets that are dropped.
+    /// Watch of dropped packets, from when all threads are ready.
     drops: Option<DropWatch>,
 }
 

@@ -210,7 +210,7 @@ impl<'a> Asked<'a> {
                 "" => format!("the login: {}", shown_line(&dialogue.heard)),
                 said => shown(said.as_bytes()),
             };
-            let advice = self.login_advice(&said);
+            let advice = self.app.login_advice(&said);
             return complain(format!("{target} refuses {said}"), advice);
         }
         if let Some(error) = dialogue.outcomes.iter().find(|outcome| is_fatal(**outcome)) {
@@ -225,13 +225,7 @@ impl<'a> Asked<'a> {
                 return self.speaks(Spoken::Tls);
             }
             if *error == Outcome::Error(ErrorKind::Unauthorised) {
-                let advice = match self.app.name() {
-                    "redis" => "Log in: redis://USER:PASSWORD@HOST or redis://:PASSWORD@HOST.",
-                    "grpc" => {
-                        "Send credentials: --app 'grpc:SERVICE/METHOD,header=authorization: ...'."
-                    }
-                    _ => "Send credentials: --app 'http:/PATH,header=Authorization: ...'.",
-                };
+                let advice = self.app.credentials_advice();
                 return complain(format!("{target} asks for credentials: {said}"), advice);
             }
             return complain(
@@ -247,19 +241,6 @@ impl<'a> Asked<'a> {
             );
         }
         Ok(())
-    }
-
-    fn login_advice(&self, said: &str) -> &'static str {
-        match self.app.name() {
-            "postgres" if said.contains("no encryption") => {
-                "Ask over TLS: postgres://USER:PASSWORD@HOST/DATABASE?sslmode=verify-full."
-            }
-            "postgres" if said.starts_with("the login") => {
-                "Correct the user, the password or the database in postgres://USER:PASSWORD@HOST/DATABASE."
-            }
-            "postgres" => "Correct the statement: --app 'postgres:query=...'.",
-            _ => "Correct the user or the password in redis://USER:PASSWORD@HOST.",
-        }
     }
 
     fn judge_closed(&self, reason: &Reason) -> Result<(), Complaint> {
@@ -646,6 +627,6 @@ const KEYS_ASKED: usize = 20;
 /// Longest time that asking may take where requests are paced.
 const PACED_NS: u64 = 200_000_000;
 
-/// Of what comes, enough to know a protocol and an error page by.
+/// Bytes of an answer that are kept: enough to know a protocol and an error page by.
 const HEARD_LEN_MAX: usize = 1_024;
 const SHOWN_LEN_MAX: usize = 160;

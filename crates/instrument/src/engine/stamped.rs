@@ -61,9 +61,9 @@ pub(super) struct Sampler {
     found: Found,
     /// By lane.
     matchers: Vec<Matcher>,
-    /// Of lanes that have begun anew, since the last telling.
+    /// Counts of lanes that have begun anew, since the last telling.
     past: MatchCounts,
-    /// Of requests that several clocks have stamped, since the last telling.
+    /// Latencies of requests that several clocks have stamped, since the last telling.
     stamped: Vec<Latencies>,
 }
 

@@ -114,7 +114,7 @@ impl Watch {
     }
 
     /// A call has ended; gives its key where it has left.
-    pub(super) fn forget(&mut self, id: CallId) -> Option<u64> {
+    pub(super) fn release(&mut self, id: CallId) -> Option<u64> {
         let number = self.numbers.remove(&id)?;
         self.picked.retain(|&(picked, _)| picked != number);
         self.marked.remove(&number)

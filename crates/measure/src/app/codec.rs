@@ -76,6 +76,16 @@ pub trait Codec: fmt::Debug + fmt::Display + Send + Sync {
         None
     }
 
+    /// Advice to who is told `said` when a server refuses the greeting.
+    fn login_advice(&self, _said: &str) -> &'static str {
+        "Correct the user or the password."
+    }
+
+    /// Advice to who is asked for credentials by the reply to a request.
+    fn credentials_advice(&self) -> &'static str {
+        "Send credentials, as the server wants them."
+    }
+
     /// Service times of the requests, ns, where they alone are what the text form says.
     fn service_times(&self) -> Option<&Distribution> {
         None
@@ -216,7 +226,7 @@ pub trait DatagramFramer: fmt::Debug + Send {
     fn take(&mut self, datagram: &[u8], expected: Expected) -> Result<Option<Outcome>, Malformed>;
 
     /// Releases what is held for the request of this tag.
-    fn forget(&mut self, _tag: u64) {}
+    fn release(&mut self, _tag: u64) {}
 
     /// Replies that were given up because too many had come in part.
     fn evicted(&self) -> u64 {

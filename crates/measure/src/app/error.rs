@@ -73,7 +73,7 @@ pub enum AppError {
     /// A number that is none.
     #[error("{option}: {source}")]
     Quantity {
-        /// Of what.
+        /// Option that the number is for.
         option: &'static str,
         /// Error in the number.
         source: QuantityError,
@@ -81,7 +81,7 @@ pub enum AppError {
     /// A distribution that is none.
     #[error("{option}: {source}")]
     Distribution {
-        /// Of what.
+        /// Option that the distribution is for.
         option: &'static str,
         /// Error in the distribution.
         source: DistributionError,
@@ -89,7 +89,7 @@ pub enum AppError {
     /// A distribution of sizes of which none would do.
     #[error("no size of {distribution} would do for {what}: they have {min} to {max} bytes here")]
     Sizes {
-        /// Of what.
+        /// Thing that the sizes are for.
         what: &'static str,
         /// The distribution.
         distribution: String,

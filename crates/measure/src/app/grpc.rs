@@ -180,6 +180,10 @@ impl Codec for Grpc {
         Some("h2")
     }
 
+    fn credentials_advice(&self) -> &'static str {
+        "Send credentials: --app 'grpc:SERVICE/METHOD,header=authorization: ...'."
+    }
+
     fn pipeline_max(&self) -> Option<u32> {
         Some(http2::STREAMS_USUAL)
     }

@@ -333,6 +333,10 @@ impl Codec for Http {
         (self.version == Version::V2).then_some("h2")
     }
 
+    fn credentials_advice(&self) -> &'static str {
+        "Send credentials: --app 'http:/PATH,header=Authorization: ...'."
+    }
+
     /// Servers of HTTP/1.1 are not to be trusted with more than one.
     fn pipeline_max(&self) -> Option<u32> {
         Some(match self.version {
@@ -679,7 +683,7 @@ pub(super) const PATH: u8 = 4;
 pub(super) const SCHEME_HTTP: u8 = 6;
 pub(super) const SCHEME_HTTPS: u8 = 7;
 const CONTENT_LENGTH: u8 = 28;
-/// Of a reply's head, or of its trailers.
+/// Most bytes of a reply's head, or of its trailers.
 const HEAD_BYTES_MAX: u64 = 1 << 16;
 
 /// Body that a reply may carry ([`Expected::due`]): one as its head says, or never one, whatever

@@ -26,7 +26,7 @@ pub(super) struct Lines {
     held_len: usize,
     /// Bytes of it that came so far, held or not.
     seen: u64,
-    /// Of these, the last.
+    /// Last of these bytes.
     last: u8,
 }
 

@@ -139,6 +139,16 @@ impl App {
         self.codec.tls_upgrade()
     }
 
+    /// Advice to who is refused as `said`: [`Codec::login_advice`].
+    pub fn login_advice(&self, said: &str) -> &'static str {
+        self.codec.login_advice(said)
+    }
+
+    /// Advice to who is asked for credentials: [`Codec::credentials_advice`].
+    pub fn credentials_advice(&self) -> &'static str {
+        self.codec.credentials_advice()
+    }
+
     /// Service times of the requests: [`Codec::service_times`].
     pub fn service_times(&self) -> Option<&Distribution> {
         self.codec.service_times()

@@ -46,5 +46,5 @@ pub(super) fn read_text(path: &str, read: &mut ReadFile<'_>) -> Result<String, A
     bytes.map_err(|reason| AppError::File { path: path.to_owned(), reason })
 }
 
-/// Of a request among several.
+/// Largest weight of a request among several.
 const WEIGHT_MAX: u32 = 1_000_000;

@@ -35,7 +35,7 @@ pub(super) const ENTRIES: &[Entry] = &[Entry {
 
 #[derive(Debug)]
 struct Stss {
-    /// Of the service, ns.
+    /// Time of the service, ns.
     time: Distribution,
     /// Bytes that a request carries behind its head.
     request: Distribution,

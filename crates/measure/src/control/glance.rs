@@ -17,9 +17,9 @@ pub struct Glance {
     pub measured_ns: u64,
     /// Counts of its requests by outcome.
     pub counts: Counts,
-    /// Of the replies, those that say that the server did not do what was asked.
+    /// Number of replies that say that the server did not do what was asked.
     pub errors: u64,
-    /// Of the replies, those that say that a key is not there.
+    /// Number of replies that say that a key is not there.
     pub misses: u64,
     /// Requests that left meanwhile, of whichever time.
     pub sent: u64,

@@ -118,10 +118,10 @@ pub(super) fn lateness(p: f64, intended_ns: f64, actual_ns: f64) -> Option<Reaso
 /// share of it, and by more than what timestamps differ by.
 const LATE_SHARE: f64 = 0.1;
 const LATE_MIN_NS: f64 = 2_000.0;
-/// Of the requests offered, so many must leave.
+/// Least share of the requests offered that must leave.
 const RATE_SHARE_MIN: f64 = 0.99;
-/// Of those, so many must be answered in time; a queue that is long at the end of a run leaves some
-/// out.
+/// Least share of those that must be answered in time; a queue that is long at the end of a run
+/// leaves some out.
 const ANSWERED_SHARE_MIN: f64 = 0.95;
 /// Requests without a reply have no latency, and an error is no answer. Up to this share of those
 /// beyond the percentile they do not move it.

@@ -33,7 +33,7 @@ impl Form {
         }
     }
 
-    /// Of the same forms.
+    /// The quantile of the forms that [`Form::tail`] takes.
     #[inline]
     pub(super) fn quantile(&self, p: f64) -> f64 {
         match *self {

@@ -29,7 +29,7 @@ pub struct System<'a> {
     pub servers: usize,
     /// Places requests within a group, without delay.
     pub policy: PolicySpec,
-    /// Of every server.
+    /// Service time of every server.
     pub service: &'a Distribution,
     /// The share of the servers' capacity that the arrivals need.
     pub load: f64,

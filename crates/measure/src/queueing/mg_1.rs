@@ -39,7 +39,7 @@ pub struct MG1 {
     /// In the base unit of `service`.
     service_mean: f64,
     load: f64,
-    /// Of the sojourn, in mean services; may be infinite.
+    /// Mean of the sojourn, in mean services; may be infinite.
     mean: f64,
     /// By width, as they are asked for.
     grids: Vec<OnceLock<Grid>>,
@@ -247,7 +247,7 @@ fn tilt(index: usize) -> f64 {
     (-TILT * index as f64 / POINTS as f64).exp()
 }
 
-/// Of the first grid, in mean services.
+/// Step of the first grid, in mean services.
 const STEP: f64 = 1.0 / 2048.0;
 const CELLS: usize = 1 << 15;
 /// As far as an `f64` counts.

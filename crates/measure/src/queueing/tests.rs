@@ -270,8 +270,8 @@ fn general_service_meets_closed_forms_to_six_digits() {
     }
 }
 
-/// Of 80-digit arithmetic: the waiting time of a service of a few values is a finite sum (Erlang's,
-/// for each value).
+/// Expected values are of 80-digit arithmetic: the waiting time of a service of a few values is a
+/// finite sum (Erlang's, for each value).
 #[test]
 fn a_service_of_two_values_has_its_known_tail() {
     for (load, time, tail) in [

@@ -174,8 +174,8 @@ pub struct Lateness {
 }
 
 impl Lateness {
-    /// Of sends that were `late_ns` after their intended times, with `gap_mean_ns` between those on
-    /// average. All zero without sends.
+    /// Lateness of sends that were `late_ns` after their intended times, with `gap_mean_ns` between
+    /// those on average. All zero without sends.
     pub fn of(late_ns: &mut [u64], gap_mean_ns: f64) -> Self {
         late_ns.sort_unstable();
         let Some(&max_ns) = late_ns.last() else {

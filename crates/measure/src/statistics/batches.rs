@@ -12,14 +12,14 @@
 /// The variance of a mean, with what is known of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LongRun {
-    /// Of the mean over all cells, in the values' unit squared.
+    /// Variance of the mean over all cells, in the values' unit squared.
     pub(super) variance: f64,
     /// Degrees of freedom of that variance.
     pub(super) freedom: f64,
 }
 
-/// Of the mean of `cells`, which follow each other in time and are of equal length. `None` for
-/// fewer than eight.
+/// Variance of the mean of `cells`, which follow each other in time and are of equal length. `None`
+/// for fewer than eight.
 pub(super) fn long_run(cells: &[f64]) -> Option<LongRun> {
     let count = cells.len();
     if count < CELLS_MIN {

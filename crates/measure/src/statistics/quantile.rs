@@ -90,7 +90,7 @@ pub struct Ranked<'a> {
 }
 
 impl<'a> Ranked<'a> {
-    /// Of `samples` nothing has been asked yet.
+    /// Ranked `samples` of which nothing has been asked yet.
     pub fn new(samples: &'a [f32]) -> Self {
         Self { samples, ordered: None }
     }

@@ -20,11 +20,11 @@ use super::drift::{Drift, Halved, drift};
 /// Results of the tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stationarity {
-    /// Of the windows' mean logarithms; `None` where they are constant.
+    /// Test of the windows' mean logarithms; `None` where they are constant.
     pub dickey_fuller: Option<DickeyFuller>,
     /// The standard deviation of those means: by which share the level moves at all.
     pub spread: f64,
-    /// Of the second half against the first; `None` for too few samples.
+    /// Drift of the second half against the first; `None` for too few samples.
     pub drift: Option<Drift>,
 }
 

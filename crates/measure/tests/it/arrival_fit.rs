@@ -171,7 +171,7 @@ fn with_bursts(gaps: &[f64], seed: u64) -> Vec<f64> {
     burst
 }
 
-/// Of gaps that are looked at as they are.
+/// Fit of gaps that are looked at as they are.
 fn fit(gaps_ns: &[f64], asked: &Asked) -> Option<ArrivalFit> {
     let mut places: Vec<f64> = asked.places(gaps_ns).collect();
     ArrivalFit::of(&mut places)

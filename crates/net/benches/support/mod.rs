@@ -67,7 +67,7 @@ pub fn bare_ping_spin(slice_ns: u64) -> f64 {
     bare_ping(slice_ns, bare::echo_spin, bare::ping_spin)
 }
 
-/// The same with so many bytes.
+/// Round trip of [`bare_ping_spin`] with these bytes.
 pub fn bare_ping_spin_of(slice_ns: u64, payload: &[u8]) -> f64 {
     bare_ping_of(slice_ns, payload, (bare::echo_spin, bare::ping_spin))
 }
@@ -76,7 +76,7 @@ pub fn bare_ping_blocking(slice_ns: u64) -> f64 {
     bare_ping(slice_ns, bare::echo_blocking, bare::ping_blocking)
 }
 
-/// The same with so many bytes.
+/// Round trip of [`bare_ping_blocking`] with these bytes.
 pub fn bare_ping_blocking_of(slice_ns: u64, payload: &[u8]) -> f64 {
     bare_ping_of(slice_ns, payload, (bare::echo_blocking, bare::ping_blocking))
 }

@@ -297,7 +297,7 @@ impl<F: Framing> Datapath for SocketPort<F> {
         Ok(())
     }
 
-    /// Of stamps that come while a send fails some are lost.
+    /// Takes the stamps that have come; some that come while a send fails are lost.
     #[inline]
     fn take_stamps(&mut self, mut f: impl FnMut(u64, Stamps)) {
         if self.awaits_stamps() {

@@ -56,7 +56,8 @@ impl Sources {
         }
     }
 
-    /// Of one peer after the other, as long calls ask, the kernel is asked once.
+    /// Source towards a peer. The kernel is asked once for the same peer in a row, as in long
+    /// calls.
     #[cold]
     fn toward(&mut self, peer: SocketAddr, metrics: &UdpMetrics) -> Option<IpAddr> {
         if !self.own.ip().is_unspecified() {

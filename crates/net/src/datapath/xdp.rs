@@ -537,7 +537,7 @@ impl Datapath for XdpPort {
         self.ready.as_fd()
     }
 
-    /// Of both ways together.
+    /// Counters of both ways together.
     fn metrics(&self) -> UdpMetrics {
         let mut metrics = self.kernel.metrics();
         let own = &self.ends.common;

@@ -109,25 +109,25 @@ impl Config {
         }
     }
 
-    /// The same with another bound.
+    /// This configuration with another bound.
     #[must_use]
     pub fn bound(self, bound: Bound) -> Self {
         Self { bound, ..self }
     }
 
-    /// The same with so many types of jobs.
+    /// This configuration with so many types of jobs.
     #[must_use]
     pub fn types(self, types: usize) -> Self {
         Self { types, ..self }
     }
 
-    /// The same with another way to the workers.
+    /// This configuration with another way to the workers.
     #[must_use]
     pub fn delivery(self, delivery: Delivery) -> Self {
         Self { delivery, ..self }
     }
 
-    /// The same with other jobs run in place.
+    /// This configuration with other jobs run in place.
     #[must_use]
     pub fn in_place(self, in_place: InPlace) -> Self {
         Self { in_place, ..self }

@@ -10,7 +10,7 @@ pub(super) fn ip_bytes(addr: SocketAddr) -> [u8; 16] {
     }
 }
 
-/// The same as words of this machine, as they lie in memory.
+/// The bytes of [`ip_bytes`] as words of this machine, as they lie in memory.
 pub(super) fn ip_words(addr: SocketAddr) -> [u32; 4] {
     let bytes = ip_bytes(addr);
     std::array::from_fn(|at| {

@@ -78,7 +78,7 @@ struct Section<'a> {
     info: u32,
     /// Bytes that it has when it is loaded, some or all of which may be no part of the file.
     size: u64,
-    /// Of the file.
+    /// Content in the file.
     content: &'a [u8],
 }
 

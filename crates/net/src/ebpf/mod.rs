@@ -66,7 +66,7 @@ impl Object {
         Self::load_from(bytes, None)
     }
 
-    /// The same with the maps and variables that an earlier load has pinned in a folder of a file
+    /// Loads it with the maps and variables that an earlier load has pinned in a folder of a file
     /// system of type bpf; those that are not there are pinned there.
     ///
     /// # Errors

@@ -165,8 +165,8 @@ struct WatchAccess {
 }
 
 impl Watch {
-    /// Of a node that has been made with an earlier state of these keys and this policy, or this
-    /// one.
+    /// Watch of a node that has been made with an earlier state of these keys and this policy, or
+    /// this one.
     pub(crate) fn new(live: LiveKeys, access: Option<LiveAccess>) -> Self {
         let watch = |live| WatchAccess { live, seen: u64::MAX, told: 0, tell_at: 0 };
         let access = access.map(watch);

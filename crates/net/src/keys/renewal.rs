@@ -59,7 +59,7 @@ impl Renewal {
     }
 }
 
-/// Of what is yet to come there is nothing to renew.
+/// Nothing is to be renewed of what is yet to come.
 impl<R: Renews> Renews for Option<R> {
     fn look(&mut self) {
         self.iter_mut().for_each(R::look);
@@ -152,9 +152,9 @@ mod tests {
     use super::*;
 
     /// Tells which thread renews it.
-    struct Told(Sender<ThreadId>);
+    struct Reporter(Sender<ThreadId>);
 
-    impl Renews for Told {
+    impl Renews for Reporter {
         fn look(&mut self) {}
 
         fn renew(&mut self) -> bool {
@@ -168,7 +168,7 @@ mod tests {
 
     fn thread_of_one() -> ThreadId {
         let (tells, told) = mpsc::channel();
-        let renewal = Renewal::start(Arc::new(Mutex::new(Told(tells)))).expect("a thread");
+        let renewal = Renewal::start(Arc::new(Mutex::new(Reporter(tells)))).expect("a thread");
         renewal.ask();
         told.recv().expect("it renews")
     }

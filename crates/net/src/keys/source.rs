@@ -275,7 +275,7 @@ fn jittered(time: Duration, percent: u32) -> Time {
 /// Interval between looks at a file.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Of the first time.
+/// Retries of the first reading.
 const RETRIES: u32 = 2;
 
 /// After the first failure in a row; twice as long after each.

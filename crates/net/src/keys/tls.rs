@@ -261,7 +261,7 @@ impl ResolvesServerCert for Shown {
 /// signed. A pinned one signs no other.
 #[derive(Debug)]
 struct Verifier {
-    /// Of the authority, if there is one.
+    /// Verifier of the authority, if there is one.
     by_authority: Option<Arc<dyn ClientCertVerifier>>,
     /// Each with what verifies it.
     pinned: Vec<(CertificateDer<'static>, Arc<dyn ClientCertVerifier>)>,

@@ -30,7 +30,7 @@ use crate::sys::{Instruction, Map, MapKind, SharedMemory, attach_reuseport_progr
 /// Queue length of a thread of a group: the requests that wait for it, which it reports here.
 #[derive(Debug)]
 pub struct QueueLen {
-    /// Of all threads of the group.
+    /// Counters of all threads of the group.
     counters: Arc<SharedMemory>,
     /// The place of this one's.
     place: usize,
@@ -177,7 +177,7 @@ impl Maps {
 /// Instructions, and the jumps that are to land at what comes later.
 #[derive(Default)]
 struct Program {
-    /// Of 8 bytes each.
+    /// Instructions of 8 bytes each.
     instructions: Vec<Instruction>,
     /// Jumps to where the socket is selected.
     to_select: Vec<usize>,
@@ -378,7 +378,7 @@ const NO_EXIST: i32 = 1;
 const SK_DROP: i32 = 0;
 const SK_PASS: i32 = 1;
 
-/// Of `struct sk_reuseport_md`: the hash of both addresses.
+/// Offset in `struct sk_reuseport_md` of the hash of both addresses.
 const MD_HASH: i16 = 32;
 
 // On the stack.

@@ -36,7 +36,7 @@ use self::table::Table;
 pub use self::tls::{TlsClient, TlsServer, Verification};
 use crate::datapath::Datapath;
 use crate::driver::{Driver, Wait, Woken};
-use crate::poller::{DIRECT_MAX, Interest, Poller, Ready, Turns};
+use crate::poller::{DIRECT_MAX, Interest, Poller, Ready, ReadySockets};
 use crate::stamps::{SentStamp, StampConfig, Stamps};
 pub use crate::waker::Waker;
 
@@ -832,7 +832,7 @@ impl Streams {
     }
 }
 
-impl<F: FnMut(&mut Connection<'_>, Event<'_>)> Turns<F> for Streams {
+impl<F: FnMut(&mut Connection<'_>, Event<'_>)> ReadySockets<F> for Streams {
     fn poller(&mut self) -> &mut Poller {
         &mut self.poller
     }

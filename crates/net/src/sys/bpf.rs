@@ -279,9 +279,9 @@ impl Attributes for InfoByFd {}
 struct MapCreate {
     /// `BPF_MAP_TYPE_...`.
     kind: u32,
-    /// Of a key.
+    /// Bytes of a key.
     key_bytes: u32,
-    /// Of a value.
+    /// Bytes of a value.
     value_bytes: u32,
     /// The most entries.
     len: u32,
@@ -309,7 +309,7 @@ struct MapElement {
 struct ProgramLoad {
     /// `BPF_PROG_TYPE_...`.
     kind: u32,
-    /// Of the instructions, 8 bytes each.
+    /// Number of the instructions, 8 bytes each.
     count: u32,
     /// Address of the instructions.
     instructions: u64,
@@ -347,9 +347,9 @@ struct MapInfo {
     kind: u32,
     /// The kernel's number of it.
     id: u32,
-    /// Of a key.
+    /// Bytes of a key.
     key_bytes: u32,
-    /// Of a value.
+    /// Bytes of a value.
     value_bytes: u32,
 }
 

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::process;
 use std::sync::Arc;
 
-/// Lends bytes for as long as it lives. Whoever has them must have let go of them by then.
+/// Lends bytes for as long as it lives. Whoever has them must have released them by then.
 #[derive(Debug)]
 pub struct Loan<'a> {
     /// Bytes that are handed out; counts who has them.
@@ -29,7 +29,7 @@ impl<'a> Loan<'a> {
         Self { bytes: Arc::new(borrowed), lender: PhantomData }
     }
 
-    /// The bytes, for somebody who lets go of them while this lives.
+    /// The bytes, for somebody who releases them while this lives.
     pub fn lend(&self) -> Arc<dyn AsRef<[u8]> + Send + Sync> {
         self.bytes.clone()
     }

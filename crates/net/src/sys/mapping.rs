@@ -61,8 +61,8 @@ impl Mapping {
 pub(crate) struct Arena(Option<Mapping>);
 
 impl Arena {
-    /// Of `len` bytes, more than none. Without memory the process ends, as where any other buffer
-    /// has none.
+    /// Arena of `len` bytes, more than none. Without memory the process ends, as where any other
+    /// buffer has none.
     pub(crate) fn new(len: usize) -> Self {
         let mapping = spare(len).unwrap_or_else(|| {
             Mapping::anonymous(len).unwrap_or_else(|_| {

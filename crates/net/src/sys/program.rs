@@ -177,7 +177,7 @@ pub(crate) fn interface_index(name: &CStr) -> Option<u32> {
 struct ProgramLoad {
     /// `BPF_PROG_TYPE_...`.
     kind: u32,
-    /// Of the instructions, 8 bytes each.
+    /// Number of the instructions, 8 bytes each.
     count: u32,
     /// Address of the instructions.
     instructions: u64,
@@ -195,7 +195,7 @@ struct ProgramLoad {
     flags: u32,
     /// None.
     name: [u8; 16],
-    /// Of a program that hardware runs: none.
+    /// Interface of a program that hardware runs: none.
     interface: u32,
     /// `BPF_XDP_DEVMAP`, or zero.
     attach_type: u32,
@@ -208,7 +208,7 @@ struct TestRun {
     program: i32,
     /// The answer: what the program returned.
     verdict: u32,
-    /// Of the packet.
+    /// Bytes of the packet.
     bytes_in: u32,
     /// Room for the packet afterwards; the answer: its length.
     bytes_out: u32,

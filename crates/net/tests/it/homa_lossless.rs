@@ -32,7 +32,7 @@ fn next_to_nothing_is_sent_twice_over_ip() {
 
 type Bind = fn(SocketAddr, UdpConfig) -> std::io::Result<AnyDatapath>;
 
-/// Of a few runs the best counts: a side that the machine does not let run for a while is asked for
+/// The best of a few runs counts: a side that the machine does not let run for a while is asked for
 /// what it cannot say. While other tests and builds kept two cores busy that was up to 1.6 % of all
 /// bytes; when receivers asked for all that was granted, it was 9 to 33 % of them on a quiet
 /// machine.

@@ -124,7 +124,7 @@ impl<K: Copy + Ord> Heap<K> {
         hole
     }
 
-    /// The same below `place`.
+    /// Makes room for an item below `place`, as far as it belongs there; gives where.
     fn sink(&mut self, places: &mut Places, (place, item): (usize, (K, SlotId))) -> usize {
         let mut hole = place;
         loop {

@@ -124,7 +124,7 @@ impl AutoClone {
         self.find_from(loads, (index, count), level)
     }
 
-    /// The same where the next server is not it.
+    /// Looks as [`AutoClone::find`] does where the next server is not it.
     #[inline(never)]
     fn find_from(
         &mut self,

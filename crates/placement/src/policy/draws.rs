@@ -38,7 +38,7 @@ impl Draws {
     }
 }
 
-/// The same of 64 uniform bits, a half for each number.
+/// Two distinct numbers below `limit` of 64 uniform bits, a half for each number.
 #[inline]
 pub(super) fn distinct_of(word: u64, limit: u32) -> (u32, u32) {
     let (high, low) = (word >> 32, word & u64::from(u32::MAX));

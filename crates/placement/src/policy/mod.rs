@@ -110,7 +110,7 @@ pub struct Load {
     /// Load that the worker last reported: requests queued or running there, as it counts them. 0
     /// before its first report, and where workers report nothing.
     pub reported: u32,
-    /// Of the reported requests, those that wait for a thread of the worker. 0 where `reported` is.
+    /// Number of the reported requests that wait for a thread of the worker. 0 where `reported` is.
     pub waiting: u32,
 }
 
@@ -172,8 +172,8 @@ impl Loads<'_> {
         self.draw_pair_again(limit, known, random)
     }
 
-    /// The same where `known` may take it, and whoever was drawn with it may not; or neither may,
-    /// and `known` is nobody.
+    /// A pair as of [`Loads::draw_pair`] where `known` may take it, and whoever was drawn with it
+    /// may not; or neither may, and `known` is nobody.
     #[inline(never)]
     fn draw_pair_again(&self, limit: u32, mut known: u32, random: u64) -> Placement {
         let loads = self.outstanding;
@@ -194,7 +194,7 @@ impl Loads<'_> {
         self.draw_counted_pair(limit, draws)
     }
 
-    /// The same where few may take it.
+    /// A pair as of [`Loads::draw_pair`] where few may take it.
     #[inline(never)]
     fn draw_counted_pair(&self, limit: u32, mut draws: Draws) -> Placement {
         let loads = self.outstanding;

@@ -77,7 +77,7 @@ impl Wait {
         Self { since: Some(now), until: deadline, held_until: deadline, share, kind: TypeId(0) }
     }
 
-    /// The same for an item that is handed back at `held_until` at the latest.
+    /// This wait for an item that is handed back at `held_until` at the latest.
     #[must_use]
     pub fn at_most(self, held_until: Time) -> Self {
         Self { held_until, ..self }
@@ -227,7 +227,7 @@ pub struct Scheduler<T, P: ?Sized = dyn Policy> {
     loads: Vec<u32>,
     /// The load that each worker last reported. As long as `workers`.
     reported: Vec<u32>,
-    /// Of these, the requests that wait. As long as `workers`.
+    /// Number of the reported requests that wait. As long as `workers`.
     waiting: Vec<u32>,
     /// Every worker that was ever added.
     workers: Vec<Worker>,
@@ -567,7 +567,7 @@ impl<T, P: Policy + ?Sized> Scheduler<T, P> {
         self.set_ranks(&[(worker, rank)]);
     }
 
-    /// The same of several workers, at the cost of one.
+    /// Sets the ranks of several workers, at the cost of one.
     pub fn set_ranks(&mut self, changes: &[(WorkerId, Rank)]) {
         if changes.iter().all(|&(worker, rank)| self.rank(worker) == rank) {
             return;

@@ -382,7 +382,7 @@ mod tests {
         }
     }
 
-    /// Of a line of 200, so many leave from the middle that half of the tickets, but for the slack,
+    /// So many leave from the middle of a line of 200 that half of the tickets, but for the slack,
     /// are stale.
     #[test]
     fn a_line_is_swept_when_more_than_half_of_it_is_stale() {

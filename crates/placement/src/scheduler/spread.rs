@@ -49,11 +49,11 @@ pub(super) struct Spread {
     worker_of: Vec<WorkerId>,
     /// Load of each seat, or [`OUT_OF_SERVICE`].
     outstanding: Vec<u32>,
-    /// The same of those nearby; the others are out of service.
+    /// Load of each seat of the workers nearby; the others are out of service.
     near: Vec<u32>,
     /// Reported load of each seat.
     reported: Vec<u32>,
-    /// Of these, the requests that wait.
+    /// Number of the reported requests that wait.
     waiting: Vec<u32>,
     /// Weight of the workers nearby that are there, and of these in service.
     near_weight: (u32, u32),

@@ -69,7 +69,13 @@ impl Counters {
 
 /// Lets the counters of a protocol be used as those that every protocol has, too.
 macro_rules! has_common_counters {
-    ($metrics:ty) => {
+    ($metrics:ty, $malformed:ty) => {
+        impl $metrics {
+            pub(super) fn malformed(&mut self, reason: $malformed) {
+                self.malformed[reason as usize] += 1;
+            }
+        }
+
         impl std::ops::Deref for $metrics {
             type Target = crate::call::counters::Counters;
 

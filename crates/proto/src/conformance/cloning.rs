@@ -223,7 +223,7 @@ fn addr(server: u16) -> SocketAddr {
     SocketAddr::from(([10, 0, 1, 1], FIRST_PORT + server))
 }
 
-/// Of the server 0.
+/// Port of the server 0.
 const FIRST_PORT: u16 = 1_000;
 const CLIENT: ([u8; 4], u16) = ([10, 0, 2, 1], 40_000);
 

@@ -32,9 +32,9 @@ pub const NAMES: [&str; 7] =
 /// A trace of either kind.
 #[derive(Clone, Debug)]
 pub enum Trace {
-    /// Of a policy.
+    /// Trace of a policy.
     Placement(PlacementTrace),
-    /// Of a switch that clones.
+    /// Trace of a switch that clones.
     Cloning(CloningTrace),
 }
 

@@ -69,7 +69,7 @@ struct Server {
     seen: u32,
     /// Requests that it has received.
     received: u32,
-    /// Of these, those that it has concluded.
+    /// Number of these that it has concluded.
     concluded: u32,
     /// It may get requests.
     is_in_service: bool,

@@ -247,8 +247,8 @@ impl Slot {
         self.phase.is_client()
     }
 
-    /// True if a packet that `sender` has sealed is of it; 0 where packets are open, and at a
-    /// client.
+    /// True if a packet that `sender` has sealed is of it; the default where packets are open, and
+    /// at a client.
     #[inline]
     pub(super) fn is_of(&self, sender: ClientEpoch) -> bool {
         self.sender.client() == sender.client()

@@ -64,6 +64,6 @@ mod tests {
         let mut lent = Payload::Lent(Lent::new(bytes.clone()));
         assert_eq!((lent.bytes(), Arc::strong_count(&bytes)), (&b"pong"[..], 2));
         assert!(lent.take().is_empty());
-        assert_eq!((lent.len(), Arc::strong_count(&bytes)), (0, 1), "it is let go of");
+        assert_eq!((lent.len(), Arc::strong_count(&bytes)), (0, 1), "it is released");
     }
 }

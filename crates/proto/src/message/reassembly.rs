@@ -71,9 +71,11 @@ impl Reassembly {
         offset: usize,
         bytes: &[u8],
     ) -> (Arrival, u32) {
+        // Before anything is kept: the credit alone bounds what a sender can make this end hold.
         if to > self.granted {
             return (Arrival::Refused, 0);
         }
+        // Nothing is new in what is empty either.
         if to <= self.base.max(from) {
             return (Arrival::Duplicate, 0);
         }
@@ -174,6 +176,7 @@ impl Reassembly {
     /// Takes note of a range; tells how many units of it are new, or `None` when there is no room
     /// for another hole.
     fn note(&mut self, from: u32, to: u32) -> Option<u32> {
+        // In order, as nearly all packets come.
         if from <= self.base && self.ranges.is_empty() {
             let new = to - self.base;
             self.base = to;

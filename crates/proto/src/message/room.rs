@@ -78,6 +78,7 @@ impl Room {
         let mut cleared_max = CLEARED_MAX;
         if capacity < self.len_max && (is_beyond || is_due) {
             self.move_on((len + len / 2).max(MOVED_MIN));
+            // What it has moved counts against its work: it clears less.
             cleared_max /= 4;
         }
         let is_near = offset <= self.bytes.len() + cleared_max
@@ -98,6 +99,7 @@ impl Room {
         let within = bytes.len().min(self.bytes.len() - offset);
         self.bytes[offset..offset + within].copy_from_slice(&bytes[..within]);
         self.bytes.extend_from_slice(&bytes[within..]);
+        // What has moved is not read again: the longer buffer needs these bytes too.
         if self.is_moving && offset < self.other.len() {
             let moved = &mut self.other[offset..];
             let len = moved.len().min(bytes.len());
@@ -107,6 +109,7 @@ impl Room {
 
     /// Ends the message: its bytes, and a buffer that is no longer needed.
     pub(super) fn end(&mut self) -> (Vec<u8>, Vec<u8>) {
+        // No later packet takes them along.
         for (offset, bytes) in std::mem::take(&mut self.aside) {
             self.store(offset, &bytes);
         }

@@ -101,7 +101,7 @@ pub struct SwitchMetrics {
     pub replies_forwarded: u64,
     /// Responses dropped because the other copy's has passed.
     pub replies_filtered: u64,
-    /// Of the cloned requests, those whose clone was answered first.
+    /// Cloned requests whose clone was answered first.
     pub clones_won: u64,
     /// Ids whose cell in the filter another has taken.
     pub filter_evicted: u64,

@@ -111,6 +111,7 @@ impl Cookies {
     /// The cookie by which a tag of `address` can have been made, by the period that it names: this
     /// one or the one before, or the next by whose clock is fast.
     pub(crate) fn cookie_of(&self, address: SocketAddr, tag: u64) -> Option<u64> {
+        // Two bits tell them apart, since no more than three periods can be meant.
         let period = match (tag >> 1).wrapping_sub(self.period) & 3 {
             0 => self.period,
             3 => self.period.wrapping_sub(1),
@@ -136,6 +137,7 @@ impl Cookies {
 /// and where others write.
 pub(crate) fn tag_of(cookie: u64, header: &[u8], payload: &[u8]) -> u64 {
     let half = cookie.to_be_bytes();
+    // SipHash takes 16 bytes, and a cookie has 8.
     let key = std::array::from_fn(|place| half[place % half.len()]);
     let mut hasher = SipHasher24::new_with_key(&key);
     hasher.write(header);

@@ -23,7 +23,7 @@ pub(super) struct Crowd {
     pub(super) requests_half: usize,
     /// Half of their bytes.
     pub(super) bytes_half: usize,
-    /// Of each share that has any.
+    /// Holdings of each share that has any.
     by_share: HashMap<u64, Part, KeyedState>,
 }
 

@@ -10,7 +10,7 @@ use crate::address::share_of;
 pub(crate) struct Held {
     /// Bytes against the limits.
     pub(crate) bytes: usize,
-    /// Of these, those that were taken above the half.
+    /// Number of these that were taken above the half.
     above_bytes: usize,
     /// It was begun above the half of the requests.
     is_above: bool,
@@ -53,7 +53,7 @@ impl<T> Table<T> {
         self.is_crowded_beyond(peer, all, bytes, serving, Spare::default())
     }
 
-    /// The same for a request that may exceed limits by `spare`.
+    /// True if `bytes` more for a request that may exceed limits by `spare` would exceed one.
     pub(crate) fn is_crowded_beyond(
         &self,
         peer: PeerId,
@@ -80,6 +80,7 @@ impl<T> Table<T> {
         all.requests += 1;
         self[peer].requests += 1;
         held.is_above = all.requests > self.crowd.requests_half;
+        // Packets cost no hash while half of the requests are free.
         if held.is_above {
             let share = self.share(peer);
             self.crowd.change(share, |part| part.requests += 1);

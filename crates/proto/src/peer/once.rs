@@ -76,6 +76,7 @@ impl Once {
     /// Knowledge of `sequence`.
     #[inline]
     pub(crate) fn recall(&self, sequence: u32) -> Memory {
+        // First, since the floor passes what was never taken when the window moves on.
         if sequence + WINDOW < self.end {
             Memory::TooOld
         } else if sequence < self.floor {
@@ -143,6 +144,7 @@ impl Once {
         if len < self.chunks.capacity() {
             return true;
         }
+        // Doubled, so that few chunks move each time, but to no more than a window needs.
         let more = len.clamp(1, CHUNKS_MAX - len);
         if !grow(more * size_of::<Chunk>()) {
             return false;

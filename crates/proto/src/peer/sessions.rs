@@ -73,7 +73,7 @@ pub(crate) struct Account {
 pub(super) struct Start {
     /// Arrival time of its first request.
     pub(super) now: Time,
-    /// Of a request sent before this nobody knows whether it has run.
+    /// Send time before which nobody knows of a request whether it has run.
     pub(super) known_since: Time,
     /// Time after which another session makes room for it.
     pub(super) idle_ns: u64,
@@ -145,6 +145,7 @@ impl Budget {
         let prefix = prefix_of(ip);
         if let Some(held) = self.by_prefix.get_mut(&prefix) {
             *held -= bytes;
+            // Else every network that was ever heard of would stay.
             if *held == 0 {
                 self.by_prefix.remove(&prefix);
             }
@@ -165,6 +166,7 @@ pub(super) fn add(
         if sessions.len() == sessions.capacity() {
             let more = sessions.len().clamp(1, start.count_max - sessions.len());
             budget.charge(account, more * size_of::<Session>())?;
+            // Exactly, since the budget is charged for the capacity.
             sessions.reserve_exact(more);
         }
         let (once, kept) = (Once::default(), List::default());
@@ -176,6 +178,7 @@ pub(super) fn add(
     let at = idlest.ok_or(Denied::Full)?;
     let session = &mut sessions[at];
     (session.id, session.known_since, session.used_at) = (id, known_since, now);
+    // Its chunks stay for the new session, and are charged for already.
     session.once.clear();
     Ok(at)
 }

@@ -310,8 +310,10 @@ impl<T> Table<T> {
             let is_idle = peer.calls == 0
                 && peer.requests == 0
                 && now.saturating_sub(peer.used_at) > idle_ns
+                // Neither a vacant place nor the record that newcomers share at a client.
                 && peer.address != NOBODY;
             if is_idle {
+                // All of them: none was used later than its peer, nor keeps a reply by now.
                 sessions::expire(&mut peer.sessions, peer.address.ip(), now, 0, &mut self.budget);
                 self.index.remove(peer.address);
                 let prefix = prefix_of(peer.address.ip());

@@ -38,6 +38,7 @@ impl Server {
             return Some((path.peer, None));
         };
         let placement = route.placement.get();
+        // The source is the client, who may have written the route itself: it cannot begin counts.
         if route.client_port.get() == 0 {
             let via =
                 config.pool.router.map(|router| Path { peer: router, ..path }).and_then(|router| {
@@ -81,6 +82,7 @@ impl Server {
         }
         let client =
             self.admit_client(now, path.peer, (packet, sender), serving)?.ok_or(overload)?;
+        // First, since who is validated may have more sessions, and more bytes of them.
         self.validate_client(client, packet, sender, serving);
         self.check_session(now, path.peer, (client, rpc_id), &mut shared.seal)?;
         let session = match self.clients.session(now, client, rpc_id.session().0, serving) {
@@ -96,6 +98,7 @@ impl Server {
             self.clients[session].note_sound();
             seal.note_known(path.peer);
         }
+        // Before the limits are looked at: what has ended makes room for it.
         self.release_below(session, header.floor.get(), shared);
         let serving = &shared.config.serving;
         let is_stopping = self.is_stopping(now, packet);
@@ -265,6 +268,7 @@ impl Server {
     ) {
         let known = &self.clients[client];
         if !known.is_validated {
+            // The token that it was told needs no hash; a cookie is a key, and never echoed.
             let is_echoed = packet.token() == known.state.token && !self.cookies.are_given();
             let is_validated = is_echoed
                 || serving.is_trusted(known.address.ip()) && serving.is_trusted(sender.ip())
@@ -323,5 +327,7 @@ pub(super) fn may_predate(
         return false;
     }
     let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
+    // At the bound it may have been. What left before time 0 is clipped to that, and may have been
+    // too where the clock began with the server.
     now.saturating_sub(age_ns + transit_ns) <= since
 }

@@ -105,10 +105,12 @@ impl Alternates {
         let next = (place + 1) % self.targets.len();
         let target = &mut self.targets[place];
         (target.asked_at, target.asked, target.failed_at) = (None, 0, Some(now));
+        // All calls that came here go on, those of targets that it stood in for too.
         for other in self.targets.iter_mut().filter(|other| other.stand_in == place) {
             other.stand_in = next;
         }
         let has_failed = |at: Time| now.saturating_sub(at) < PATIENCE_NS;
+        // Another than the next one, where the target had been stood in for already.
         let stand_in = self.targets[place].stand_in;
         !self.targets[stand_in].failed_at.is_some_and(has_failed)
     }

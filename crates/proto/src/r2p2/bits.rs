@@ -99,11 +99,13 @@ impl Bits {
 /// The words that hold the indexes from `from` to below `to`, each with a mask of these.
 fn words(from: u16, to: u16) -> impl Iterator<Item = (usize, u64)> {
     let first = usize::from(from / 64);
+    // `to` may be 0, below which there is no index.
     let end = if from < to { usize::from((to - 1) / 64) + 1 } else { first };
     (first..end).map(move |word| {
         let begin = word * 64;
         let low = usize::from(from).saturating_sub(begin);
         let high = (usize::from(to) - begin).min(64);
+        // Ones shifted out at the top: to shift a 1 up would overflow for a whole word.
         (word, u64::MAX >> (64 - (high - low)) << low)
     })
 }

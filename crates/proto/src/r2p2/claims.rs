@@ -35,6 +35,7 @@ impl Server {
         };
         let client = body.client();
         let is_believed = self.routers.believes(path.peer);
+        // Anybody else could have a stranger's request never run here.
         if !shared.config.serving.is_enabled || is_unanswerable(client.ip()) || !is_believed {
             shared.metrics.protocol_violation += 1;
             return;
@@ -52,15 +53,18 @@ impl Server {
         shared: &mut Shared,
     ) -> Verdict {
         let rpc_id = RpcId(header.rpc_id.get());
+        // One of several packets is not taken before it is complete: its session does not know it.
         if self.live.contains_key(&rpc_id.0) {
             return Verdict::Seen;
         }
+        // Before the session is asked, in which what was renounced looks like what has run.
         if self.renounced.contains(rpc_id) {
             return Verdict::Renounced;
         }
         let serving = &shared.config.serving;
         let client = match self.clients.find(client) {
             Some(client) => client,
+            // That a router names it does not show that anybody receives at the address.
             None if !self.clients.has_room_for_unvalidated(now, serving) => {
                 return Verdict::Uncertain;
             }

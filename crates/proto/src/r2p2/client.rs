@@ -720,6 +720,7 @@ impl Client {
         let slot = &mut self.slots[index];
         slot.recovery.attempt += 1;
         if slot.options.v1 {
+            // A version 1 server runs a single packet again, and drops a longer request for one.
             if slot.options.idempotent && slot.request.count() == 1 {
                 slot.request.resend_first();
                 self.queue_data(index);
@@ -762,6 +763,7 @@ impl Client {
     pub(super) fn arm_retry(&mut self, now: Time, index: SlotId, config: &Config) {
         let slot = &mut self.slots[index];
         let timeout_ns = match slot.server {
+            // Never, since the deadline comes first; half, since `now` is added.
             _ if slot.options.v1 && !slot.options.idempotent => u64::MAX / 2,
             Some(server) if !slot.request.is_complete() || slot.reply.is_begun() => {
                 let ack = &self.servers[server.record].state.ack;

@@ -29,6 +29,7 @@ impl Client {
     pub(super) fn plan_copy(&mut self, now: Time, index: SlotId, shared: &Shared) {
         let slot = &mut self.slots[index];
         slot.copy = CopyState::Absent;
+        // It must not run twice, its peer knows no clone marks, or one server alone is to run it.
         if !slot.options.idempotent || slot.options.v1 || slot.options.fixed {
             return;
         }
@@ -54,6 +55,7 @@ impl Client {
         if slot.server.is_some() || slot.reply.is_begun() {
             return;
         }
+        // It would wait there, and be dropped.
         if self.servers[slot.target.record].state.waiting > 0 {
             shared.metrics.clones_withheld += 1;
         } else if self.copy_credit.spend() {
@@ -69,6 +71,7 @@ impl Client {
         let servers = &shared.config.cloning.servers;
         let others = servers.iter().filter(|&&server| server != target);
         let address = match u32::try_from(others.clone().count()) {
+            // A router places it on another server than the first.
             Ok(0) if servers.is_empty() => target,
             Ok(count @ 1..) => {
                 let rank = self.draws.below(count) as usize;
@@ -108,6 +111,7 @@ impl Client {
         repr.emit(room).copy_from_slice(payload);
         proof.tag(room);
         slot.copy = CopyState::Sent(to);
+        // Two packets have gone: no demand for a cookie or a name shows now that it is nowhere.
         slot.recovery.is_again = true;
         shared.metrics.clones_sent += 1;
         true
@@ -135,6 +139,7 @@ impl Client {
             _ => None,
         };
         let is_directly = copied_to.is_some_and(|copy| copy != target);
+        // Where the copy went elsewhere the address tells, also if neither was marked as the copy.
         let has_copy_won = match copied_to {
             Some(copy) if is_directly => copy == path.peer,
             _ => mark == CloneMark::Copy,
@@ -162,6 +167,7 @@ impl Client {
     /// more once the call has a server of its own. Whether it was that.
     pub(super) fn dismiss_other(&mut self, index: SlotId, path: &Path) -> bool {
         let slot = &self.slots[index];
+        // Where packets or credit are waited for. What is whole runs to its end, as published.
         let is_long = slot.request.count() > 1 || slot.reply.is_begun();
         let is_other = slot.options.idempotent && is_long;
         if is_other {

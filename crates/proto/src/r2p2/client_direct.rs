@@ -18,6 +18,7 @@ impl Client {
     #[inline(always)]
     pub(super) fn plan_unscheduled(&mut self, index: SlotId, shared: &Shared) {
         let slot = &mut self.slots[index];
+        // Where a copy or another target may take it, the rest might go to one that drops it.
         slot.is_unscheduled = slot.request.count() > 1
             && self.servers[slot.target.record].state.is_direct
             && !slot.options.v1
@@ -33,6 +34,7 @@ impl Client {
     #[inline(always)]
     pub(super) fn takes_long(&self, target: PeerId, config: &Config) -> bool {
         self.servers[target].state.takes_long
+            // Who stands in or gets a copy may be on another host, which long packets do not reach.
             && config.alternates.len() <= 1
             && config.cloning.copies == Copies::Never
     }
@@ -46,6 +48,7 @@ impl Client {
         let is_known = slot.target.record != PeerId::default();
         self.servers[slot.target.record].state.is_direct = is_direct && is_known;
         let was_early = std::mem::take(&mut slot.is_unscheduled);
+        // There is a router now, which places packet 0 alone: the server has nothing of the rest.
         if was_early && !is_direct {
             slot.request.hold_rest();
         }

@@ -37,6 +37,7 @@ impl Client {
             shared.metrics.duplicates += 1;
             return;
         }
+        // Who had the key once may have run it then, and so may another that it has gone to.
         let is_unrun = told.is_new && !slot.moves.is_moved && slot.moves.names.is_for_nobody();
         let may_again = slot.options.idempotent || is_unrun;
         let seal = shared.seal.as_mut().expect("it has told of a key");
@@ -53,6 +54,7 @@ impl Client {
     /// Nothing of a call counts that has gone so far: it begins again, under another id.
     fn begin_again(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         let former = self.slots[index].rpc_id;
+        // Else the former id, which never ends, would hold the floor of its session.
         self.numbering.end(former.session().0, former.sequence());
         let seal = shared.seal.as_mut().expect("it has told of a key");
         if seal.is_session_due(now) {

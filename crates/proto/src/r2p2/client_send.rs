@@ -52,7 +52,9 @@ impl Client {
         let key = self.queue.front_data()?;
         let index = self.slots.find(key)?;
         let slot = &mut self.slots[index];
+        // Before a server has taken it, there is packet 0 and what carries UNSCHEDULED.
         let to = slot.server?;
+        // What waits for its turn, has other headers, or a copy that goes first is written whole.
         if slot.start != Start::Now || slot.options.v1 || matches!(slot.copy, CopyState::Wanted(_))
         {
             return None;
@@ -85,6 +87,7 @@ impl Client {
         let attached = slot.request.sent_run(run, attached);
         slot.recovery.sent_at = now;
         let ends = slot.ends(to.address);
+        // One batch holds no long request: it keeps its place until all of it has gone.
         if slot.request.peek().is_none() {
             slot.request.is_queued = false;
             self.queue.pop_front();
@@ -125,6 +128,7 @@ impl Client {
                 let floor = self.numbering.floor_of(slot.rpc_id.session().0);
                 let to = slot.server.unwrap_or(slot.target);
                 let proof = self.servers[to.record].state.proof;
+                // Before it is written: a second name at one address makes it one that has moved.
                 if let (0, Some(seal)) = (packet, &shared.seal) {
                     let is_again = slot.recovery.first_sent_at != 0;
                     slot.note_name(to.address, seal.name(now, to.address, is_again));
@@ -137,6 +141,7 @@ impl Client {
             if packet == 0 {
                 slot.moves.names.note_sent();
                 if slot.recovery.first_sent_at == 0 {
+                    // 0 stands for never.
                     slot.recovery.first_sent_at = now.max(1);
                 } else {
                     slot.recovery.is_again = true;
@@ -145,6 +150,7 @@ impl Client {
             }
             slot.request.sent(packet);
             slot.recovery.sent_at = now;
+            // The next is of another length, and would end the batch, in which others can go on.
             if slot.request.is_uneven_after(packet) && self.queue.has_more() {
                 return Written::Some;
             }
@@ -163,6 +169,7 @@ impl Client {
             return false;
         };
         let repr = RequestRepr {
+            // Asked for once: the timeout asks again where nothing comes.
             flags: std::mem::take(&mut slot.sack_flags),
             token: self.servers[to.record].state.proof.token(),
             ..RequestRepr::control(MessageType::ReplyAck, slot.rid, slot.rpc_id)
@@ -179,6 +186,7 @@ impl Farewell {
         let Self { ends, token, rid, rpc_id, end } = self;
         let (kind, flags, sack) = match end {
             End::Received(count) => {
+                // An ACK for all of it, at which the server releases the reply.
                 let (base, granted, bitmap) =
                     (count.into(), count.into(), [0; SackBody::BITMAP_LEN]);
                 (MessageType::ReplyAck, 0, Some(SackBody { base, granted, bitmap }))
@@ -234,8 +242,11 @@ impl Slot {
         let first = self.first_packet(now, (proof.token(), floor));
         let mut repr = RequestRepr { segment: self.request.place(packet), ..first };
         let first_sent_at = self.recovery.first_sent_at;
+        // Packet 0 alone is judged by its age. It goes again without UNSCHEDULED, so with a route
+        // block: there may be a router by now.
         if packet == 0 && first_sent_at != 0 {
             repr.flags |= Flags::RETRANSMIT;
+            // Rounded up: what seemed younger than it is could run a second time.
             let age_ms = now.saturating_sub(first_sent_at).div_ceil(1_000_000);
             repr.age_ms = u16::try_from(age_ms).unwrap_or(u16::MAX);
         } else if self.is_unscheduled && self.server.is_none() {
@@ -249,6 +260,7 @@ impl Slot {
             return false;
         };
         repr.emit(room).copy_from_slice(payload);
+        // Last, since the tag is of the packet as it goes.
         if packet == 0 {
             proof.tag(room);
         }

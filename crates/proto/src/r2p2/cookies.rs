@@ -33,9 +33,11 @@ impl Cookies {
             return false;
         }
         let tag = header.token.get();
+        // The tag names its period, so that a forged one costs one cookie, not three.
         let Some(cookie) = self.cookie_of(address, tag) else { return false };
         let header_len = if route.is_some() { ROUTED_LEN } else { EXTENDED_LEN };
         let mut blank = [0; ROUTED_LEN];
+        // The route block stays 0: all of it is written by routers.
         blank[..EXTENDED_LEN].copy_from_slice(header.as_bytes());
         tag == tag_of(cookie, blanked(&mut blank[..header_len]), packet.payload)
     }

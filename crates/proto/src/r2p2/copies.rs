@@ -53,6 +53,7 @@ impl Credit {
     }
 
     pub(super) fn earn(&mut self, permille: u16) {
+        // Quiet calls of the past must not pay for a flood now that the servers are slow.
         self.left = (self.left + u32::from(permille)).min(self.max);
     }
 
@@ -82,6 +83,7 @@ impl Quantile {
         }
         let (above, below) =
             (u64::from(permille.min(1_000)), u64::from(1_000 - permille.min(1_000)));
+        // Long steps at first, since the first sample may be far from the quantile.
         let parts = if self.samples < SAMPLES_MIN { 8_000 } else { 64_000 };
         let step = |weight: u64| (self.at_ns.saturating_mul(weight) / parts).max(1);
         self.at_ns = match time_ns > self.at_ns {

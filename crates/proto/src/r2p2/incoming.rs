@@ -85,6 +85,7 @@ impl Incoming {
 
     /// Takes packet `index` of a message that its header says has these lengths.
     pub(super) fn accept(&mut self, index: u16, lengths: (u32, u16), bytes: &[u8]) -> Arrival {
+        // By other lengths its bytes would belong elsewhere, over what has come already.
         if lengths != (self.message_len, self.segment_len) {
             return Arrival::Refused;
         }
@@ -129,6 +130,7 @@ impl Incoming {
 
     /// Raises the credit so that `ahead` packets are expected.
     pub(super) fn extend_credit(&mut self, ahead: u32) {
+        // At least one, so that a message moves whose packets are longer than its share.
         let ahead = if self.weight <= 1 { ahead } else { (ahead / self.weight).max(1) };
         self.message.grant(self.message.received().saturating_add(ahead));
     }
@@ -140,6 +142,7 @@ impl Incoming {
 
     /// Packets that the peer knows it may send and that have not arrived.
     pub(super) fn announced_left(&self) -> u32 {
+        // Who sends within credit that it has not been told of is ahead of what was announced.
         self.announced.saturating_sub(self.message.received()) * self.weight
     }
 
@@ -154,6 +157,8 @@ impl Incoming {
         let mut bitmap = [0; SackBody::BITMAP_LEN];
         let base = self.message.base();
         for &(from, to) in self.message.ranges() {
+            // Packet `base` has no bit, since it is missing: no range begins there. What lies
+            // beyond the last bit is told when the base has moved.
             for bit in from - base - 1..(to - base - 1).min(SackBody::BITS.into()) {
                 bitmap[bit as usize / 8] |= 1 << (bit % 8);
             }

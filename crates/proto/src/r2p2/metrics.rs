@@ -48,10 +48,4 @@ pub struct Metrics {
     pub seal: SealMetrics,
 }
 
-impl Metrics {
-    pub(super) fn malformed(&mut self, reason: Malformed) {
-        self.malformed[reason as usize] += 1;
-    }
-}
-
-has_common_counters!(Metrics);
+has_common_counters!(Metrics, Malformed);

@@ -66,12 +66,13 @@ use crate::sealed::{Access, ChangedKeys, ClientEpoch, Denial, Keys, LostKeys, TR
 /// goes to a server that has taken longer ones: whoever receives takes so many.
 pub const UNSCHEDULED_PACKETS: u16 = 12;
 
-/// Of longer packets than the default as many go unscheduled as have no more bytes, at least one.
+/// Most bytes that go unscheduled in packets longer than the default, of which one always goes.
 const UNSCHEDULED_BYTES: u16 = UNSCHEDULED_PACKETS * 1_380;
 
 /// Packets of so many bytes that go unscheduled.
 #[inline]
 fn unscheduled_packets(segment_len: u16) -> u16 {
+    // At least one, however long: the first packet is what the other end answers.
     (UNSCHEDULED_BYTES / segment_len.max(1)).clamp(1, UNSCHEDULED_PACKETS)
 }
 
@@ -93,6 +94,8 @@ pub struct Endpoint {
 impl Endpoint {
     /// An endpoint that starts at `now`.
     pub fn new(now: Time, mut config: Config) -> Self {
+        // The most and the longest header fit the 65,507 bytes of a UDP datagram; of the least a
+        // seal's trailer leaves something.
         config.segment_len = config.segment_len.clamp(64, 65_000);
         config.local_segment_len = config.local_segment_len.min(65_000);
         if config.seal.is_some() {
@@ -100,6 +103,7 @@ impl Endpoint {
             config.segment_len -= TRAILER_LEN as u16;
             config.local_segment_len = config.local_segment_len.saturating_sub(TRAILER_LEN as u16);
         }
+        // Secret: keys that were chosen to share a bucket would make every packet cost more.
         let seed = Numbers::new(&config.secret, b"tables").seed();
         let client = Client::new(&config, seed);
         let server = Server::new(now, &config, (seed, (seed >> 32) as u32));
@@ -122,6 +126,7 @@ impl Endpoint {
 
     /// True if one more call is within the limit of what may be outstanding.
     pub fn may_call(&self, _target: SocketAddr, _len: usize) -> bool {
+        // A call's place in the table is its number in packets, of 16 bits.
         self.client.calls() < self.shared.config.calls_max.min(usize::from(u16::MAX))
     }
 
@@ -133,6 +138,7 @@ impl Endpoint {
 
     /// Says when to come back; see [`crate::endpoint::Endpoint::set_retry_after`].
     pub fn set_retry_after(&mut self, retry_after_ns: u64) {
+        // A DROP tells it in 32 bits, 4.3 s at most.
         self.server.retry_after_ns = u32::try_from(retry_after_ns).unwrap_or(u32::MAX);
     }
 
@@ -153,6 +159,7 @@ impl Endpoint {
 
     /// The number of the client whose request this is, where packets are sealed.
     pub fn client_of(&self, id: RequestId) -> Option<u32> {
+        // Open packets name no client: what stands in their slots is 0.
         self.shared.seal.as_ref()?;
         self.server.sender_of(id).map(ClientEpoch::client)
     }
@@ -201,6 +208,7 @@ impl Node for Endpoint {
         shared.metrics.seal = seal.metrics();
         let packet_len = seal.packet_len();
         let Some(len) = opened else { return shared.answer_no_key(path, bytes) };
+        // Under one seal there may be several packets, of one length but for the last.
         for packet in bytes[..len].chunks(packet_len) {
             self.handle_packet(now, path, packet);
         }
@@ -247,6 +255,7 @@ impl Node for Endpoint {
         if self.server.is_silent() && self.client.is_silent() && !self.shared.has_answer() {
             return None;
         }
+        // Apart from the loop: it is not sealed, since the key of its epoch is what is missing.
         if let Some(answer) = self.shared.poll_answer(buffer) {
             return Some(answer);
         }

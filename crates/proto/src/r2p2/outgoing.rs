@@ -85,6 +85,7 @@ impl Outgoing {
 
     /// Drops the record of what was sent and what has arrived, so that all of it goes again.
     pub(super) fn restart(&mut self) {
+        // Whoever takes it now gives credit anew; packet 0 goes without.
         self.granted = self.granted.min(1);
         self.next = 0;
         self.base = 0;
@@ -173,6 +174,7 @@ impl Outgoing {
         if self.is_first_due {
             return Some(0);
         }
+        // What is missing goes before what is new, which the other end could only keep.
         if self.resend_count > 0 {
             return self.resend.first_from(self.base);
         }
@@ -195,6 +197,7 @@ impl Outgoing {
     /// The bytes of packet `index`.
     pub(super) fn segment(&self, index: u16) -> &[u8] {
         let lead = usize::from(self.lead);
+        // Cut as if the lead stood before the message, and then without it.
         let (offset, len) =
             payload_span(index, (self.payload.len() + lead) as u32, self.segment_len);
         &self.payload.bytes()[offset.saturating_sub(lead)..(offset + len).saturating_sub(lead)]
@@ -204,6 +207,7 @@ impl Outgoing {
     /// many. `None` where something else goes first, or they are few.
     pub(super) fn run(&self, count_max: usize) -> Option<(u16, u16)> {
         let left = usize::from(self.granted.saturating_sub(self.next));
+        // What goes again is not in a row, and a lead shifts the packets behind it.
         let is_run = !self.is_first_due && self.resend_count == 0 && self.lead == 0;
         let count = left.min(count_max);
         let len = count * usize::from(self.segment_len);
@@ -227,6 +231,7 @@ impl Outgoing {
     pub(super) fn apply(&mut self, sack: &SackBody) -> bool {
         let before = (self.base, self.arrived_end, self.granted);
         let mut is_new = false;
+        // The ACK for all of a message has the highest base, whatever its count.
         let base = sack.base.get().min(self.count);
         if base > self.base {
             // By words: one ACK may tell of a whole message.
@@ -237,6 +242,7 @@ impl Outgoing {
         if sack.bitmap != [0; SackBody::BITMAP_LEN] {
             work::step(usize::from(SackBody::BITS) / BITS_IN_STEP);
             for bit in 0..SackBody::BITS {
+                // A forged base at the end of its 16 bits must not wrap round to the first packets.
                 let index = sack.base.get().saturating_add(1).saturating_add(bit);
                 if index >= self.count {
                     break;
@@ -250,6 +256,7 @@ impl Outgoing {
         }
         self.base = self.base.max(self.arrived.first_absent_from(self.base)).min(self.count);
         self.arrived_end = self.arrived_end.max(self.base);
+        // After a restart an ACK may tell of packets that have not gone again: they need not.
         self.next = self.next.max(self.base);
         self.grant(sack.granted.get());
         is_new || before != (self.base, self.arrived_end, self.granted)
@@ -285,6 +292,7 @@ impl Outgoing {
     }
 
     fn resend_below(&mut self, end: u16) -> u16 {
+        // What lies at or above `next` has never gone, and so is not lost.
         let marked = self.resend.insert_range(self.base, end.min(self.next), &self.arrived);
         self.resend_count += marked;
         marked

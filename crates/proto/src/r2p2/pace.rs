@@ -33,11 +33,13 @@ impl Pace {
     /// The target refuses, and says what to keep between two calls. `draw` is any number: clients
     /// that are told the same at once do not come back at once.
     pub(super) fn slow_down(&mut self, now: Time, told_ns: u64, draw: u64) {
+        // An interval of long ago says nothing about this overload.
         if now >= self.expires_at() {
             *self = Self::default();
         }
         self.interval_ns = self.interval_ns.max(told_ns);
         self.told_at = now;
+        // From half of it to one and a half: what was told, on average.
         let away_ns = told_ns / 2 + draw % told_ns.max(1);
         self.next_at = self.next_at.max(now.saturating_add(away_ns));
     }
@@ -45,6 +47,7 @@ impl Pace {
     /// The target has answered.
     #[inline]
     pub(super) fn speed_up(&mut self) {
+        // Rounded up, so that it comes down to 0.
         self.interval_ns -= self.interval_ns.div_ceil(SPEED_UP);
     }
 

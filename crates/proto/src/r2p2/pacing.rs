@@ -38,11 +38,13 @@ impl Client {
         slot.start = Start::Now;
         slot.retry_after_ns = 0;
         let pace = &mut self.servers[slot.target.record].state.pace;
+        // Who goes at once takes a turn too, so that the next call keeps its distance.
         let Some(at) = pace.turn(now).filter(|&at| at > now) else {
             pace.take(now);
             return true;
         };
         let left_ns = slot.deadline.saturating_sub(now);
+        // A copy would be one request more for a target that refuses some.
         slot.copy = CopyState::Absent;
         if at - now <= pace.wait_ns_max(left_ns) {
             pace.take(at);
@@ -50,6 +52,7 @@ impl Client {
             slot.recovery.retry_at = at;
             shared.metrics.paced += 1;
         } else {
+            // By its timer, not at once: the caller must have its id before the event that ends it.
             slot.start = Start::Refused;
             slot.retry_after_ns = at - now;
             slot.recovery.retry_at = now;
@@ -97,6 +100,7 @@ impl Client {
             && slot.options.idempotent
             && !slot.reply.is_begun()
             && at - now <= left_ns / WAIT_DIVISOR
+            // Last: what cannot be tried again takes nothing of the budget.
             && self.retry_credit.spend();
         if !is_possible {
             return false;
@@ -107,6 +111,7 @@ impl Client {
         slot.is_unscheduled = false;
         slot.copy = CopyState::Absent;
         slot.request.restart();
+        // As for the first time: of what may run twice nobody asks how old it is.
         slot.recovery = Recovery::default();
         slot.recovery.retry_at = at;
         slot.start = Start::Waiting;
@@ -152,6 +157,7 @@ impl Client {
         // Its target is to show that it is still there, where the call may leave it.
         let is_free = shared.config.alternates.len() > 1;
         let wait_ns = if is_free { patience_ns.min(ASK_NS) } else { patience_ns };
+        // It is a sign of life, after which timeouts begin to double anew.
         slot.recovery.attempt = 0;
         slot.recovery.retry_at = now.saturating_add(wait_ns);
         self.arm(index);

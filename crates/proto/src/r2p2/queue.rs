@@ -34,7 +34,7 @@ pub(super) enum Written {
 }
 
 impl Written {
-    /// Of an item that is written at once or not at all.
+    /// Result for an item that is written at once or not at all.
     pub(super) fn at_once(is_written: bool) -> Self {
         if is_written { Self::All } else { Self::Full }
     }
@@ -70,6 +70,8 @@ impl<C> SendQueue<C> {
     where
         C: Copy,
     {
+        // A batch of first packets goes on with these: what was set aside behind them is of other
+        // lengths, and has its turn when the next batch begins, or nothing else is left.
         self.is_asides_turn =
             !self.aside.is_empty() && (self.is_asides_turn || self.items.is_empty());
         match self.is_asides_turn {
@@ -85,6 +87,7 @@ impl<C> SendQueue<C> {
 
     /// That item has been written so far; true if the batch goes on.
     pub(super) fn pass(&mut self, key: Option<SlotKey>, written: Written) -> bool {
+        // It keeps its turn for the next batch.
         if written == Written::Full {
             return false;
         }
@@ -101,6 +104,7 @@ impl<C> SendQueue<C> {
     /// The message whose turn it is, if that is one.
     pub(super) fn front_data(&self) -> Option<SlotKey> {
         match self.items.front() {
+            // What was set aside goes before it.
             Some(&Item::Data(key)) if self.aside.is_empty() => Some(key),
             _ => None,
         }

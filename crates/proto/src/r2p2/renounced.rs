@@ -24,6 +24,7 @@ impl Renounced {
     }
 
     pub(super) fn add(&mut self, id: RpcId) {
+        // A claim of one that was evicted is answered Seen; its request is refused then: Uncertain.
         if self.order.len() >= RENOUNCED_MAX
             && let Some(oldest) = self.order.pop_front()
         {

@@ -48,7 +48,7 @@ struct RouterRecord {
     placement_seen: u32,
     /// Requests received through it in this epoch, modulo 2^32.
     received: u32,
-    /// Of them, those that have ended.
+    /// Requests of these that have ended, modulo 2^32.
     concluded: u32,
     /// Time at which it was last heard of.
     used_at: Time,
@@ -87,6 +87,7 @@ impl FeedbackSource {
 impl Routers {
     /// Counts towards at most `records_max` routers besides the `configured` one.
     pub(crate) fn new(records_max: usize, configured: Option<SocketAddr>, epoch: u32) -> Self {
+        // Another one at each start, by which routers tell these counts from those of before.
         Self { records: Vec::new(), records_max, configured, next_epoch: epoch }
     }
 
@@ -125,6 +126,8 @@ impl Routers {
         };
         let record = &mut self.records[place];
         let ahead = placement.wrapping_sub(record.placement_seen);
+        // The counts wrap. A little ahead is newer; a little behind was overtaken, and the highest
+        // stands; anything else is of a router that has restarted.
         if ahead < LEAP {
             record.placement_seen = placement;
         } else if ahead.wrapping_neg() >= LEAP {
@@ -194,6 +197,7 @@ impl Routers {
     }
 
     fn current(&mut self, via: Via) -> Option<&mut RouterRecord> {
+        // What was received in a former epoch would conclude more than this one has received.
         self.records.get_mut(via.router as usize).filter(|record| record.epoch == via.epoch)
     }
 
@@ -221,6 +225,7 @@ impl Routers {
             self.records.len() - 1
         } else {
             let place = self.place_to_clear(now, prefix_of(address.ip()))?;
+            // Requests of whoever had the place are of another epoch, and count for nobody.
             self.records[place] = record;
             place
         };

@@ -3,7 +3,7 @@
 //! | phase of a request | enters | a packet of the request again | ends |
 //! |---|---|---|---|
 //! | receiving | its first packet of several; through a router only of a validated address | ACK and credit | complete; no progress for `partial_ns_max` |
-//! | waiting | complete, handed to the application | ACK that says "I have it" | answered; cancelled; deadline |
+//! | waiting | complete, handed to the application | ACK of all its packets | answered; cancelled; deadline |
 //! | replying | answered | the reply again | the client has the reply; cancelled; deadline |
 //!
 //! The server keeps no timer for recovery: it answers what the client asks. It runs no id twice
@@ -204,7 +204,7 @@ impl Asked {
         Self { clock_us, is_unnamed, ..Self::of(packet.rid, rpc_id, addressee) }
     }
 
-    /// Of a client's request, whichever packet of it.
+    /// Any packet of a client's request, whose clock is not told.
     fn of(rid: u16, rpc_id: RpcId, addressee: u64) -> Self {
         Self { rid, rpc_id, clock_us: 0, addressee, is_unnamed: false, is_routers: false }
     }
@@ -238,6 +238,7 @@ pub(super) struct Admission {
 
 impl Server {
     pub(super) fn new(now: Time, config: &Config, seeds: (u64, u32)) -> Self {
+        // Not the secret itself, whose hashes are the ids of calls.
         let key = config.pool.key.unwrap_or_else(|| config.secret.map(|byte| byte ^ 0x5c));
         // Who seals packets is known by that.
         let is_open = config.seal.is_none();
@@ -366,6 +367,7 @@ impl Server {
         let flags = packet.flags();
         let mut resent = 0;
         if flags.has(Flags::RESEND) {
+            // The client asks when it has allowed for reordering.
             resent += slot.reply.resend_holes(0);
         }
         if flags.has(Flags::RESEND_TAIL) {
@@ -544,6 +546,7 @@ impl Server {
                     self.conclude(index);
                     self.give_up(index, shared);
                 }
+                // Its router heard of its end when it was answered.
                 Phase::Replying => self.give_up(index, shared),
             }
         }
@@ -619,7 +622,7 @@ impl Server {
                 self.queue_data(index);
             }
             Phase::Replying => {
-                // The ACK that said "I have it" was lost, and the reply too: packet 0 will ask
+                // The ACK of all its packets was lost, and the reply too: packet 0 will ask
                 // for it again.
                 shared.metrics.duplicates += 1;
                 self.queue_sack(index);
@@ -637,17 +640,21 @@ impl Server {
             Arrival::Refused => shared.metrics.protocol_violation += 1,
             Arrival::Duplicate => {
                 shared.metrics.duplicates += 1;
+                // The ACK that told of it may have been lost.
                 self.queue_sack(index);
             }
             Arrival::New => {
                 slot.clock_us = slot.latest_clock_us;
                 let (serving, held_bytes) = (&shared.config.serving, self.held.held_bytes);
+                // What has been granted may come in any case; above the limits no more is.
                 if held_bytes < serving.held_bytes_max
                     && !self.clients.has_its_bytes(slot.client, held_bytes, serving)
                 {
                     shared.extend_credit(&mut slot.request);
                 }
                 let held_bytes = slot.request.held_bytes();
+                // A gap is told at once, to be mended within a round trip, and the first packet is
+                // answered, so that the client knows where the rest goes.
                 let is_due = shared.is_credit_due(&slot.request)
                     || slot.request.has_gap(0)
                     || packet.index == 0;

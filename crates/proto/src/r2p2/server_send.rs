@@ -31,7 +31,8 @@ impl Server {
     ) -> Option<Transmit> {
         let mut batch = GsoBatch::with_trailer(buffer, shared.trailer_len());
         self.batches_since_report += 1;
-        if self.batches_since_report >= TRAINS_BETWEEN_REPORTS {
+        // Under replies without end routers would not hear of what is concluded.
+        if self.batches_since_report >= BATCHES_BETWEEN_REPORTS {
             self.write_reports(&mut batch, shared);
         }
         self.queue.begin_batch();
@@ -73,6 +74,7 @@ impl Server {
         batch.set_addressee(control.addressee());
         match control {
             Control::Drop { to, asked, reason } => {
+                // A client keeps the pace that a DROP tells, whatever the reason.
                 let is_overload = matches!(reason, DropReason::Overload | DropReason::Expired);
                 let repr = ReplyRepr {
                     detail: if is_overload { self.retry_after_ns } else { 0 },
@@ -116,7 +118,8 @@ impl Server {
         let slot = &mut self.slots[index];
         let rpc_id = slot.rpc_id?;
         let client = &self.clients[slot.client];
-        if !client.is_validated || self.batches_since_report + 1 >= TRAINS_BETWEEN_REPORTS {
+        // To an address that is not validated packets are weighed one by one; reports may be due.
+        if !client.is_validated || self.batches_since_report + 1 >= BATCHES_BETWEEN_REPORTS {
             return None;
         }
         let segment_len = EXTENDED_LEN + usize::from(slot.reply.segment_len());
@@ -225,6 +228,7 @@ impl Server {
             return true;
         }
         let client = &self.clients[slot.client];
+        // Else none goes: what the client sends next pays for the next.
         if client.is_validated || slot.allowance.covers(len) {
             batch.set_addressee(shared.addressed(slot.sender));
             let Some(room) = batch.room(slot.path, len) else {
@@ -240,6 +244,7 @@ impl Server {
                 ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id.unwrap_or_default())
             };
             let body = match slot.phase {
+                // Not that it is there: the reply waits for the token.
                 _ if slot.is_validation_asked => EMPTY_SACK,
                 Phase::Receiving => slot.request.sack(),
                 _ => HAVE_IT,
@@ -264,6 +269,7 @@ impl Server {
                 flags: if self.stopping_since.is_some() { Flags::STOPPING } else { 0 },
                 ..ReplyRepr::control(MessageType::Feedback, 0, RpcId(0))
             };
+            // Another router needs another batch, and waits until reports have their turn again.
             if !write_packet(batch, to, &repr, FeedbackBody::as_bytes(&body)) {
                 return;
             }
@@ -339,4 +345,4 @@ const HAVE_IT: SackBody =
     SackBody { base: U16::MAX_VALUE, granted: U16::MAX_VALUE, bitmap: [0; SackBody::BITMAP_LEN] };
 
 /// GSO batches of replies before reports to routers go first.
-const TRAINS_BETWEEN_REPORTS: u32 = 8;
+const BATCHES_BETWEEN_REPORTS: u32 = 8;

@@ -33,6 +33,7 @@ impl Server {
     ) {
         let known = self.live_v1.get(&(AddressKey(path.peer), packet.rid)).copied();
         match (known, packet.index) {
+            // The published client aborts at a second ACK.
             (Some(_), 0) => shared.metrics.repeated += 1,
             (Some(index), _) => self.continue_v1(now, index, packet, shared),
             (None, 0) => self.begin_v1(now, path, packet, shared),
@@ -49,6 +50,7 @@ impl Server {
         let len = payload.len();
         let limit =
             (usize::from(V1_PACKETS_MAX) * V1_SEGMENT_LEN).min(shared.config.message_len_max);
+        // An empty reply is a packet too.
         let wire_len = len + len.div_ceil(V1_SEGMENT_LEN).max(1) * BASE_LEN;
         let slot = &self.slots[index];
         let is_affordable =
@@ -135,6 +137,7 @@ impl Server {
         self.held.partials += 1;
         self.clients.begin_partial(self.slots[index].client);
         self.expect_v1(now, index, &shared.config.serving);
+        // However much waits, since its client asks once; the limit on partial requests bounds it.
         self.queue.push_control(Control::AckV1 { to: path, rid });
     }
 
@@ -153,6 +156,7 @@ impl Server {
         let is_wrong = packet.index != request.next()
             || !is_last_rightly
             || len > shared.config.message_len_max;
+        // Nothing is said, as by the published server: a DROP answers packet 0 alone.
         if is_wrong || is_crowded {
             shared.metrics.protocol_violation += 1;
             self.report_v1(index, shared);
@@ -199,6 +203,7 @@ impl Server {
             repr.emit(room).copy_from_slice(payload);
             slot.reply.sent(packet);
         }
+        // The client never asks again, and soon uses the id for another call.
         self.release(index, shared);
         true
     }
@@ -219,6 +224,7 @@ impl Server {
 pub(super) fn write_control_v1(batch: &mut GsoBatch, control: Control) -> bool {
     let ip_of = |client: SocketAddr| match client.ip() {
         IpAddr::V4(ip) => ip.octets(),
+        // Version 1 knows IPv4 alone, and the published router goes by the report's source.
         IpAddr::V6(_) => [0; 4],
     };
     let feedback;

@@ -58,6 +58,7 @@ impl Proof {
     #[inline]
     pub(super) fn given(header: &ReplyHeader) -> Option<Self> {
         match (header.token.get(), Flags(header.flags).has(Flags::COOKIE)) {
+            // 0 stands for none, as in what routers say.
             (0, _) => None,
             (cookie, true) => Some(Self::Cookie(cookie)),
             (token, false) => Some(Self::Token(token)),
@@ -83,6 +84,7 @@ impl Servers {
     /// An empty table.
     pub(super) fn of_client(config: &Config, seed: u64) -> Self {
         let mut servers = Self::new(0, config.servers_max + 1, &config.serving, seed);
+        // At place 0, which `PeerId::default` names: newcomers get it where the table is full.
         servers.add(0, (NOBODY, true), ServerState::default(), &config.serving);
         servers
     }

@@ -60,6 +60,7 @@ impl Shared {
     pub(super) fn answer_no_key(&mut self, path: Path, bytes: &[u8]) {
         let answer = self.seal.as_mut().and_then(|seal| seal.answer(path.peer, bytes));
         let Some((peer, answer)) = answer else { return };
+        // Clients of a lost epoch may all ask at once: who is left out asks again.
         if !is_unanswerable(peer.ip()) && self.answers.len() < ANSWERS_MAX {
             self.answers.push_back((Path { peer, ..path }, answer));
         }
@@ -159,6 +160,7 @@ impl Shared {
 
     /// Takes note that `incoming` has changed since `before` packets of it were expected.
     pub(super) fn note_expected(&mut self, before: u32, incoming: &Incoming) {
+        // In this order: `before` is part of the sum, so that nothing falls below 0.
         self.expected_packets = self.expected_packets + incoming.expected_packets() - before;
     }
 
@@ -185,6 +187,7 @@ impl Shared {
 
     /// Ends a message and returns its bytes.
     pub(super) fn end(&mut self, incoming: &mut Incoming) -> Vec<u8> {
+        // Credit that was not used goes back to the others.
         let before = incoming.expected_packets();
         let payload = incoming.end();
         self.buffers.give(incoming.take_spare());

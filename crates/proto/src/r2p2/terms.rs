@@ -36,6 +36,7 @@ impl Terms {
             takes_long: packet.flags().has(Flags::LONG) && config.is_local(client),
         }
     }
+
     /// The request comes again: what is lost behind a filter would be lost there once more.
     pub(super) fn hear_again(&mut self, packet: &Packet) {
         self.returns &= asks_back(packet);

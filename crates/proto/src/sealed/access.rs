@@ -72,7 +72,7 @@ pub enum Called {
 struct Method {
     /// As it is named.
     name: Arc<str>,
-    /// Of its requests.
+    /// Rules for its requests.
     rules: Rules,
 }
 

@@ -7,7 +7,7 @@ use crate::node::Time;
 /// The beginning of a session.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Beginning {
-    /// Of its keys.
+    /// Epoch of its keys.
     pub(super) epoch: u8,
     /// In ticks of the epoch.
     pub(super) ticks: u32,
@@ -49,7 +49,7 @@ pub(super) fn secrets_of(keys: &Keys, transport: Transport) -> Vec<ClientSecret>
     keys.epochs.iter().map(make).collect()
 }
 
-/// The same, of keys that take the place of others.
+/// Derives the secrets again for keys that take the place of others.
 pub(super) fn renewed_secrets(
     secrets: &mut Vec<ClientSecret>,
     (old, new): (&Keys, &Keys),

@@ -37,7 +37,7 @@ pub(super) struct Client {
     replies: HashMap<(u64, u8, u8), Replies, KeyedState>,
     /// Nodes that it sends to.
     targets: Targets,
-    /// Of what it has sealed.
+    /// Counts of the datagrams that it has sealed.
     counts: Counts,
     /// Epochs of which servers have no key.
     pub(super) avoided: Avoided,
@@ -58,7 +58,7 @@ struct Session {
     session: u64,
     /// Beginning of the session.
     began: Beginning,
-    /// Of its packets.
+    /// Key of its packets.
     key: AeadKey,
 }
 
@@ -338,7 +338,7 @@ impl Client {
 }
 
 impl Counts {
-    /// Of the next datagram; `None` if it would have the nonce of the first one of this
+    /// Count of the next datagram; `None` if it would have the nonce of the first one of this
     /// microsecond.
     fn next(&mut self, now: Time) -> Option<u16> {
         let microsecond = now / 1_000;

@@ -64,7 +64,7 @@ pub(super) struct Clients {
 pub(super) struct ClientKeys {
     /// The client's hop key.
     pub(super) hop: HopKey,
-    /// Of this server's packets, made when the first goes to it.
+    /// Key of this server's packets, made when the first goes to it.
     reply: Option<AeadKey>,
     /// From which that and the keys of sessions are made.
     secret: ClientSecret,
@@ -73,11 +73,11 @@ pub(super) struct ClientKeys {
 /// The key of a client's session.
 #[derive(Debug)]
 pub(super) struct SessionKeys {
-    /// Of the keys.
+    /// Epoch of the keys.
     pub(super) epoch: u8,
     /// Time at which it began, in ticks of the epoch.
     pub(super) began: u32,
-    /// Of its packets.
+    /// Key of its packets.
     pub(super) request: AeadKey,
     /// Window of its packets that have come, where each is taken once.
     pub(super) window: Option<Box<Window>>,
@@ -154,7 +154,7 @@ impl Clients {
         })
     }
 
-    /// The same once a packet of it has been found genuine, for the session to keep.
+    /// The key of a session of which a packet has been found genuine, for the session to keep.
     pub(super) fn validated(&mut self, begun: Begun) -> AeadKey {
         self.begun.take(begun).expect("a packet of it was opened by this key")
     }

@@ -39,7 +39,7 @@ pub struct EndpointSeal {
     denied: Option<Denial>,
     /// Most bytes of a datagram of several packets.
     coalesced_len_max: usize,
-    /// Of the datagram that was opened last, bytes of each packet but the last.
+    /// Bytes of each packet but the last of the datagram that was opened last.
     packet_len: usize,
     /// The counters so far.
     metrics: SealMetrics,
@@ -78,7 +78,7 @@ impl EndpointSeal {
         Self::of(sealing, side)
     }
 
-    /// The same, of an endpoint of Homa that remembers so many peers.
+    /// The seal of an endpoint of Homa that starts at `now` and remembers so many peers.
     ///
     /// Panics for a router's keys, which no endpoint can use.
     pub fn of_homa(now: Time, sealing: &Sealing, secret: &[u8; 16], peers_max: usize) -> Self {
@@ -295,7 +295,8 @@ impl EndpointSeal {
         is_known.then(|| (client_address(bytes, &seen, peer), answer))
     }
 
-    /// The same over Homa; it goes to where the packet has come from.
+    /// The answer over Homa to a packet that could not be opened; it goes to where that has come
+    /// from.
     #[cold]
     pub fn answer_homa(&mut self) -> Option<[u8; HOMA_ANSWER_LEN]> {
         let Side::HomaServer(server) = &mut self.side else { return None };
@@ -444,8 +445,8 @@ impl EndpointSeal {
         client.is_session_due((now, self.clock), self.keys.epochs[next].epoch)
     }
 
-    /// The same, of a client of Homa whose calls to an address are in a session: it may be with
-    /// another server than who is there by now.
+    /// True if a client of Homa should begin another session for its calls to an address: theirs
+    /// may be with another server than who is there by now.
     #[inline]
     pub fn is_session_over(&self, now: Time, of: (u64, SocketAddr)) -> bool {
         let Side::HomaClient(client) = &self.side else { return false };

@@ -345,7 +345,7 @@ pub(super) struct Master {
     prk: Option<Prk>,
     /// Secret that routers are given.
     route_secret: Secret,
-    /// Of which clients have their hop keys.
+    /// Secret of which clients have their hop keys.
     hop_secret: HopKey,
     /// Between routers and servers.
     pub(super) router_key: HopKey,

@@ -77,7 +77,7 @@ impl<T> Known<T> {
         self.sessions.get(&key.word()).map(|(_, known)| known)
     }
 
-    /// The same, to be changed.
+    /// State that is known of a session, to be changed.
     #[inline]
     pub(super) fn find_mut(&mut self, key: SessionKey) -> Option<&mut T> {
         self.sessions.get_mut(&key.word()).map(|(_, known)| known)

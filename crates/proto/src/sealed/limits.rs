@@ -39,7 +39,7 @@ pub struct LostKeys {
 /// Contents of a genuine answer to a client about a key that is not there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoKey {
-    /// Of which it has no key.
+    /// Epoch of which it has no key.
     pub epoch: u8,
     /// It has had none since its start.
     pub is_new: bool,
@@ -48,7 +48,7 @@ pub struct NoKey {
 /// Bytes of an answer: a DROP with a reason. No request is shorter.
 pub(crate) const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;
 
-/// The same over Homa, RPC_UNKNOWN. No DATA or RESEND is shorter.
+/// Bytes of an answer over Homa, RPC_UNKNOWN. No DATA or RESEND is shorter.
 pub(crate) const HOMA_ANSWER_LEN: usize = homa::sealed::ANSWER_LEN;
 
 /// Answers of a node that wait to be sent.

@@ -141,7 +141,7 @@ pub(super) struct Servers {
 struct Server {
     /// By which it names the router, and its own name: both have been heard of each other.
     pair: Option<Names>,
-    /// The same of a first contact: the alias, and the server's name once it has told that.
+    /// Names of a first contact: the alias, and the server's name once it has told that.
     contact: Option<Names>,
     /// The time of its latest packet.
     latest: u64,
@@ -275,7 +275,7 @@ struct Asking {
 /// One of them.
 #[derive(Clone, Copy, Debug)]
 struct Target {
-    /// Of the node there; 0 where that is in doubt.
+    /// Name of the node there; 0 where that is in doubt.
     name: u64,
     /// It has told that when it was asked; else it was only heard there, and a stranger may have
     /// passed on from there what it has sent from elsewhere.
@@ -302,7 +302,7 @@ impl Targets {
         told.map_or(0, |target| target.name_for(now, is_again))
     }
 
-    /// The same of a packet of a call that runs: who has been heard there, too.
+    /// The name for a packet of a call that runs: also of who has only been heard there.
     #[inline]
     pub(super) fn heard_name(&self, now: Time, to: SocketAddr, is_again: bool) -> u64 {
         self.by_address.find(to).map_or(0, |target| target.name_for(now, is_again))
@@ -361,7 +361,7 @@ impl Targets {
         }
     }
 
-    /// The same everywhere.
+    /// Puts the names at all addresses in doubt.
     pub(super) fn doubt_all(&mut self) {
         let Peers { by_address, order, .. } = &mut self.by_address;
         for &address in order.iter() {
@@ -427,7 +427,7 @@ const ASKED_MAX: usize = 64;
 /// Calls that have named nobody, of which an answer may tell a name.
 const ASKING_MAX: usize = 512;
 
-/// Of these, those to one address.
+/// Calls of these to one address.
 const ASKING_EACH_MAX: usize = 8;
 
 /// Time after which no answer to a packet is expected any more: ten times [`DOUBT_NS`].
@@ -437,8 +437,8 @@ const ASKING_NS: u64 = 10 * DOUBT_NS;
 /// shortest after which a request is sent again, and more.
 const DOUBT_NS: u64 = 20_000_000;
 
-/// The same where nothing has been asked of it in vain: a client that has been idle for so long
-/// pays a round trip.
+/// Time without a packet of it after which a target is in doubt though nothing has been asked of it
+/// in vain: a client that has been idle for so long pays a round trip.
 const EXPIRE_NS: u64 = 20 * DOUBT_NS;
 
 /// Probes without an answer after which a server may be another one by now.

@@ -101,7 +101,7 @@ fn split(bytes: &mut [u8]) -> Parts<'_> {
 }
 
 impl<'a> Parts<'a> {
-    /// Of a datagram that is clear up to `header_len`.
+    /// Parts of a datagram that is clear up to `header_len`.
     pub(super) fn of(bytes: &'a mut [u8], header_len: usize) -> Self {
         let (header, rest) = bytes.split_at_mut(header_len);
         let (payload_and_tag, rest) = rest.split_at_mut(rest.len() - REST_LEN);

@@ -28,7 +28,7 @@ pub struct PlaneEpoch {
     pub number: u8,
     /// Time at which it begins: Unix time, ms.
     pub from_ms: u64,
-    /// Of hop tags between routers and servers.
+    /// Key of hop tags between routers and servers.
     pub router_key: HopKey,
 }
 

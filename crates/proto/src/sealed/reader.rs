@@ -72,8 +72,8 @@ impl Reader {
         }
     }
 
-    /// The same of a packet of Homa. One that names a server is opened once a packet of that has
-    /// come.
+    /// Opens a packet of Homa, as [`Reader::open`] does. One that names a server is opened once a
+    /// packet of that has come.
     pub fn open_homa(&mut self, (from, to): (SocketAddr, SocketAddr), bytes: &mut [u8]) -> bool {
         let Some(seen) = homa::glance(bytes) else { return false };
         let (trailer, session) = (&seen.trailer, seen.session());

@@ -18,12 +18,12 @@ use crate::address::AddressKey;
 use crate::node::Time;
 use tailcut_placement::keyed::KeyedState;
 
-/// Of a packet, what only its seal tells.
+/// Facts of a packet that only its seal tells.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Arrival {
     /// The client and the session.
     pub(super) key: SessionKey,
-    /// Of the keys.
+    /// Epoch of the keys.
     pub(super) epoch: u8,
     /// Time at which its session began: Unix time, ms.
     pub(super) began_ms: u64,
@@ -41,7 +41,7 @@ pub(super) struct Arrival {
 pub(super) struct Replay {
     /// Start time of the server.
     started_at: Time,
-    /// The same by the wall clock: sessions that began by then may be older. Unix ms.
+    /// Start time by the wall clock: sessions that began by then may be older. Unix ms.
     started_ms: u64,
     /// Sessions that have been known.
     bound: Known<Bound>,

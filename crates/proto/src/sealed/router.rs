@@ -55,7 +55,7 @@ pub struct RouterSeal {
     servers: Servers,
     /// Those that place on this router.
     routers: Routers,
-    /// Of its own packets.
+    /// Times of its own packets.
     times: Times,
     /// For a data plane to hash ids with.
     plane_secret: u64,
@@ -84,7 +84,7 @@ struct Session {
     offered_ms: u64,
 }
 
-/// Of a packet, what only its seal tells.
+/// Facts of a packet that only its seal tells.
 #[derive(Clone, Copy, Debug, Default)]
 struct Arrival {
     /// The client in its epoch.
@@ -523,7 +523,7 @@ mod tests {
     use super::super::tests::{CLIENT, ROUTER};
     use super::*;
 
-    /// Of one that began later nothing has been evicted.
+    /// Nothing has been evicted of a session that began later.
     #[test]
     fn a_session_that_may_have_been_evicted_is_refused() {
         let began_ms = Seals::new().now / 1_000_000;

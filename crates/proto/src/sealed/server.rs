@@ -31,7 +31,7 @@ pub(super) struct Server {
     pub(super) routers: Routers,
     /// The router that keeps clients' addresses.
     keeper: Option<SocketAddr>,
-    /// Of its own packets to routers.
+    /// Times of its own packets to routers.
     times: Times,
     /// Answers about keys that are not there.
     pub(super) answers: Answers<ANSWER_LEN>,

@@ -38,11 +38,11 @@ struct Reading {
     has_title: bool,
     /// The last that was named.
     role: Option<Role>,
-    /// The same.
+    /// The last group that was named.
     group: Option<String>,
-    /// The same.
+    /// The last cipher that was named.
     cipher: Option<Cipher>,
-    /// The same.
+    /// The last reset key that was named.
     reset: Option<HopKey>,
     /// In the order in which they stand there.
     epochs: Vec<EpochKey>,

@@ -74,8 +74,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same, with what contradicts itself mended: no limit is 0, and no window is below the
-    /// least.
+    /// This configuration, with what contradicts itself mended: no limit is 0, and no window is
+    /// below the least.
     pub(super) fn mended(mut self) -> Self {
         self.message_len_max = self.message_len_max.max(1);
         self.window_min = self.window_min.max(1);
@@ -100,13 +100,13 @@ pub struct Metrics {
     pub half_open_dropped: u64,
     /// Streams that ended by a fault.
     pub failed: u64,
-    /// Of these, those whose peer broke the protocol.
+    /// Failed streams whose peer broke the protocol.
     pub broken: u64,
     /// Messages sent.
     pub messages_out: u64,
     /// Messages that came.
     pub messages_in: u64,
-    /// Of these, those that no stream is known of.
+    /// Messages that came and that no stream is known of.
     pub gone: u64,
     /// Requests that are no messages.
     pub malformed: u64,
@@ -130,7 +130,7 @@ pub struct Holdings {
     /// Streams in any state, those included of which the application has not yet learnt that they
     /// have failed.
     pub streams: usize,
-    /// Of these, half-open ones.
+    /// Half-open streams among these.
     pub half_open: usize,
     /// Messages unanswered.
     pub messages: usize,

@@ -54,7 +54,7 @@ pub(super) enum End {
 /// A message to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Of its first byte.
+    /// Offset of its first byte.
     pub(super) offset: u64,
     /// Bytes of it.
     pub(super) len: usize,

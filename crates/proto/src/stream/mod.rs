@@ -325,7 +325,7 @@ impl<E: Rpc> Streams<E> {
             writable_len: if is_writable { slot.out.room(slot.window(Way::Out)) } else { 0 },
             is_ended: slot.inc.is_over(),
             is_finished: slot.out.is_over(),
-            fault: slot.fault,
+            fault: slot.fault(),
         })
     }
 
@@ -418,7 +418,7 @@ impl<E: Rpc> Streams<E> {
             }
             return Ok(Some(len));
         }
-        match slot.fault {
+        match slot.fault() {
             Some(_) if slot.inc.is_over() => Ok(Some(0)),
             Some(fault) => Err(fault),
             None => Ok(slot.inc.is_over().then_some(0)),
@@ -446,7 +446,6 @@ impl<E: Rpc> Streams<E> {
         slot.has_greeted = false;
         slot.is_changed = false;
         slot.since = now;
-        slot.fault = None;
         slot.windows = [self.config.window_min; 2];
         self.known.insert(key, index);
         *self.peers.entry(key.peer).or_default() += 1;
@@ -469,8 +468,7 @@ impl<E: Rpc> Streams<E> {
         let slot = &mut self.slots[index];
         self.known.remove(&slot.key());
         self.wheel.disarm(index);
-        slot.phase = Phase::Failed;
-        slot.fault = Some(fault);
+        slot.phase = Phase::Failed(fault);
         slot.out = Outgoing::default();
         slot.inc.drop_early();
         match slot.holder {
@@ -492,7 +490,7 @@ impl<E: Rpc> Streams<E> {
         slot.phase = Phase::Free;
         slot.out = Outgoing::default();
         slot.inc = Incoming::default();
-        if phase != Phase::Failed {
+        if !matches!(phase, Phase::Failed(_)) {
             self.known.remove(&key);
         }
         if phase == Phase::HalfOpen {
@@ -607,7 +605,7 @@ impl<E: Rpc> Streams<E> {
     /// A stream that has not failed.
     fn usable(&self, id: StreamId) -> Result<SlotId, Fault> {
         let index = self.find(id).ok_or(Fault::Closed)?;
-        self.slots[index].fault.map_or(Ok(index), Err)
+        self.slots[index].fault().map_or(Ok(index), Err)
     }
 
     fn handle_events(&mut self, now: Time) {

@@ -31,7 +31,7 @@ pub(super) enum Way {
 /// Holdings of the hosts.
 #[derive(Debug)]
 pub(super) struct Shares {
-    /// Of each that has any.
+    /// Holdings of each host that has any.
     by_host: HashMap<u64, Part, KeyedState>,
     /// Bytes of windows beyond the least, of all streams, by [`Way`].
     grown: [usize; 2],

@@ -50,8 +50,6 @@ pub(super) struct Slot {
     pub(super) since: Time,
     /// Time at which this side last sent a message.
     pub(super) sent_at: Time,
-    /// Set in [`Phase::Failed`] alone.
-    pub(super) fault: Option<Fault>,
 }
 
 /// Phase of a stream.
@@ -66,7 +64,7 @@ pub(super) enum Phase {
     /// Both sides may send.
     Open,
     /// It has ended by a fault that the application has not heard of.
-    Failed,
+    Failed(Fault),
 }
 
 /// The party that will close a stream.
@@ -131,7 +129,14 @@ impl Slot {
             links: Links::default(),
             since: 0,
             sent_at: 0,
-            fault: None,
+        }
+    }
+
+    /// The fault by which it has ended, if it has.
+    pub(super) fn fault(&self) -> Option<Fault> {
+        match self.phase {
+            Phase::Failed(fault) => Some(fault),
+            Phase::Free | Phase::Opening | Phase::HalfOpen | Phase::Open => None,
         }
     }
 

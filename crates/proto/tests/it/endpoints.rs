@@ -341,7 +341,7 @@ fn sealed_pair() -> Pair {
     guarded_pair(None)
 }
 
-/// The same, where the server may have a policy.
+/// A client with the number 17 and a server that may have a policy, whose packets are sealed.
 fn guarded_pair(access: Option<Arc<Access>>) -> Pair {
     let end = |host, role| -> Endpoint {
         let sealing = Sealing::new(Arc::new(keys("test").for_role(role).unwrap()), 0);

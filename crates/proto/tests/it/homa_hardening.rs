@@ -168,7 +168,7 @@ fn request(id: u64, len: u32, offset: u32, bytes: &[u8]) -> Vec<u8> {
     [header.as_bytes(), bytes].concat()
 }
 
-/// The same from a client of our make.
+/// DATA as a client of our make sends it.
 fn marked(id: u64, bytes: &[u8], change: impl FnOnce(&mut DataHeader)) -> Vec<u8> {
     let mut header = DataHeader::new(TO_SERVER, id, bytes.len() as u32, 0);
     header.incoming = header.message_length;
@@ -287,7 +287,7 @@ fn acks_come_alone_together_and_with_data() {
     assert_eq!(server.node.holdings().requests, 3, "8 is not of port 98");
 }
 
-/// Of two that call each other, each sends replies and requests; an acknowledgement must reach its
+/// Two that call each other send replies and requests each; an acknowledgement must reach its
 /// server with either.
 #[test]
 fn who_calls_and_serves_the_same_peer_has_its_calls_acknowledged() {

@@ -92,7 +92,7 @@ fn whom_a_stranger_names_gets_nothing() {
     assert!(server.sent.iter().any(|(to, _)| to.to_string() == CLIENT));
 }
 
-/// Of two packets, of which the second never comes.
+/// A request of two packets, of which the second never comes.
 #[test]
 fn a_half_request_takes_no_place_at_the_router() {
     let mut server = server();

@@ -170,7 +170,7 @@ fn move_from(mut client: Solo) -> (Solo, Sent) {
     }
 }
 
-/// Of the servers the next router's claim finds one.
+/// The next router's claim finds one of the servers.
 #[test]
 fn a_moved_call_ends_by_the_word_of_an_application_alone() {
     for (reason, is_end) in [

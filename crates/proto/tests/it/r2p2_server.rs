@@ -625,7 +625,7 @@ fn a_claim_is_a_believed_routers_of_a_single_host() {
     }
 }
 
-/// Of the upper half of the memory an address has at most three times what is left.
+/// An address has at most three times what is left of the upper half of the memory.
 #[test]
 fn long_requests_get_no_credit_beyond_the_share_of_their_client() {
     let mut server = server_with(|config| {

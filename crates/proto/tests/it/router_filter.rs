@@ -137,8 +137,8 @@ fn a_router_that_restarts_drops_no_first_reply() {
     assert_eq!(after.send(server(1), &returned(8, CloneMark::Copy, 0)).len(), 1);
 }
 
-/// Of a cell that keeps an id whose second reply never came: it is no call's of another session or
-/// of another client, though the rest is equal.
+/// A cell keeps an id whose second reply never came: it is no call's of another session or of
+/// another client, though the rest is equal.
 #[test]
 fn a_client_that_restarts_loses_no_first_reply() {
     let mut bench = bench();

@@ -221,8 +221,8 @@ fn with_five_waiting() -> Bench {
     bench
 }
 
-/// Of several routers on the way, which the second cannot see where the first keeps the client as
-/// the source.
+/// Several routers may be on the way, which the second cannot see where the first keeps the client
+/// as the source.
 #[test]
 fn the_first_router_alone_tells_unasked_that_it_holds_a_request() {
     let mut bench = with_five_waiting();
@@ -506,7 +506,7 @@ fn is_request(bytes: &[u8]) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// No panic, no answer above three times its cause to whom it came from (what feedback lets go
+    /// No panic, no answer above three times its cause to whom it came from (what feedback releases
     /// of to its own server is no answer), at most the bound placed by the policy, and every
     /// request accounted for.
     #[test]
@@ -718,7 +718,7 @@ fn a_copy_that_waited_in_the_socket_finds_what_expired_meanwhile() {
     }
 }
 
-/// Of more than half of what the network may take, which is 10 ms.
+/// A pause of more than half of what the network may take, which is 10 ms.
 #[test]
 fn a_short_pause_keeps_what_expires_within_it() {
     let mut bench = annotate(2);

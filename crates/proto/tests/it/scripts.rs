@@ -13,7 +13,7 @@ use tailcut_proto::rpc::{Call, CallOptions, Event, Rpc};
 struct Stage {
     now: Time,
     config: Config,
-    /// Of a Homa endpoint, where the script is of one.
+    /// Configuration of a Homa endpoint, where the script is of one.
     homa: Option<homa::Config>,
     endpoint: Option<Box<dyn Rpc>>,
     reply_len: Option<usize>,

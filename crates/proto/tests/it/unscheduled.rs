@@ -271,8 +271,7 @@ fn what_a_router_could_not_use_goes_to_the_server_that_it_chose() {
     assert_eq!(kinds(&pair.client_sends()), requests(1), "it is known for a router");
 }
 
-/// Of the same even length, so that they are one GSO batch; of an odd one, first packets go
-/// together.
+/// Packets of one even length are one GSO batch; of an odd one, first packets go together.
 #[test]
 fn packets_of_several_requests_make_few_batches() {
     for (len, batches) in [(1_400, 1), (1_401, 2)] {
@@ -332,7 +331,7 @@ fn packets_within_a_host_are_long() {
     assert_eq!((client.resent, server.resent, server.common.protocol_violation), (0, 0, 0));
 }
 
-/// Of long packets no more bytes are on their way than of others, whatever their number.
+/// No more bytes of long packets are on their way than of others, whatever their number.
 #[test]
 fn credit_for_long_packets_is_by_their_bytes() {
     let mut pair = on_one_host();

@@ -198,7 +198,7 @@ enum Event {
     Completion(Message),
     /// At the dispatcher of this index.
     Decision(usize),
-    /// Of this core.
+    /// Replenishment of this core.
     Replenish(Core),
 }
 

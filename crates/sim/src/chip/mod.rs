@@ -122,7 +122,7 @@ pub struct Point {
 pub struct SloPoint {
     /// Share of the capacity; 0 where no load keeps the limit.
     pub load: f64,
-    /// The same in millions of messages a second.
+    /// Load in millions of messages a second.
     pub throughput_mrps: f64,
 }
 
@@ -202,7 +202,7 @@ pub struct Source<'a> {
     arrivals: Arrivals,
     services: Generator,
     placements: Generator,
-    /// Of the next message.
+    /// Number of the next message.
     number: u64,
     requests: u64,
 }

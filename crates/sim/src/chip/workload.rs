@@ -47,8 +47,7 @@ impl Workload {
         Ok(Self { emulated, long: None, service_mean_ns })
     }
 
-    /// The same, but a share of the messages emulates another work, and their latency does not
-    /// count.
+    /// Messages of which a share emulates another work, and their latency does not count.
     ///
     /// # Errors
     /// A share outside of [0, 1), or a distribution that is no time or has no finite mean.
@@ -211,7 +210,7 @@ mod tests {
         assert_eq!("redis".parse::<Preset>(), Err(ChipError::PresetUnknown("redis".to_owned())));
     }
 
-    /// Of 200,000 draws the share of a hundredth has a standard deviation of 2.2 %, and the mean
+    /// In 200,000 draws the share of a hundredth has a standard deviation of 2.2 %, and the mean
     /// service, of which the scans' share is two fifths, one of 1 %; the tolerances are four of
     /// them.
     #[test]

@@ -46,7 +46,7 @@ pub(super) enum Mark {
 pub(super) struct Standing {
     /// Requests that wait or run there.
     pub(super) outstanding: u32,
-    /// Of these, those that wait.
+    /// Number of these that wait.
     pub(super) waiting: u32,
 }
 

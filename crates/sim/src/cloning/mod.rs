@@ -212,9 +212,9 @@ pub struct Counts {
     pub duplicates: u64,
     /// Slower copies whose servers the client told.
     pub told: u64,
-    /// Of these, copies that waited and did not run.
+    /// Told copies that waited and did not run.
     pub withdrawn: u64,
-    /// Of these, copies that ran and were stopped.
+    /// Told copies that ran and were stopped.
     pub stopped: u64,
     /// Requests that the coordinator queued.
     pub held: u64,

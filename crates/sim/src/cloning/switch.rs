@@ -21,7 +21,7 @@ pub(super) struct Switch {
     outstanding: Vec<u32>,
     /// Decides by the reports, or by nothing.
     policy: Box<dyn Policy>,
-    /// Of two responses the slower is dropped. Ids count from 1, and are the cells' hashes.
+    /// Drops the slower of two responses. Ids count from 1, and are the cells' hashes.
     filter: ReplyFilter<NonZeroU32>,
 }
 

@@ -83,8 +83,8 @@ fn another_rack_is_two_hops_further() {
     assert_eq!(bench.run(), [(2_770_000, 0)]);
 }
 
-/// Of 3 pods of 2 racks of 2 hosts under 2 spines, with 2 cores above each: links of a rack, a pod
-/// and the core. Each host reaches each other, by as many hops as it is away.
+/// There are 3 pods of 2 racks of 2 hosts under 2 spines, with 2 cores above each: links of a rack,
+/// a pod and the core. Each host reaches each other, by as many hops as it is away.
 #[test]
 fn pods_are_joined_by_cores() {
     for spreading in [Spreading::Spray, Spreading::Flow] {

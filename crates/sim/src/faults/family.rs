@@ -37,9 +37,10 @@ pub enum Family {
     /// Packets are sealed, in plans of most other families and of its own: strangers change
     /// nothing.
     Sealed,
-    /// The same of byte streams, over Homa.
+    /// Byte streams whose packets are sealed, over Homa: strangers change nothing.
     SealedStreams,
-    /// The same of short calls in bursts without a router, over R2P2: many go in one datagram.
+    /// Sealed packets of short calls in bursts without a router, over R2P2: many go in one
+    /// datagram.
     SealedTrains,
     /// As drawn, in a network of long packets.
     Long,

@@ -88,7 +88,7 @@ impl Heard {
         }
     }
 
-    /// The same over Homa, where it is what needs no grant that bears a tag.
+    /// A datagram leaves a client over Homa, where it is what needs no grant that bears a tag.
     pub(super) fn keep_first_of_homa(&mut self, client: usize, header: &DataHeader, bytes: &[u8]) {
         if self.keeps_first && header.offset() == 0 {
             self.first = Some((client, bytes.to_vec()));

@@ -349,7 +349,7 @@ const PEERS: [Attack; 5] = [
 
 /// Place of a byte of a request's session.
 const ID_AT: usize = 9;
-/// The same over Homa.
+/// Place of a byte of a request's id over Homa.
 const HOMA_ID_AT: usize = 22;
 
 /// Time of the first call: servers and routers know then what they have had.

@@ -49,7 +49,7 @@ use super::run::Run;
 struct State {
     /// An endpoint's, without those of its seal.
     endpoint: Option<(Metrics, Holdings)>,
-    /// The same of a router.
+    /// A router's, without those of its seal.
     router: Option<(RouterMetrics, Vec<ServerStatus>, usize, usize)>,
     /// Calls of a client for which a key was not there, which it then leaves alone.
     keys_missed: Option<u64>,

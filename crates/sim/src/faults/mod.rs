@@ -352,7 +352,7 @@ pub fn check(seed: u64, twice_each: u64, options: Options) -> Report {
     check_plan(&Plan::of_seed(seed), twice_each, options)
 }
 
-/// The same for any plan.
+/// Runs a plan, twice where its seed is a multiple of `twice_each`.
 pub fn check_plan(plan: &Plan, twice_each: u64, options: Options) -> Report {
     let mut report = run(plan, options);
     if report.violation.is_none() && plan.seed.is_multiple_of(twice_each) {

@@ -45,8 +45,8 @@ pub struct Plan {
     pub loser: Loser,
     /// Payload bytes of a packet, at every endpoint.
     pub segment_len: u16,
-    /// The same of long packets, which the network then carries between all of them; 0 where there
-    /// are none.
+    /// Payload bytes of a long packet, which the network then carries between all of them; 0 where
+    /// there are none.
     pub long_len: u16,
     /// The router; `None` where clients call servers themselves.
     pub router: Option<RouterPlan>,

@@ -61,7 +61,7 @@ pub enum PacketKind {
 /// Packets that were recorded in a run.
 #[derive(Debug)]
 pub(super) struct Recorder {
-    /// Of all packets.
+    /// Transport of all packets.
     transport: Transport,
     /// By type.
     packets: [Vec<Recorded>; <PacketKind as strum::EnumCount>::COUNT],
@@ -273,7 +273,7 @@ pub(super) fn mixed(word: u64) -> u64 {
 
 /// Bytes of an answer of who has no key.
 const ANSWER_LEN: usize = EXTENDED_LEN + 1 + TRAILER_LEN;
-/// The same over Homa.
+/// Bytes of an answer of who has no key, over Homa.
 const HOMA_ANSWER_LEN: usize = COMMON_LEN + TRAILER_LEN;
 
 /// Packets of a type that are kept.

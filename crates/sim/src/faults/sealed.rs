@@ -48,7 +48,7 @@ impl Plan {
         plan.with_seals(dice, round)
     }
 
-    /// The same over Homa, which has no routers:
+    /// The plan of a seed whose packets are sealed over Homa, which has no routers:
     ///
     /// | of 8 seeds | the plan is |
     /// |---|---|

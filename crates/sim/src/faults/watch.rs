@@ -133,7 +133,7 @@ struct ServerBook {
     seen: Option<u32>,
     /// Calls of which a first packet has arrived, and whether they count against the bound.
     arrivals: BTreeMap<u32, bool>,
-    /// Of these, the ones that the application has.
+    /// Calls of these that the application has.
     live: BTreeSet<u32>,
 }
 

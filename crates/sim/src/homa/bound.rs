@@ -183,8 +183,8 @@ mod tests {
         assert!((found / ((2444.0 + 1215.0) / 2418.0) - 1.0).abs() < 0.001, "{found}");
     }
 
-    /// Of two waits that are uniform in 0.8 of all cases, a hundredth have a sum above 1.823
-    /// packets.
+    /// Two waits that are uniform in 0.8 of all cases have a sum above 1.823 packets in a
+    /// hundredth.
     #[test]
     fn at_both_ends_of_a_rack_the_bound_is_that_of_two_packets() {
         let long = workload("1442000\n1442000 1\n");

@@ -425,7 +425,7 @@ mod tests {
         }
     }
 
-    /// Of 1,500 bytes the first packet has half, which is all that it waits for on the second link.
+    /// The first packet has half of 1,500 bytes, which is all that it waits for on the second link.
     /// Of a long message 10,000 bytes need one grant, where as published 1,456 do.
     #[test]
     fn short_packets_are_sooner_through_a_switch_and_need_a_seventh_of_the_grants() {

@@ -42,7 +42,7 @@ pub(super) struct Lanes {
     /// Lanes that have something to send, in turns.
     ring: VecDeque<u32>,
     /// Acknowledgements to send: to whom, of which lane, and bytes.
-    receipts: VecDeque<(SocketAddr, u32, u32)>,
+    acks: VecDeque<(SocketAddr, u32, u32)>,
     /// Bytes received of messages that are not whole.
     received: HashMap<u64, u64, FixedState>,
     arrived: VecDeque<u64>,
@@ -87,7 +87,7 @@ impl Lanes {
             free: Vec::new(),
             streams: HashMap::with_hasher(FixedState::default()),
             ring: VecDeque::new(),
-            receipts: VecDeque::new(),
+            acks: VecDeque::new(),
             received: HashMap::with_hasher(FixedState::default()),
             arrived: VecDeque::new(),
             data_received_bytes: 0,
@@ -155,7 +155,7 @@ impl Node for Lanes {
             return self.enlist(header.lane);
         }
         if self.sharing == Sharing::Streams {
-            self.receipts.push_back((path.peer, header.lane, header.data_len));
+            self.acks.push_back((path.peer, header.lane, header.data_len));
         }
         self.data_received_bytes += u64::from(header.data_len);
         let received = self.received.entry(header.word).or_default();
@@ -169,8 +169,8 @@ impl Node for Lanes {
     fn handle_timeout(&mut self, _now: Time) {}
 
     fn poll_transmit(&mut self, _now: Time, buffer: &mut [u8]) -> Option<Transmit> {
-        let receipt = self.receipts.pop_front();
-        let (to, header) = match receipt {
+        let ack = self.acks.pop_front();
+        let (to, header) = match ack {
             Some((to, lane, data_len)) => (to, Header { word: RECEIPT, len: 0, data_len, lane }),
             None => self.take_packet()?,
         };

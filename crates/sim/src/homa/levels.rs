@@ -21,8 +21,8 @@ pub fn overcommit(workload: &Workload) -> u8 {
     }
 }
 
-/// The same share of `levels` for granted data as `overcommit` has of eight; at least one, and one
-/// is left for what needs no grant where there are two or more.
+/// Number of levels for granted data: the share of `levels` that `overcommit` has of eight; at
+/// least one, and one is left for what needs no grant where there are two or more.
 pub fn scheduled_levels(levels: u8, overcommit: u8) -> u8 {
     let share = f64::from(levels) * f64::from(overcommit.min(8)) / 8.0;
     (share.round() as u8).clamp(1, levels.saturating_sub(1).max(1))
@@ -120,7 +120,7 @@ mod tests {
             Workload::parse("test", &format!("1\n100 {small}\n1000 1\n")).expect("a workload");
         assert_eq!(cutoffs(&workload, 4, Cut::Full), [100, 100, 1000, u64::MAX]);
     }
-    /// Of 1,500 bytes a full packet of 1,442 and one of 58, or two of 750.
+    /// A message of 1,500 bytes is a full packet of 1,442 and one of 58, or two of 750.
     #[test]
     fn short_packets_leave_half_of_a_message_of_two() {
         let workload = Workload::parse("test", "1500\n1500 1\n").expect("a workload");

@@ -116,7 +116,7 @@ impl Source {
         })
     }
 
-    /// The same host, which sends its part of incasts too, in a network of so many hosts.
+    /// This host, which sends its part of incasts too, in a network of so many hosts.
     pub(super) fn with_incasts(mut self, seed: u64, incast: Incast, hosts: u32) -> Self {
         let mut part = Part { incast, seed, hosts, next: (0, 0, 0) };
         part.seek(self.host, 0, 0);

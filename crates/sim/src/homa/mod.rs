@@ -131,7 +131,7 @@ pub enum Transport {
 pub struct Findings {
     /// Slowdowns of the counted messages, by size.
     pub buckets: Vec<Bucket>,
-    /// The same of all sizes.
+    /// Slowdowns of the counted messages of all sizes.
     pub all: Bucket,
     /// Counted incasts of which everything has arrived: how much longer they took than the
     /// receiver's link does for all of it on an idle network. `None` where there are none.
@@ -177,7 +177,7 @@ impl Counts {
 pub struct Links {
     /// Share of the time that the hosts' links towards the network carried something.
     pub uplink_share: f64,
-    /// The same of the links from the network to hosts.
+    /// Share of the time that the links from the network to hosts carried something.
     pub downlink_share: f64,
     /// Share of the hosts' links that data took as it arrived, without any header.
     pub data_share: f64,
@@ -472,7 +472,7 @@ const ECHO_GBIT: f64 = 9.5;
 const ECHO_OUTSTANDING_MAX: u32 = 50;
 /// Hosts of one experiment.
 const HOSTS_MAX: u32 = 4096;
-/// Of a message of an incast: 1 GB.
+/// Longest message of an incast: 1 GB.
 const INCAST_LEN_MAX: u64 = 1_000_000_000;
 /// More than all links can carry, for what saturates.
 const LOAD_MAX: f64 = 2.0;

@@ -41,8 +41,8 @@ pub const HOST_GBIT: f64 = 10.0;
 pub enum Cut {
     /// Full ones and a rest, each of which is granted by itself, as published.
     Full,
-    /// Of 1,000 bytes, equal ones where a message needs no grant; ten are granted at once, which is
-    /// what a sender may have under way.
+    /// Packets of 1,000 bytes, equal ones where a message needs no grant; ten are granted at once,
+    /// which is what a sender may have under way.
     Short,
 }
 

@@ -12,9 +12,9 @@ use super::{Experiment, paper};
 #[derive(Debug)]
 pub(super) struct Record<'a> {
     experiment: &'a Experiment,
-    /// Of the load.
+    /// Slowdowns of the load.
     pub(super) slowdowns: Slowdowns,
-    /// Of incasts, in one bucket.
+    /// Slowdowns of incasts, in one bucket.
     incasts: Slowdowns,
     /// Incasts that have not arrived: messages of each that have, and the longest time that one
     /// took, ps.

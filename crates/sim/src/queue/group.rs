@@ -35,7 +35,7 @@ pub(super) struct Group<P: ?Sized> {
     /// Time at which the scheduler hears of each worker's next conclusion.
     departures: Departures,
     placements: Draws,
-    /// Of each type the longest service, picoseconds; empty where types have no queues.
+    /// Longest service of each type, picoseconds; empty where types have no queues.
     types_ps: Vec<u64>,
     to_worker_ps: u64,
     feedback_ps: u64,

@@ -147,12 +147,12 @@ impl System {
         }
     }
 
-    /// The same system at `load`.
+    /// This system at `load`.
     pub fn at_load(self, load: f64) -> Self {
         Self { load, ..self }
     }
 
-    /// The same system for `requests` requests, of which the first tenth is warm-up.
+    /// This system for `requests` requests, of which the first tenth is warm-up.
     pub fn for_requests(self, requests: u64) -> Self {
         Self { requests, warmup: requests / WARMUP_SHARE, ..self }
     }

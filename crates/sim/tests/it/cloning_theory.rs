@@ -120,7 +120,7 @@ fn simulations_without_queues_agree_with_the_table() {
     }
 }
 
-/// Of two values only the mean and a percentile far from an edge can be told: the p95 falls from
+/// With two values only the mean and a percentile far from an edge can be told: the p95 falls from
 /// one value to the other.
 #[test]
 fn simulations_of_two_values_agree_with_the_table() {
@@ -198,7 +198,7 @@ fn cloning_helps_below_the_published_thresholds() {
     check_near("fixed", threshold("fixed:25us", 20), 0.258, 0.01);
 }
 
-/// Of fixed services the published 0.258 holds for some 20 servers, where both queues of a pair
+/// For fixed services the published 0.258 holds for some 20 servers, where both queues of a pair
 /// fill together now and then. With many servers a pair's queues are independent, and the threshold
 /// is where the first of two M/D/1 queues of twice the load is as slow as one: 0.2719.
 #[test]

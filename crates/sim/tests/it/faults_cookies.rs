@@ -16,7 +16,7 @@ static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     cover(SEED_COUNT, check, "tailcut sim faults --plan cookies")
 });
 
-/// The same over Homa.
+/// Coverage of the seeds over Homa, or what broke.
 static SEEDS_OF_HOMA: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&over_homa(seed), 16, Options::default());
     cover(SEED_COUNT, check, "tailcut sim faults --plan cookies --transport homa")

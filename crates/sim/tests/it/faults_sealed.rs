@@ -15,19 +15,19 @@ static SEEDS_OF_HOMA: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed --transport homa")
 });
 
-/// The same, of byte streams.
+/// Coverage of the seeds of byte streams, or what broke.
 static SEEDS_OF_STREAMS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_streams_of_seed(seed), 16, Options::default());
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-streams --transport homa")
 });
 
-/// The same, of short calls that go together.
+/// Coverage of the seeds of short calls that go together, or what broke.
 static SEEDS_OF_TRAINS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_trains_of_seed(seed), 16, Options::default());
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed-coalesced")
 });
 
-/// The same, of R2P2.
+/// Coverage of the seeds of R2P2, or what broke.
 static SEEDS: LazyLock<Result<Coverage, String>> = LazyLock::new(|| {
     let check = |seed| check_plan(&Plan::sealed_of_seed(seed), 16, Options::default());
     cover(SEED_COUNT, check, "tailcut sim faults --plan sealed")
@@ -119,7 +119,7 @@ fn check_found(sabotage: Sabotage, seeds: Range<u64>, invariant: Invariant) {
     check_found_in(Plan::sealed_of_seed, sabotage, (seeds, invariant));
 }
 
-/// The same of plans of Homa.
+/// Checks as [`check_found`] does, with plans of Homa.
 fn check_found_over_homa(sabotage: Sabotage, seeds: Range<u64>, invariant: Invariant) {
     check_found_in(Plan::sealed_homa_of_seed, sabotage, (seeds, invariant));
 }
@@ -216,8 +216,8 @@ fn bugs_about_keys_that_are_not_there_are_found() {
     }
 }
 
-/// The same bug, where each answer begets a question: it is the datagrams that tell. Earlier seeds
-/// show it too, and take longer.
+/// Uncertain calls go again, where each answer begets a question: it is the datagrams that tell.
+/// Earlier seeds show it too, and take longer.
 #[test]
 fn a_storm_is_found() {
     check_found_over_homa(Sabotage::UncertainGoAgain, 30..60, Invariant::Amplification);
@@ -250,10 +250,11 @@ fn seeds_that_found_bugs_stay_fixed() {
     }
 }
 
-/// The same of Homa. 95: a stranger sent a request again that was dropped since its session began
-/// in a moment. 1290: a call ended while datagrams left, and its application was not told. 1810: a
-/// call that had not gone out was refused for its session. 3636: replies waited for the echo of
-/// what their clients had not been told. 6367: a server's answer was passed on as another one's.
+/// Seeds of Homa by what they found. 95: a stranger sent a request again that was dropped since its
+/// session began in a moment. 1290: a call ended while datagrams left, and its application was not
+/// told. 1810: a call that had not gone out was refused for its session. 3636: replies waited for
+/// the echo of what their clients had not been told. 6367: a server's answer was passed on as
+/// another one's.
 #[test]
 fn seeds_of_homa_that_found_bugs_stay_fixed() {
     for seed in [95, 1290, 1810, 3636, 6367] {

@@ -27,7 +27,7 @@ pub(crate) struct Chain {
     pub(crate) runs: Vec<u32>,
     /// Latency of each call that was answered.
     pub(crate) latencies: Vec<Time>,
-    /// Of each server, requests.
+    /// Requests of each server.
     pub(crate) served: Vec<u64>,
     /// Service time of a request, by server.
     pub(crate) services: Vec<Time>,

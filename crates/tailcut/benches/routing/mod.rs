@@ -310,7 +310,7 @@ fn address_of(socket: &UdpSocket) -> SocketAddr {
     socket.local_addr().expect("an address")
 }
 
-/// Of `tailcut route`.
+/// Default policy of `tailcut route`.
 const DEFAULT_POLICY: &str = "jbsq:auto";
 
 const ROUTED_OUTSTANDING: usize = 8;

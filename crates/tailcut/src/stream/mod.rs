@@ -38,7 +38,7 @@ mod tokio;
 
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -112,7 +112,9 @@ impl StreamBuilder {
         self
     }
 
-    /// Limits, timers and policies of the transport. Its secret is drawn anew whatever it says.
+    /// Limits, timers and policies of the transport. Its secret is drawn anew whatever it says, and
+    /// what the datapath decides is as that has it: lengths of packets over IP and within this
+    /// host, the port of calls, the clock of cookies.
     #[must_use]
     pub fn homa_config(mut self, config: HomaConfig) -> Self {
         self.homa = config;
@@ -142,8 +144,9 @@ impl StreamBuilder {
     ///
     /// # Errors
     ///
-    /// When keys are another role's, when the name does not resolve, or the port is taken or not to
-    /// be had.
+    /// When keys are another role's, or beside cookies or the disguise of TCP, which seals none;
+    /// when the name does not resolve, or the port is taken or not to be had; without the
+    /// capability that the datapath needs.
     pub fn bind(&self, address: impl ToSocketAddrs) -> io::Result<StreamListener> {
         let handle = self.start(resolve(address)?, &self.streams)?;
         Ok(StreamListener { handle })
@@ -167,15 +170,17 @@ impl StreamBuilder {
     /// As [`StreamConnector::connect`], and when no socket is to be had.
     pub async fn connect(&self, target: impl ToSocketAddrs) -> io::Result<Stream> {
         let target = resolve(target)?;
-        let any = if target.is_ipv4() {
-            Ipv4Addr::UNSPECIFIED.into()
-        } else {
-            Ipv6Addr::UNSPECIFIED.into()
-        };
-        self.connector(SocketAddr::new(any, 0))?.connect(target).await
+        let opening = Opening { datapath: self.datapath, ..Opening::default() };
+        self.connector(opening.source_towards(target))?.connect(target).await
     }
 
     fn start(&self, address: SocketAddr, config: &Config) -> io::Result<Arc<Handle>> {
+        if self.datapath == DatapathKind::HijackedTcp && address.ip().is_unspecified() {
+            // Both ends of a stream call, and the checksum of what calls covers its source.
+            let text =
+                "in the disguise of TCP a stream leaves from one address: name one of this host's";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
         let end = if config.is_listening { End::Listener } else { End::Connector };
         let sealed = self.seal.sealing(self.homa.seal.clone(), end)?;
         let (seal, keys) = sealed.unzip();

@@ -24,8 +24,8 @@ fn a_warm_rpc_allocates_nothing() {
     check_calls(&client, || turn_server(&mut server));
 }
 
-/// The same, where each request is kept, with its answer from elsewhere: in place, from a buffer,
-/// or by words of refusal.
+/// Each request is kept, and its answer comes from elsewhere: in place, from a buffer, or by words
+/// of refusal.
 #[test]
 fn a_warm_answer_from_elsewhere_allocates_nothing() {
     let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");
@@ -126,7 +126,7 @@ fn a_warm_task_allocates_nothing() {
     assert!(many < few + 1000, "{few} allocations in 20 000 calls, {many} in 120 000");
 }
 
-/// The same through a router.
+/// Calls through a router.
 #[test]
 fn a_warm_routed_rpc_allocates_nothing() {
     let mut server = ServerBuilder::new().busy_poll().bind(V4).expect("a server");

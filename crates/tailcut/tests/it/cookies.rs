@@ -12,7 +12,8 @@ fn with_server(ask: AskCookies, check: impl FnOnce(SocketAddr)) -> u64 {
     with_server_of(Protocol::R2p2, ask, check)
 }
 
-/// The same of either protocol.
+/// A server of either protocol that trusts nobody and answers by what it is asked, while `check`
+/// runs.
 fn with_server_of(protocol: Protocol, ask: AskCookies, check: impl FnOnce(SocketAddr)) -> u64 {
     let (mut config, mut homa) = (Config::default(), homa::Config::default());
     config.serving.trusted.clear();
@@ -53,7 +54,7 @@ fn request(token: u64) -> Vec<u8> {
     bytes
 }
 
-/// The same over Homa: 60 bytes, and where a tag stands these.
+/// A request over Homa: 60 bytes, and where a tag stands these.
 fn request_of_homa(port: u16, tag: [u8; 8]) -> Vec<u8> {
     let mut bytes = vec![0; 60];
     bytes[..2].copy_from_slice(&40_000_u16.to_be_bytes());

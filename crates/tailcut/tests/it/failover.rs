@@ -151,7 +151,7 @@ const CLOSED: u8 = 2;
 
 const CALLS: u64 = 8_000;
 const CLIENTS: u64 = 4;
-/// Of one client.
+/// Calls outstanding of one client.
 const OUTSTANDING: usize = 8;
 
 /// Five times what the promise needs: tests share their machine.

@@ -22,7 +22,7 @@ pub(crate) fn group(from_ms: u64) -> Keys {
     of_epochs(vec![EpochKey { epoch: 1, from_ms, secret, hop: HopKey::default() }])
 }
 
-/// The same, whose epoch has begun no longer ago than sessions can tell.
+/// A group's keys, whose epoch has begun no longer ago than sessions can tell.
 pub(crate) fn fresh_group() -> Keys {
     group(now_ms() - 60_000)
 }

@@ -13,7 +13,7 @@ const CALLS: usize = 100_000;
 const ROUNDS: usize = 10;
 const WARM_ROUNDS: usize = 5;
 
-/// Of a call.
+/// Timeout of a call.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Set in the process of its own.

@@ -12,10 +12,10 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, client, server};
 use hyper_util::rt::TokioIo;
-use tailcut::Protocol;
 use tailcut::stream::{
     Config, Fault, HomaConfig, Stream, StreamBuilder, StreamConnector, StreamListener,
 };
+use tailcut::{DatapathKind, Protocol};
 use tailcut_net::clock::Clock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -218,13 +218,19 @@ fn the_side_that_accepts_may_speak_first() {
     });
 }
 
+/// A datapath over IP in the disguise of TCP; another as it is.
+fn disguised((protocol, datapath): library::Transport) -> library::Transport {
+    match datapath {
+        DatapathKind::Ip => (protocol, DatapathKind::HijackedTcp),
+        other => (protocol, other),
+    }
+}
+
 /// Several packets each way over every datapath that this process may use.
 #[test]
 fn a_stream_goes_over_any_datapath_of_homa() {
-    for (protocol, datapath) in library::transports() {
-        if protocol != Protocol::Homa {
-            continue;
-        }
+    let over_homa = library::transports().filter(|of| of.0 == Protocol::Homa);
+    for (_, datapath) in over_homa.flat_map(|of| [of, disguised(of)]) {
         run(async {
             let builder = StreamBuilder::new().datapath(datapath);
             let (_listener, mut client, mut server) = pair(&builder).await;
@@ -242,6 +248,13 @@ fn a_stream_goes_over_any_datapath_of_homa() {
             assert_eq!(writing.await.unwrap(), sent, "over {datapath:?}");
         });
     }
+}
+
+#[test]
+fn a_stream_in_the_disguise_of_tcp_names_its_address() {
+    let builder = StreamBuilder::new().datapath(DatapathKind::HijackedTcp);
+    let error = builder.bind("0.0.0.0:0").expect_err("its checksum covers the source");
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
 }
 
 #[test]

@@ -17,7 +17,8 @@ use crate::r2p2::sealed::TRAILER_LEN;
 
 /// The first reserved byte of a packet that is sealed.
 pub const SEALED_MARK: u8 = 2;
-/// The same of an RPC_UNKNOWN that says that a server has no key of a packet's epoch.
+/// The first reserved byte of an RPC_UNKNOWN that says that a server has no key of a packet's
+/// epoch.
 pub const RESET_MARK: u8 = 3;
 /// Place of that byte.
 pub const MARK_AT: usize = 8;

@@ -22,9 +22,9 @@ pub struct Packet<'a> {
 /// A datagram to or from [`super::PLAIN_PORT`], told by its length.
 #[derive(Clone, Copy, Debug)]
 pub enum Plain<'a> {
-    /// Of the baseline without clones.
+    /// A packet of the baseline without clones.
     NoClone(Op, &'a NoClone),
-    /// Of the baseline whose client sends two copies.
+    /// A packet of the baseline whose client sends two copies.
     CClone(Op, &'a CClone),
 }
 

@@ -107,7 +107,8 @@ pub struct ReplyHeader {
     pub detail: U32,
     /// Payload bytes of every packet of the message but the last; 0 on control packets.
     pub segment_len: U16,
-    /// Of `server_load`, the requests that wait for a worker; 0 from a server that does not tell.
+    /// Number of the requests in `server_load` that wait for a worker; 0 from a server that does
+    /// not tell.
     pub server_waiting: U16,
 }
 
@@ -414,7 +415,7 @@ pub struct FeedbackBody {
     pub placement_seen: U32,
     /// Routed requests received from this router.
     pub received: U32,
-    /// Of these, finished: answered, refused, cancelled or expired.
+    /// Number of these that are finished: answered, refused, cancelled or expired.
     pub concluded: U32,
 }
 

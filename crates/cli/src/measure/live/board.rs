@@ -30,7 +30,7 @@ pub(super) struct Board {
     pub(super) p: f64,
     slice_ns: u64,
     pub(super) phase: Phase,
-    /// Of the leg, ns.
+    /// Time of the leg that has passed, ns.
     pub(super) passed_ns: u64,
     pub(super) leg_ns: u64,
     forecast: String,
@@ -66,7 +66,7 @@ pub(super) struct Point {
     pub(super) at_s: f64,
     pub(super) sent_per_s: f64,
     pub(super) replied_per_s: f64,
-    /// Of latencies from the intended send, us; where the samples support them.
+    /// Median of latencies from the intended send, us; where the samples support them.
     pub(super) p50_us: Option<f64>,
     pub(super) tail_us: Option<f64>,
     pub(super) max_us: Option<f64>,

@@ -29,7 +29,7 @@ use crate::route::servers::{ServerSpec, check_count};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     name: String,
-    /// Of addresses; services bring theirs.
+    /// Port of addresses; services bring theirs.
     port: Option<u16>,
     /// Asked in the place of the host's name servers.
     resolver: Option<SocketAddr>,
@@ -250,7 +250,7 @@ fn exchange(server: SocketAddr, query: &[u8]) -> Result<Vec<u8>> {
     }
 }
 
-/// The same over TCP, of which all ends in time.
+/// Sends a question over TCP and returns the answer; all of it ends in time.
 fn exchange_stream(server: SocketAddr, query: &[u8]) -> Result<Vec<u8>> {
     let ends_at = Clock.now() + ANSWER_WITHIN.as_nanos() as u64;
     let mut stream = TcpStream::connect_timeout(&server, ANSWER_WITHIN)?;
@@ -309,7 +309,7 @@ fn read(bytes: &[u8], see: &mut impl FnMut(&ResourceRecord<'_>)) -> Result<()> {
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 
-/// Of one name server.
+/// Longest time for the answer of one name server.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
 
 /// Records that hold for a shorter time are not asked for more often.

@@ -82,7 +82,7 @@ impl Etcd {
         let mut events =
             http.send(&format!("{endpoint}/v3/watch"), &from.to_string(), Ends::Never)?;
         while !watch.is_over()
-            && let Some(told) = events.next::<Told>()?
+            && let Some(told) = events.next::<WatchLine>()?
         {
             let Some(told) = told.result else { bail!("it refuses the watch") };
             if told.canceled {
@@ -179,7 +179,7 @@ struct KeyValue {
 
 /// A line of a watch.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct WatchLine {
     result: Option<Watched>,
 }
 

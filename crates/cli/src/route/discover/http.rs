@@ -194,5 +194,5 @@ const IDLE_MAX: Duration = Duration::from_secs(60);
 /// A list of ten thousand servers with all that Kubernetes says of them.
 const LEN_MAX: u64 = 16 << 20;
 
-/// Of what is said beside a status.
+/// Longest part shown of the text beside a status.
 const SHOWN_MAX: usize = 500;

@@ -221,7 +221,7 @@ struct Event {
     object: serde_json::Value,
 }
 
-/// Of `discovery.k8s.io/v1` what matters here.
+/// An EndpointSlice of `discovery.k8s.io/v1`, as far as it matters here.
 #[derive(Debug, Deserialize)]
 struct Slice {
     metadata: Metadata,

@@ -12,7 +12,7 @@ use crate::chart::{Growth, WIDE};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SweepFile {
-    /// Of the table and the page.
+    /// Name of the table and the page.
     pub(super) name: String,
     pub(super) simulation: Kind,
     /// Flags that all points have, without their dashes.
@@ -56,7 +56,7 @@ pub(super) struct ReportSpec {
     pub(super) y_axis: Growth,
     /// The typeface of the picture, as a list of CSS.
     pub(super) font: Option<String>,
-    /// Of the picture, in pixels, of which letters have 13.
+    /// Width of the picture, in pixels, of which letters have 13.
     pub(super) width: Option<u32>,
 }
 
@@ -239,7 +239,7 @@ fn axis(key: &str, values: &Value) -> Result<Vec<Flag>> {
     Ok(axis)
 }
 
-/// Of a picture: what a legend has room in, and what still is one.
+/// Widths of a picture: from what a legend has room in to what still is one.
 const WIDTHS: RangeInclusive<u32> = 240..=4_000;
 
 /// A file of results each: what a directory still carries.

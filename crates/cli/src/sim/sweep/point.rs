@@ -19,7 +19,7 @@ pub(super) struct Point {
     pub(super) at: Vec<Flag>,
     /// The simulation and its flags, these in the order of the alphabet.
     pub(super) arguments: Vec<String>,
-    /// Of the configuration: sixteen hexadecimal digits.
+    /// Hash of the configuration: sixteen hexadecimal digits.
     pub(super) hash: String,
     /// The schema of its result.
     pub(super) schema: &'static str,

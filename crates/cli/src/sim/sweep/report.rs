@@ -48,9 +48,9 @@ pub(super) fn svg(file: &SweepFile, table: &Table) -> Result<String> {
 /// The choice of what is drawn, in columns of the table.
 #[derive(Debug, PartialEq)]
 struct Plan {
-    /// Of the keys; `None` where nothing varies.
+    /// Column among the keys; `None` where nothing varies.
     x: Option<usize>,
-    /// Of the figures.
+    /// Columns among the figures.
     ys: Vec<usize>,
     /// Keys whose values name a curve.
     series: Vec<usize>,

@@ -8,7 +8,7 @@ use super::point::Point;
 /// The results side by side.
 #[derive(Clone, Debug)]
 pub(super) struct Table {
-    /// Of the grid.
+    /// Keys of the grid.
     pub(super) keys: Vec<String>,
     /// Dotted names, in the order in which they are first seen.
     pub(super) figures: Vec<String>,

@@ -122,7 +122,7 @@ impl Process {
         wait_for(&self.stdout, mark)
     }
 
-    /// The same on standard error.
+    /// Waits for the next line on standard error that has `mark`.
     pub(super) fn warns(&self, mark: &str) {
         wait_for(&self.stderr, mark);
     }

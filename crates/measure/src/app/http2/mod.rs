@@ -21,7 +21,7 @@
 
 mod frame;
 mod hpack;
-mod turns;
+mod message_window;
 
 use std::collections::VecDeque;
 
@@ -30,8 +30,8 @@ use self::frame::{
     error_name, write_frame, write_head,
 };
 pub(super) use self::hpack::{write_indexed, write_literal, write_named};
-pub(super) use self::turns::PREFIX_LEN;
-use self::turns::Turns;
+use self::message_window::MessageWindow;
+pub(super) use self::message_window::PREFIX_LEN;
 use super::codec::{Login, Session};
 use super::lines::{HeldHead, skip};
 use super::reply::{
@@ -67,7 +67,7 @@ pub(super) struct Http2 {
     is_ready: bool,
     /// Contents of the server's GOAWAY.
     leaving: Option<Leaving>,
-    /// Of the last reply.
+    /// Error code of the last reply.
     code: ErrorCode,
 }
 
@@ -105,8 +105,8 @@ struct Unsent {
     window: i64,
     body: Vec<u8>,
     sent: usize,
-    /// Part of the body that is let go; all of it, where there are none.
-    turns: Option<Turns>,
+    /// Part of the body that may be sent; all of it, where there are none.
+    turns: Option<MessageWindow>,
 }
 
 /// A part of a body on its way out.
@@ -114,7 +114,7 @@ struct Outgoing<'a> {
     stream_id: u32,
     /// All that is left of the body.
     rest: &'a [u8],
-    /// Bytes of it that are let go.
+    /// Bytes of it that may be sent.
     len: usize,
 }
 
@@ -220,7 +220,7 @@ impl Session for Http2 {
             return;
         }
         let mut window = self.peer.stream_window;
-        let mut turns = (message_len > 0).then(|| Turns::of(message_len));
+        let mut turns = (message_len > 0).then(|| MessageWindow::of(message_len));
         let len = turns.map_or(body.len(), |turns| turns.allowed().min(body.len()));
         let outgoing = Outgoing { stream_id: id, rest: body, len };
         let sent = self.peer.write_body(&outgoing, &mut window, out);
@@ -342,7 +342,7 @@ impl Http2 {
         self.unsent.iter().any(|unsent| Some(unsent.number) == number && unsent.turns.is_some())
     }
 
-    /// A part of the reply in a conversation has come: what it lets go is sent.
+    /// A part of the reply in a conversation has come: what it allows is sent.
     fn handle_messages(
         &mut self,
         head: FrameHead,
@@ -586,7 +586,7 @@ impl Http2 {
         }
     }
 
-    /// Sends what is let go and there is a window for.
+    /// Sends what is allowed and there is a window for.
     fn send_on(&mut self, out: &mut Vec<u8>) {
         for unsent in &mut self.unsent {
             self.peer.write_rest(unsent, out);
@@ -620,7 +620,7 @@ impl Http2 {
 }
 
 impl Peer {
-    /// Appends what is let go of a rest and there is a window for; whether that was all of it.
+    /// Appends what is allowed of a rest and there is a window for; whether that was all of it.
     fn write_rest(&mut self, unsent: &mut Unsent, out: &mut Vec<u8>) -> bool {
         let rest = &unsent.body[unsent.sent..];
         let len = unsent.turns.map_or(rest.len(), |turns| turns.allowed().min(rest.len()));
@@ -737,7 +737,7 @@ const SETTING_LEN: usize = 6;
 const ID_MAX: u32 = 0x7fff_ffff;
 /// Streams of a connection: the client's are the odd ids.
 const STREAMS_MAX: u64 = 1 << 30;
-/// Of both windows, before anybody has said otherwise.
+/// Size of both windows, before anybody has said otherwise.
 const WINDOW_INITIAL: i64 = 65_535;
 const WINDOW_MAX: i64 = 0x7fff_ffff;
 /// Requests outstanding on a connection, by default: what servers declare most, so that none is

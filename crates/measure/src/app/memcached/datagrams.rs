@@ -106,7 +106,7 @@ impl DatagramFramer for Frames {
         }
     }
 
-    fn forget(&mut self, tag: u64) {
+    fn release(&mut self, tag: u64) {
         self.partials.retain(|partial| u64::from(partial.id) != tag);
     }
 

@@ -139,6 +139,14 @@ fn bounds(commands: &[(u32, Template)]) -> Vec<(u32, Template)> {
 }
 
 impl Codec for Redis {
+    fn login_advice(&self, _: &str) -> &'static str {
+        "Correct the user or the password in redis://USER:PASSWORD@HOST."
+    }
+
+    fn credentials_advice(&self) -> &'static str {
+        "Log in: redis://USER:PASSWORD@HOST or redis://:PASSWORD@HOST."
+    }
+
     fn requests(&self, _: Setting<'_>, rng: &mut Generator) -> Result<Write, AppError> {
         let mut traffic = Traffic::new(&self.store, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, rng)?;
         let reading = match &self.command {

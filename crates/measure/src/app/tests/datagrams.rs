@@ -77,7 +77,7 @@ fn replies_in_part_are_bounded() {
     }
     assert_eq!(datagrams.evicted(), 1);
     assert_eq!(take(&mut datagrams, 1, 1), Ok(Some(OK)));
-    datagrams.forget(2);
+    datagrams.release(2);
     assert_eq!(take(&mut datagrams, 2, 1), Ok(None), "its first half is forgotten");
     let many = frame(3, 0, 5_000, b"VALUE k 0 1\r\n");
     let expected = Expected { tag: 3, due: GET };

@@ -30,7 +30,7 @@ impl Client {
         Self::login(address, app, None)
     }
 
-    /// The same with a login.
+    /// Connects with a login, and says what is said first.
     pub(crate) fn login(address: SocketAddr, app: &str, login: Option<Login<'_>>) -> Self {
         let app = parse(app);
         let replies = Replies::new(&app);

@@ -116,7 +116,7 @@ impl fmt::Debug for InterfaceName {
 pub struct XdpMetrics {
     /// Datagrams that came past the kernel's stack.
     pub direct_in: u64,
-    /// Of these, with a checksum that a host on this machine has left to an interface.
+    /// Number of these with a checksum that a host on this machine has left to an interface.
     pub partial_checksums: u64,
     /// Datagrams that left past the kernel's stack.
     pub direct_out: u64,

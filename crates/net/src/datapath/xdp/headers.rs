@@ -40,13 +40,13 @@ pub(super) struct Varying {
 pub(super) struct Template {
     /// Ethernet and IP, with lengths, checksums and priorities of 0.
     bytes: [u8; ETHERNET_LEN_MAX + IPV6_LEN],
-    /// Of Ethernet.
+    /// Length of Ethernet's header.
     ethernet_len: usize,
-    /// Of IP.
+    /// Length of IP's header.
     ip_len: usize,
-    /// Of the IPv4 header.
+    /// Sum of the IPv4 header.
     ip_sum: u64,
-    /// Of addresses and protocol, as the pseudo header has them.
+    /// Sum of addresses and protocol, as the pseudo header has them.
     pseudo_sum: u64,
 }
 
@@ -55,7 +55,7 @@ pub(super) struct Template {
 pub(super) struct Headers {
     /// In front.
     bytes: [u8; HEADERS_LEN_MAX],
-    /// Of them.
+    /// Length of these headers.
     len: usize,
 }
 
@@ -224,7 +224,7 @@ struct Ip {
     protocol: u8,
     /// Range of the bytes behind its header.
     body: Range<usize>,
-    /// Of addresses and protocol.
+    /// Sum of addresses and protocol.
     pseudo_sum: u64,
 }
 
@@ -326,7 +326,7 @@ fn checksum(mut sum: u64) -> [u8; 2] {
 /// The most bytes of headers: a tag, IPv6 and UDP.
 pub(super) const HEADERS_LEN_MAX: usize = ETHERNET_LEN_MAX + IPV6_LEN + UDP_LEN;
 
-/// Of IP's protocols.
+/// Number of UDP among IP's protocols.
 pub(super) const UDP: u8 = 17;
 
 /// Bytes of IP's header, and UDP's.
@@ -334,7 +334,7 @@ pub(super) const IPV4_LEN: usize = 20;
 pub(super) const IPV6_LEN: usize = 40;
 pub(super) const UDP_LEN: usize = 8;
 
-/// Of Ethernet with a tag.
+/// Length of Ethernet's header with a tag.
 pub(super) const ETHERNET_LEN_MAX: usize = 18;
 
 /// As far as a datagram may travel: more than any datacenter has.

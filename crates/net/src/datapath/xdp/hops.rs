@@ -32,7 +32,7 @@ pub(super) struct Whom {
 }
 
 impl Whom {
-    /// Of a datagram that leaves a port.
+    /// Peer and source of a datagram that leaves a port.
     #[inline]
     pub(super) fn new(to: SocketAddr, from: Source, own: SocketAddr) -> Self {
         let scope = match to {

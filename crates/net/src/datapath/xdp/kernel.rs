@@ -15,9 +15,9 @@ use crate::stamps::Stamps;
 /// A socket of either kind.
 #[derive(Debug)]
 pub(super) enum KernelPort {
-    /// Of UDP.
+    /// A socket of UDP.
     Udp(UdpPort),
-    /// Of Homa directly over IP.
+    /// A socket of Homa directly over IP.
     Ip(IpPort),
 }
 

@@ -25,9 +25,9 @@ pub(super) enum Message {
     Neighbour(Neighbour),
     /// A route, to who has asked for one.
     Route(Route),
-    /// Of what was not asked for: addresses of this host have changed.
+    /// Addresses of this host have changed, told without a question.
     AddressesChanged,
-    /// Of what was not asked for: routes or rules have changed.
+    /// Routes or rules have changed, told without a question.
     RoutesChanged,
 }
 
@@ -96,7 +96,7 @@ pub(super) struct Asker {
     socket: Socket,
     /// Room for what comes in one read.
     buffer: Vec<u8>,
-    /// Of the last question.
+    /// Number of the last question.
     sequence: u32,
 }
 
@@ -378,7 +378,7 @@ struct Header {
     kind: u16,
     /// `NLM_F_...`.
     flags: u16,
-    /// Of the question that it answers; of other messages 0.
+    /// Number of the question that it answers; 0 of other messages.
     sequence: u32,
 }
 

@@ -52,7 +52,7 @@ pub(super) mod server {
     pub(crate) const ASKED: usize = 44;
     /// Responses from there. Wraps.
     pub(crate) const ANSWERED: usize = 48;
-    /// Of a server.
+    /// Size of a server.
     pub(crate) const BYTES: usize = 56;
 }
 

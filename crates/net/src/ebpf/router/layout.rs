@@ -26,7 +26,7 @@ pub(super) mod router {
     pub(crate) const PORT: usize = 16;
     /// `enum policy`.
     pub(crate) const POLICY: usize = 20;
-    /// Of `jbsq:N`.
+    /// Bound of `jbsq:N`.
     pub(crate) const BOUND: usize = 24;
     /// Servers up to the last that is used.
     pub(crate) const LEN: usize = 28;
@@ -74,7 +74,7 @@ pub(super) mod router {
 
 /// Offsets in `struct epoch`.
 pub(super) mod epoch {
-    /// Of hop tags between routers and servers: two words.
+    /// Key of hop tags between routers and servers: two words.
     pub(crate) const ROUTER_KEY: usize = 0;
     /// Time at which it begins: Unix time, ms.
     pub(crate) const FROM_MS: usize = 16;
@@ -82,7 +82,7 @@ pub(super) mod epoch {
     pub(crate) const NUMBER: usize = 24;
     /// The rest counts.
     pub(crate) const IS_USED: usize = 28;
-    /// Of an epoch.
+    /// Size of an epoch.
     pub(crate) const BYTES: usize = 32;
 }
 
@@ -92,7 +92,7 @@ pub(super) mod server {
     pub(crate) const SLOTS: usize = 0;
     /// Received in the high half, concluded in the low one.
     pub(crate) const COUNTS: usize = 8;
-    /// Of the last feedback.
+    /// Epoch of the last feedback.
     pub(crate) const EPOCH: usize = 16;
     /// Reported in the high half, waiting in the low one.
     pub(crate) const LOAD: usize = 20;
@@ -126,7 +126,7 @@ pub(super) mod server {
     pub(crate) const HEARD: usize = 112;
     /// The time of the last that it has taken and passed on.
     pub(crate) const PASSED: usize = 120;
-    /// Of a server.
+    /// Size of a server.
     pub(crate) const BYTES: usize = 128;
 }
 

@@ -152,7 +152,7 @@ fn key_words(key: &HopKey) -> [u64; 2] {
 
 /// The map of sessions.
 pub(super) const SESSIONS: &str = "sessions";
-/// Of the times in slots: 2^24 ns.
+/// Unit of the times in slots: 2^24 ns.
 const ID_UNIT: u32 = 24;
 /// Bits of such a time.
 const ID_TIME_MASK: u64 = (1 << 26) - 1;

@@ -239,7 +239,7 @@ pub(super) fn listen_v6() -> SocketAddr {
     SocketAddr::from(([0x2001, 0xdb8, 7, 0, 0, 0, 0, 200], 8_000))
 }
 
-/// Of the counts that servers begin with.
+/// Epoch of the counts that servers begin with.
 pub(super) const EPOCH: u32 = 0x0bad_cafe;
 const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];

@@ -142,7 +142,7 @@ fn a_feedback_that_is_wanted_goes_up_once() {
     assert_eq!(bench.places.counts(WorkerId(0)).reports, 2);
 }
 
-/// Of which its headers are in the first.
+/// The headers of the request are in its first buffer.
 #[test]
 fn a_request_of_several_buffers_is_placed() {
     for listen in [listen_v4(), listen_v6()] {

@@ -228,7 +228,7 @@ impl World {
         self.drain();
     }
 
-    /// Of each server what the program reckons with, and what there is.
+    /// Requests outstanding at each server: as the program reckons, and as there are.
     fn slots(&self) -> Vec<(u32, u32)> {
         let slot = |(slot, server): (u16, &Model)| {
             let known = self.bench.places.counts(WorkerId(slot.into()));

@@ -167,7 +167,7 @@ fn what_is_late_early_ended_or_of_nobody_is_not_placed() {
     assert_eq!(judge_said(&bench, before), (Verdict::Drop, "xdp_dropped_replayed"));
 }
 
-/// Of an epoch that goes nothing is placed, and under another name nothing of before.
+/// Nothing is placed of an epoch that goes, nor under another name what named the one before.
 #[test]
 fn keys_and_names_change_while_it_runs() {
     let Some(bench) = bench("rr", 1) else { return };

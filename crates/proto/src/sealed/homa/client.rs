@@ -46,7 +46,7 @@ pub(in super::super) struct HomaClient {
 struct Session {
     /// Beginning of the session.
     began: Beginning,
-    /// Of its packets.
+    /// Key of its packets.
     key: AeadKey,
     /// By which servers know that its client has keys.
     pass: u32,

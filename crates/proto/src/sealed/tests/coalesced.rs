@@ -87,7 +87,7 @@ fn each_of_many_calls_is_answered_once_where_datagrams_are_lost() {
     assert!(net.log.iter().filter(|sent| is_coalesced(sent)).count() > 100);
 }
 
-/// Of all that went together, changed in one bit of each byte, nothing is acted on.
+/// Nothing that went together is acted on when it is changed in one bit of any byte.
 #[test]
 fn nothing_forged_is_acted_on() {
     let mut net = acquainted(false);

@@ -373,7 +373,8 @@ fn a_request_that_was_held_back_is_refused_to_whoever_is_first_with_it() {
     assert_eq!(nodes.seal_at(SERVER).replayed, replayed + 1);
 }
 
-/// The same, from where it was sent: nobody knows any more what of the session has run.
+/// A packet that the network has held back comes from where it was sent: nobody knows any more what
+/// of the session has run.
 #[test]
 fn a_request_that_was_held_back_is_refused_when_its_client_has_been_evicted() {
     let mut nodes = nodes();

@@ -15,7 +15,7 @@ struct Plane(Arc<Mutex<Memory>>);
 
 #[derive(Debug, Default)]
 struct Memory {
-    /// Of the only server.
+    /// Counts of the only server.
     counts: SharedCounts,
     /// Places that the router has taken.
     taken: usize,

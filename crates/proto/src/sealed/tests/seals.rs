@@ -14,7 +14,7 @@ pub(crate) struct Seals {
 }
 
 impl Seals {
-    /// Of a client that has begun a session, some time after the others have started.
+    /// Seals of a client that has begun a session, some time after the others have started.
     pub(crate) fn new() -> Self {
         let keys = keys(Cipher::Aes128Gcm, u64::MAX);
         let now = START + 10 * MS;
@@ -245,7 +245,7 @@ fn a_stranger_cannot_make_a_captured_reply_another_clients() {
     assert_eq!(reply[48..53], *b"reply");
 }
 
-/// Packets that seals do not let go are counted by each of them.
+/// Packets that seals do not pass are counted by each of them.
 #[test]
 fn what_may_not_be_sealed_is_counted() {
     let mut seals = Seals::new();

@@ -129,7 +129,7 @@ impl Hosts {
         }
     }
 
-    /// The same, of which little is said.
+    /// Time passes, in which hosts have little to say.
     fn wait(&mut self, ms: u64) {
         let until = self.now + ms * MS;
         while self.now < until {

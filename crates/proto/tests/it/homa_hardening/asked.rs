@@ -18,7 +18,8 @@ fn of_many(count: u8) -> Lone {
     server
 }
 
-/// The same of thirteen, and 8,000 bytes from one more, whose turn to ask is behind theirs.
+/// The first packets of 9,000 bytes from thirteen clients, and of 8,000 from one more, whose turn
+/// to ask is behind theirs.
 fn last_of_fourteen() -> Lone {
     let mut server = Lone::new();
     server.give(&address(13), &part(2, 8000, 0, 1396));
@@ -30,7 +31,7 @@ fn address(client: u8) -> String {
     format!("10.0.1.{client}:32769")
 }
 
-/// The same packet as [`part`], sent again.
+/// The packet of [`part`], sent again.
 fn part_again(id: u64, len: u32, offset: u32, bytes: u32) -> Vec<u8> {
     let mut packet = part(id, len, offset, bytes);
     packet[RETRANSMIT_AT] = 200;

@@ -102,7 +102,7 @@ fn what_depends_on_each_packet_is_written() {
     }
 }
 
-/// A grant says one priority for all that it lets go.
+/// A grant says one priority for all that it allows.
 #[test]
 fn what_was_granted_goes_without_its_payload_where_unscheduled_packets_do_not() {
     let change = |config: &mut Config| config.priorities.rank = UnscheduledRank::Remaining;
@@ -168,7 +168,7 @@ fn a_batch_without_its_payload_says_of_which_message_it_is() {
     }
 }
 
-/// Of packets so long that one fills a batch, the payload is written.
+/// The payload of packets so long that one fills a batch is written.
 #[test]
 fn a_single_datagram_is_written() {
     let long = |config: &mut Config| config.framing.unscheduled_len = 40_000;

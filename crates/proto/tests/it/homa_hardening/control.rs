@@ -355,7 +355,7 @@ fn control_packets_that_wait_have_a_limit() {
     assert_eq!(server.take_types(), [PacketType::RpcUnknown; 2]);
 }
 
-/// Of every kind at least one.
+/// At least one of every kind.
 #[test]
 fn what_is_sent_is_counted_by_its_kind() {
     let (mut lone, id) = (Lone::new(), 2);

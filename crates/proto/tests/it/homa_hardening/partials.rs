@@ -28,7 +28,7 @@ fn asked_beside(server: &mut Lone, len: u32, steps: Range<u64>) -> usize {
     server.take_types().iter().filter(|&&kind| kind == PacketType::Resend).count()
 }
 
-/// Of whatever priority, if it is above theirs.
+/// Better ones may be of any priority above theirs.
 #[test]
 fn granted_bytes_are_not_missed_while_somewhat_better_ones_come() {
     let mut server = Lone::new();

@@ -1,4 +1,4 @@
-//! Batches of packets that go out together, and their priorities; what grants let go.
+//! Batches of packets that go out together, and their priorities; what grants allow.
 
 use super::*;
 

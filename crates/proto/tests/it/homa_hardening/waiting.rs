@@ -170,7 +170,8 @@ fn of_requests_as_long_the_one_that_began_first_gets_the_grants() {
     }
 }
 
-/// Of every thousand bytes that others are granted seven hundred, whatever is left of an increment.
+/// For every thousand bytes that others are granted it gets seven hundred, whatever is left of an
+/// increment.
 #[test]
 fn the_oldest_message_gets_its_part_of_all_grants() {
     let (window, fifo_permille, fifo_increment) = (5_000, 700, 1_500);

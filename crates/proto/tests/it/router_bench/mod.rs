@@ -139,7 +139,7 @@ pub(crate) struct FakeServer {
     pub(crate) concluded: u32,
     /// Load that it reports.
     pub(crate) load: u16,
-    /// Of that, the requests that wait.
+    /// Part of that load which waits.
     pub(crate) waiting: u16,
     /// Servers that it stands for.
     pub(crate) members: u32,

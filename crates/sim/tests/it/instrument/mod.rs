@@ -13,8 +13,8 @@ use tailcut_measure::verdict::Reason;
 
 use self::subject::{Bench, Habit, Subject};
 
-/// Of 40 runs with a true coverage of 95 %, fewer than 35 cover in one of 70 cases; seeds are
-/// fixed. M/M/1 at 0.8 is below.
+/// Fewer than 35 of 40 runs with a true coverage of 95 % cover in one of 70 cases; seeds are fixed.
+/// M/M/1 at 0.8 is below.
 #[test]
 fn the_interval_of_a_p99_contains_the_exact_one() {
     for (workers, load) in [(1, 0.2), (1, 0.5), (4, 0.5), (4, 0.7), (4, 0.8)] {
@@ -32,7 +32,7 @@ fn the_interval_of_a_p99_of_two_kinds_of_requests_contains_the_exact_one() {
     check_coverage(&subject, exact_ns);
 }
 
-/// Of 20 intervals of 95 %, 19 contain the truth: of the first 20 seeds.
+/// 19 of 20 intervals of 95 % contain the truth: those of the first 20 seeds.
 #[test]
 fn the_load_loop_in_virtual_time_finds_the_p99_of_known_queues() {
     let exponential = MMk::new(1, 0.8).unwrap().percentile(0.99) * 10_000.0;
@@ -110,7 +110,7 @@ fn a_server_that_pauses_for_a_second_in_ten_is_not_ok() {
     assert!(count_ok(&runs) <= 2, "{:?}", verdicts(&runs));
 }
 
-/// Of the requests of a pause of 100 ms in every second, the last to see a latency above x wait for
+/// In a pause of 100 ms in every second, the last of its requests to see a latency above x wait for
 /// 100 ms - x: the p99 is 90 ms and what the queue adds after the pause, a few per cent at this
 /// load.
 #[test]

@@ -69,7 +69,7 @@ impl Datagram {
         Self { from, to, payload, ip_protocol, priority: 0, has_checksum: true }
     }
 
-    /// The same at a priority.
+    /// This datagram at a priority.
     pub(crate) fn at(self, priority: u8) -> Self {
         Self { priority, ..self }
     }

@@ -276,7 +276,7 @@ pub(crate) fn control(ports: &str, kind: &str, id: u64, rest: &str) -> Vec<u8> {
     hex(&(common(ports, 0, kind, id) + rest))
 }
 
-/// The same from the variant without grants; its `seg_offset` always holds the offset.
+/// This packet from the variant without grants; its `seg_offset` always holds the offset.
 fn strip(mut packet: Vec<u8>, offset: u32) -> Vec<u8> {
     packet[13] = 0;
     packet[16..20].fill(0);

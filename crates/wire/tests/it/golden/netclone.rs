@@ -54,7 +54,7 @@ pub(crate) fn cases() -> Vec<(Malformed, Vec<u8>)> {
     ]
 }
 
-/// The same of the baselines.
+/// Reasons why the parser refuses packets of the baselines, each with its bytes.
 pub(crate) fn plain_cases() -> Vec<(Malformed, Vec<u8>)> {
     vec![
         (Malformed::Length, no_clone(0)[..31].to_vec()),

@@ -1,11 +1,11 @@
 //! A conversation of gRPC: each message of the request waits for one of the reply.
 
-/// Part of a request's body that is let go.
+/// Part of a request's body that may be sent.
 ///
 /// Messages of the reply are counted as they end. Five bytes are before each: whether it is
 /// compressed, and its length.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Turns {
+pub(super) struct MessageWindow {
     /// Bytes of each message of the request, the five included.
     message_len: usize,
     /// Bytes that may be sent beyond those that have been.
@@ -16,8 +16,8 @@ pub(super) struct Turns {
     left: u32,
 }
 
-impl Turns {
-    /// The first message is let go.
+impl MessageWindow {
+    /// The first message may be sent.
     pub(super) fn of(message_len: usize) -> Self {
         Self { message_len, allowed: message_len, prefix_len: 0, left: 0 }
     }
@@ -64,20 +64,20 @@ mod tests {
     #[test]
     fn a_message_counts_when_its_last_byte_has_come() {
         let bytes = b"\0\0\0\0\x02ok\0\0\0\0\0\x01\0\0\x01\x00";
-        let whole = |turns: &Turns| turns.allowed() / 10 - 1;
+        let whole = |window: &MessageWindow| window.allowed() / 10 - 1;
         // One of two bytes, an empty one, and the beginning of a long one.
         for (len, messages) in [(6, 0), (7, 1), (11, 1), (12, 2), (bytes.len(), 2)] {
             for size in 1..=len {
-                let mut turns = Turns::of(10);
-                bytes[..len].chunks(size).for_each(|part| turns.take(part));
-                assert_eq!(whole(&turns), messages, "{len} bytes, {size} at a time");
+                let mut window = MessageWindow::of(10);
+                bytes[..len].chunks(size).for_each(|part| window.take(part));
+                assert_eq!(whole(&window), messages, "{len} bytes, {size} at a time");
             }
         }
-        let mut turns = Turns::of(10);
-        turns.take(bytes);
-        turns.take(&[0; 255]);
-        assert_eq!(whole(&turns), 2);
-        turns.take(&[0]);
-        assert_eq!(whole(&turns), 3);
+        let mut window = MessageWindow::of(10);
+        window.take(bytes);
+        window.take(&[0; 255]);
+        assert_eq!(whole(&window), 2);
+        window.take(&[0]);
+        assert_eq!(whole(&window), 3);
     }
 }
