@@ -149,6 +149,7 @@ impl Acks {
             && next.first == id + 2
             && takes(next)
         {
+            // Nothing is left to merge: the range before it does not touch, or may not take more.
             next.first = id;
             next.count += 1;
             return;
@@ -191,6 +192,7 @@ impl Acks {
     }
 
     fn note_empty(&mut self) {
+        // Only here: how many bytes stood for one range is not remembered.
         if self.ranges.is_empty() {
             self.reply_bytes = 0;
             self.is_called = false;

@@ -73,6 +73,8 @@ impl Missing {
         let mut missing = Self { ranges: [(0, 0); ASKED_MAX], count: 0, has_tail: false };
         let since = slot.timing.progress_at.max(slot.timing.asked_at);
         let is_silent = now.saturating_sub(since) >= gap_ns;
+        // A tail may be under way still. That of who waits for his turn was silent when he began
+        // to, which set `asked_at`.
         let tail = slot.inc.message.tail().filter(|_| is_silent || slot.is_asking);
         // What is late and not lost goes twice: of that it shall be little, and of what is
         // lost, all in a few rounds.
@@ -111,6 +113,7 @@ impl Endpoint {
             return self.ask_for(now, index, &[(0, RESEND_ALL)]);
         }
         let missing = self.missing_of(now, index);
+        // What strangers leave out on purpose takes no turns, and so holds up nobody.
         let is_alone = missing.count == 0 || slot.phase.is_unvalidated_partial();
         if is_alone
             || self.asked.waiting.is_empty()
@@ -120,10 +123,13 @@ impl Endpoint {
         }
         let slot = &mut self.rpcs[index];
         slot.timing.asked_at = now;
+        // Who finds no place asks again after the next silence.
         if !slot.is_asking && self.asked.waiting.len() < self.config.control_len_max {
             slot.is_asking = true;
             self.asked.waiting.push_back(self.rpcs.key(index));
         }
+        // What was asked for may count as lost by now, and nothing that comes would tell those that
+        // wait.
         self.let_ask(now);
     }
 
@@ -132,6 +138,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn note_sent_again(&mut self, now: Time, index: SlotId, bytes: usize) {
         if !self.rpcs[index].phase.is_unvalidated_partial() {
+            // What has counted as lost, and as nothing, may come all the same.
             self.asked.bytes = self.asked.bytes.saturating_sub(bytes as u32);
             self.asked.at = now;
             self.let_ask(now);
@@ -187,6 +194,7 @@ impl Endpoint {
             slot.timing.in_vain =
                 (questions.saturating_add(1), if questions == 0 { now } else { since });
         }
+        // The hole is as old as the question, or it would be asked for again at once.
         if slot.inc.gap_since != 0 {
             slot.inc.gap_since = now.max(1);
         }

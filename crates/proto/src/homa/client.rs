@@ -137,6 +137,7 @@ impl Endpoint {
             return self.fail_saying(index, Failure::Rejected { code }, buffer);
         }
         let slot = &mut self.rpcs[index];
+        // All of this RPC's own reply has come: the rest comes by others.
         if matches!(slot.phase, Phase::Fetching(_)) {
             self.metrics.duplicates += 1;
             return;
@@ -180,6 +181,7 @@ impl Endpoint {
             return;
         };
         let is_stranger = !self.peers[peer].state.is_heard;
+        // Each packet to a dead host may draw an ICMP, and a look goes over all slots.
         if !self.unreachable_look.may_look(now, self.rpcs.places()) {
             return;
         }
@@ -221,6 +223,8 @@ impl Endpoint {
         let (id, context) = (CallId(self.handle_of(call)), self.rpcs[call].client.context);
         let retry_after_ns = 0;
         self.events.push_back(Event::Failed { id, context, failure, server, text, retry_after_ns });
+        // An RPC that was answered is among the acknowledgements; of the others its server would
+        // hear nothing.
         if is_answer && call == index { self.release(call) } else { self.give_up(call) }
     }
 
@@ -228,6 +232,7 @@ impl Endpoint {
     /// of the RPC.
     pub(super) fn give_up(&mut self, index: SlotId) {
         let slot = &self.rpcs[index];
+        // Before that, no server knows of it.
         if slot.timing.first_sent_at != 0 {
             let (ports, id) = (slot.ports, slot.id);
             let (to, addressee) = (self.path_of(index), self.addressee_of(index));

@@ -34,8 +34,8 @@ pub struct Config {
     /// Bytes of a message that are sent without waiting for a grant. Default 40 000, as the
     /// module's: a round trip of 30 us at 10 Gbit/s. SIGCOMM'18 has 9328, for one of 7.8 us.
     pub unscheduled_len: u32,
-    /// Most bytes taken of a message without a grant, whatever its sender says. Default 100 kB:
-    /// twice the module's default.
+    /// Most bytes taken of a message without a grant, whatever its sender says. Default 100 kB,
+    /// more than twice the module's default.
     pub unscheduled_len_max: u32,
     /// Incast control, for when many calls are outstanding.
     pub incast: Incast,
@@ -356,7 +356,7 @@ impl Framing {
         content_len_max: u32::MAX,
     };
 
-    /// The same datagrams, of which a seal has some.
+    /// Division for datagrams of the same length, of which a seal has some bytes.
     pub(super) fn sealed(mut self) -> Self {
         let trailer_len = TRAILER_LEN as u32;
         self.unscheduled_len = self.unscheduled_len.saturating_sub(trailer_len).max(1);

@@ -66,6 +66,7 @@ impl Endpoint {
         let slot = &mut self.rpcs[index];
         let Resend { offset: from, length, .. } = resend;
         let is_all = length == RESEND_ALL;
+        // In this order: both are the peer's words, and the difference must not wrap.
         if from > slot.out.len() || !is_all && length > slot.out.len() - from {
             self.metrics.protocol_violation += 1;
             return;
@@ -132,6 +133,7 @@ impl Endpoint {
                 self.metrics.refused += 1;
                 self.fail(index, Failure::Refused(DropReason::Uncertain));
             }
+            // Its client knows nothing of it any more: no more comes, and nobody waits.
             Phase::Receiving(_) | Phase::Replying(_) => self.release(index),
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => self.metrics.unexpected += 1,
         }
@@ -160,6 +162,7 @@ impl Endpoint {
     }
 
     pub(super) fn handle_need_ack(&mut self, now: Time, origin: &Origin) {
+        // A server asks, and of what this side has as a client.
         if origin.common.local_id() & 1 != 0 {
             self.metrics.unexpected += 1;
             return;
@@ -173,6 +176,7 @@ impl Endpoint {
                     self.say_busy(index);
                 }
             }
+            // It has ended here: unanswered, the server would keep its reply and ask on.
             Found::Nothing => {
                 let Ports { source, destination } = origin.common.ports();
                 let ports = Ports { source: destination, destination: source };
@@ -187,6 +191,7 @@ impl Endpoint {
     pub(super) fn handle_ack(&mut self, now: Time, origin: &Origin, acks: &[Ack]) {
         if let Found::Rpc(index) = self.find(origin) {
             let slot = &self.rpcs[index];
+            // After several questions nobody knows which of them it answers.
             if matches!(slot.phase, Phase::Replying(_)) && slot.timing.need_acks == 1 {
                 // It answers the question.
                 self.peers[slot.peer]
@@ -207,6 +212,7 @@ impl Endpoint {
         let slot = &mut self.rpcs[index];
         let state = &self.peers[slot.peer].state;
         let (first_len, _) = self.config.framing.lens(&slot.out, state.takes_long);
+        // To who grants nothing it goes whole again, and so does what was one packet.
         if state.is_stripped || slot.out.sent_len() <= first_len {
             return slot.out.resend(0, slot.out.sent_len(), priority);
         }

@@ -104,6 +104,7 @@ impl Endpoint {
         }
         let (cookie, peer) = (packet.cookie.get(), &mut self.peers[slot.peer]);
         peer.state.shown.cookie = cookie;
+        // Where the reply has begun, the request has been taken, tagged or not.
         if packet.is_demand == 0 || !matches!(slot.phase, Phase::Calling(_)) {
             return;
         }
@@ -112,6 +113,7 @@ impl Endpoint {
             self.metrics.duplicates += 1;
             return;
         }
+        // One of several copies may have been taken: what goes again stays as old as it is.
         if slot.out.has_repeated {
             let priority = peer.state.cutoffs.level(slot.out.len());
             slot.out.resend(0, slot.out.sent_len(), priority);

@@ -166,9 +166,11 @@ impl Advice {
         self.total_bytes /= 2;
         let is_same = scheduled_levels == self.scheduled_levels
             && by_level.iter().zip(&self.cutoffs.by_level).all(|(&new, &old)| is_near(new, old));
+        // Each new version has to be told to every sender.
         if is_same {
             return false;
         }
+        // 0 stands for a sender that has none.
         let version = self.cutoffs.version.wrapping_add(1).max(1);
         self.scheduled_levels = scheduled_levels;
         self.cutoffs = Cutoffs { by_level, version };
@@ -180,9 +182,11 @@ impl Advice {
 fn divide(unscheduled_bytes: &[u64; CLASSES], total_bytes: u64, levels: u8) -> (u8, [u32; LEVELS]) {
     let unscheduled: u64 = unscheduled_bytes.iter().sum();
     let share = unscheduled as f64 / total_bytes.max(1) as f64;
+    // Where there are two levels or more, scheduled data has one of them.
     let levels_max = levels.saturating_sub(1).max(1);
     let own = ((f64::from(levels) * share).round() as u8).clamp(1, levels_max);
     let mut by_level = [u32::MAX; LEVELS];
+    // No message is so short that it would go at a level which is not used.
     (usize::from(levels)..LEVELS).for_each(|unused| by_level[unused] = 0);
     let (mut below, mut class) = (0, 0);
     for step in 1..u64::from(own) {
@@ -336,8 +340,8 @@ mod tests {
         Advice::new(0, priorities, unscheduled_len)
     }
 
-    /// Of 100 bytes, and then of 200 of which 100 need a grant, the first half as heavy: 150 of 250
-    /// are unscheduled, and 0.6 of eight levels are five.
+    /// Messages of 100 bytes, and then of 200 of which 100 need a grant, the first half as heavy:
+    /// 150 of 250 are unscheduled, and 0.6 of eight levels are five.
     #[test]
     fn what_has_been_used_weighs_half() {
         let mut advice = advice(100);

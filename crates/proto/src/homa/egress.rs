@@ -55,6 +55,7 @@ impl Egress {
 
     /// Queues what a packet is answered that could not be opened, if anything.
     pub(super) fn answer(&mut self, path: Path, answer: Option<[u8; HOMA_ANSWER_LEN]>) {
+        // Whoever sends what cannot be opened decides how much of it comes, and from which address.
         if let Some(answer) = answer
             && !is_unanswerable(path.peer.ip())
             && self.answers.len() < ANSWERS_MAX
@@ -71,6 +72,7 @@ impl Egress {
     /// Ranks the message that an RPC sends, or takes it out when nothing of it may go.
     pub(super) fn rank(&mut self, rpcs: &Rpcs, index: SlotId) {
         let out = &rpcs[index].out;
+        // Where packets are sealed, a request names its server: it waits until that is known.
         if out.is_sendable() && rpcs[index].client.naming == Naming::Settled {
             self.sendable.set(&mut self.places, index, rank(out.remaining(), out.birth));
         } else {
@@ -86,6 +88,7 @@ impl Egress {
     /// Stops the timer of the acknowledgements to a peer, if it is the next; tells whether.
     #[inline]
     pub(super) fn stop_acks_due(&mut self, peer: PeerId) -> bool {
+        // One further back is left in the queue: when it is due it finds nothing to say.
         let is_next = self.acks_due.front().is_some_and(|due| due.1 == peer);
         if is_next {
             self.acks_due.pop_front();
@@ -96,6 +99,7 @@ impl Egress {
     /// Time at which something may be sent that cannot be now, or acknowledgements are due.
     pub(super) fn next_due(&self) -> Option<Time> {
         let acks = self.acks_due.front().map(|&(at, _)| at);
+        // With nothing to send, an open link is no reason to wake anybody.
         match self.sendable.peek().and_then(|_| self.nic.opens_at()) {
             None => acks,
             Some(opens_at) => Some(acks.map_or(opens_at, |at| at.min(opens_at))),

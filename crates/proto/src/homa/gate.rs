@@ -27,6 +27,7 @@ impl Gate {
     /// An open one.
     pub(super) fn new(config: &Config) -> Self {
         Self {
+            // One secret has several uses, with a key of its own for each.
             tokens: Tokens::new(&config.secret.map(|byte| byte ^ 0x36), 0),
             cookies: cookies_of(config),
             workers: 1,

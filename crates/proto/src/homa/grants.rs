@@ -66,8 +66,8 @@ enum Standing {
 }
 
 impl Standing {
-    /// Of the message numbered `rank`, from 0, of those that are active, of which the first
-    /// `best_ones` are the best of their clients.
+    /// Standing of the message numbered `rank`, from 0, of those that are active, of which the
+    /// first `best_ones` are the best of their clients.
     fn of(rank: usize, best_ones: usize) -> Self {
         match rank {
             0 => Self::BestOfAll,
@@ -132,6 +132,7 @@ impl Endpoint {
                 if is_wanting {
                     self.want(index);
                 }
+                // What has come makes room for others, whether or not this message wants more.
                 if !self.book.order.is_empty() {
                     self.grant_windows(now);
                 }
@@ -178,6 +179,7 @@ impl Endpoint {
 
     /// SIGCOMM'18: a grant to each peer that is among the first.
     fn grant_to_first(&mut self, now: Time, pull: Pull) {
+        // The first are noted beforehand: each grant may move its peer in the order.
         let mut due = [None; OVERCOMMIT_MAX];
         let count = self.config.grants.overcommit.min(self.book.order.len());
         for (rank, place) in due[..count].iter_mut().enumerate() {
@@ -218,6 +220,7 @@ impl Endpoint {
                 None => return,
             }
         }
+        // A packet makes bounded work: what is left is for the timer.
         self.book.wake_by(now + 1);
     }
 
@@ -235,11 +238,14 @@ impl Endpoint {
             return false;
         }
         let grant_at = self.peers[peer].state.grant_at;
+        // Grants no faster than their data take on the link, or they would queue in the network.
         if grant_at > now {
             self.book.wake_by(grant_at);
             return false;
         }
         let (left, framing) = (inc.message.ungranted(), self.config.framing);
+        // As in the published simulations, the last round trip of a message goes as a short one
+        // would.
         let is_tail = left + left.div_ceil(framing.scheduled_len) * framing.scheduled_overhead
             <= pull.rtt_bytes;
         let active = overcommit.min(self.book.order.len());
@@ -249,6 +255,7 @@ impl Endpoint {
             level(rank, active, self.advice.scheduled_levels)
         };
         self.grant(now, index, (pull.grant_len, priority));
+        // With 0 the timer would be due again at once, for ever.
         let next_at = now + pull.grant_ns.max(1);
         let peer = &mut self.peers[peer];
         peer.state.grant_at = next_at;
@@ -269,10 +276,13 @@ impl Endpoint {
         };
         let (active, count) = self.active(overcommit);
         let best_ones = count.min(self.book.order.len());
+        // As the module has it: one share more than there are active messages.
         let window = if window > 0 { window } else { incoming_max / (count as u32 + 1) };
         for (rank, &index) in active[..count].iter().enumerate() {
             let inc = &self.rpcs[index].inc;
             let target = inc.message.received().saturating_add(window).min(inc.message.len());
+            // Unscheduled bytes are among those expected, and may be more than `incoming_max` by
+            // themselves.
             let headroom = u64::from(incoming_max).saturating_sub(self.book.expected_bytes);
             let more = u64::from(target.saturating_sub(inc.message.granted())).min(headroom) as u32;
             // Less than a packet is not worth a grant, unless it is all that is left.
@@ -305,6 +315,7 @@ impl Endpoint {
             Standing::Behind => Spare::default(),
         };
         let bytes = bytes as usize;
+        // Requests alone are charged to who sends them; a reply has been asked for from here.
         matches!(slot.phase, Phase::Receiving(_))
             && self.peers.is_crowded_beyond(
                 slot.peer,
@@ -358,6 +369,7 @@ impl Endpoint {
         else {
             return;
         };
+        // As the module: who has a window and two such grants unused gets no third.
         let expected = self.rpcs[index].inc.message.expected();
         let is_crowded = self.is_crowded_by(index, increment, Standing::BestOfClient);
         if expected >= window.saturating_add(2 * increment) || is_crowded {
@@ -384,6 +396,8 @@ impl Endpoint {
         if is_receiving {
             self.hold(index, more as usize);
         }
+        // Past the limit of `push_control`: there is one for each RPC at most, and without it its
+        // sender would stop.
         let slot = &mut self.rpcs[index];
         if !slot.is_grant_queued {
             slot.is_grant_queued = true;

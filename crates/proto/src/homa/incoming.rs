@@ -54,9 +54,12 @@ impl Incoming {
         bytes: &[u8],
         framing: &Framing,
     ) -> (Arrival, u32) {
+        // Each packet states the length of the whole: with another it is forged, or of another
+        // message.
         if len != self.message.len() {
             return (Arrival::Refused, 0);
         }
+        // No overflow: the parser takes no packet that ends beyond the length that it states.
         let end = offset + bytes.len() as u32;
         let content_len = framing.content_len_max.saturating_sub(offset) as usize;
         let content = &bytes[..bytes.len().min(content_len)];

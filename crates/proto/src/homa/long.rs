@@ -53,6 +53,7 @@ impl Endpoint {
         let Some(first) = self.rpcs[index].phase.call() else {
             return self.begin_fetching(now, index, message);
         };
+        // Before the call, which may end with this part, gives up those of its RPCs that are left.
         self.acknowledge_reply(index, message.len());
         self.release(index);
         // The answer to a part of the request says nothing but that it was taken.
@@ -69,6 +70,7 @@ impl Endpoint {
             return self.fail(first, Failure::Refused(DropReason::Unspecified));
         };
         let (total_len, len) = (header.total_len.get() as usize, part.len());
+        // Before RPCs are opened for it: the length is the server's word.
         if total_len > self.config.message_len_max {
             self.metrics.failed += 1;
             return self.fail(first, Failure::ReplyTooLarge);
@@ -110,6 +112,7 @@ impl Endpoint {
         };
         let (offset, end) =
             (header.offset.get() as usize, header.offset.get() as usize + part.len());
+        // The offset is the server's word, and memory is cleared up to there.
         if end > self.config.message_len_max {
             self.metrics.protocol_violation += 1;
             return self.fail(first, Failure::ReplyTooLarge);
@@ -145,6 +148,7 @@ impl Endpoint {
             return self.drop_partial(index, DropReason::TooLarge);
         }
         let slot = &mut self.rpcs[index];
+        // The RPC that the key names carries the first part, and is the one that is answered.
         if (offset == 0) != (slot.id == key) {
             self.metrics.protocol_violation += 1;
             return self.drop_partial(index, DropReason::Unspecified);
@@ -205,6 +209,7 @@ impl Endpoint {
         let first = self.rpcs.find(peer, key.0 | 1);
         let reply = match first.map(|first| &self.rpcs[first].phase) {
             Some(Phase::Replying(Reply { whole, .. })) if offset < whole.len() => whole,
+            // The reply is gone, but its request has run.
             _ => return self.drop_partial(index, DropReason::Uncertain),
         };
         let end = reply.len().min(offset + PartHeader::PART_LEN);

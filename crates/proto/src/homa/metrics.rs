@@ -22,11 +22,11 @@ pub struct Metrics {
     pub resent_bytes: u64,
     /// GRANTs sent.
     pub grants: u64,
-    /// Of them, those to the oldest message.
+    /// GRANTs to the oldest message, against starvation.
     pub fifo_grants: u64,
     /// RESENDs sent.
     pub resends: u64,
-    /// Of them, those for a hole.
+    /// Times that holes of a message were asked for.
     pub gaps: u64,
     /// BUSYs sent.
     pub busy: u64,

@@ -120,7 +120,7 @@ struct Origin<'a> {
     common: &'a CommonHeader,
     /// Bytes of the datagram.
     len: usize,
-    /// Of a packet that would begin a request.
+    /// Validation that a packet shows which would begin a request.
     shown: Shown,
 }
 
@@ -148,11 +148,16 @@ enum Found {
 impl Endpoint {
     /// An endpoint that starts at `now`.
     pub fn new(now: Time, mut config: Config) -> Self {
+        // 0 would be divided by; 60,000 bytes still fit a datagram with headers and a seal's
+        // trailer.
         config.framing.unscheduled_len = config.framing.unscheduled_len.clamp(64, 60_000);
         config.framing.scheduled_len = config.framing.scheduled_len.clamp(64, 60_000);
         config.framing.local_len = config.framing.local_len.min(60_000);
+        // `overcommit - 1` is a rank, and arrays of active messages have `OVERCOMMIT_MAX` places.
         config.grants.overcommit = config.grants.overcommit.clamp(1, grants::OVERCOMMIT_MAX);
+        // With 0 nothing would ever go: a receiver grants only what it has heard of.
         config.unscheduled_len = config.unscheduled_len.max(1);
+        // What is cut into parts must be longer than one: `cut_reply` takes a whole part off it.
         config.rpc_len_max = config.rpc_len_max.max(tailcut_wire::homa::MESSAGE_LEN_MAX);
         let seal = config.seal.as_ref().map(|sealing| {
             config.framing = config.framing.sealed();
@@ -306,6 +311,8 @@ impl Endpoint {
         };
         let Ports { source, destination } = origin.common.ports();
         let slot = &self.rpcs[index];
+        // Who does not know the ports is not believed, nor, where packets are sealed, another
+        // client that shares the address.
         let is_its = slot.ports == Ports { source: destination, destination: source }
             && slot.is_of(self.sender());
         if is_its { Found::Rpc(index) } else { Found::OtherPorts }
@@ -338,6 +345,7 @@ impl Endpoint {
         slot.local = slot.local.or(origin.path.local);
         slot.timing.need_acks = 0;
         slot.timing.in_vain.0 = 0;
+        // As long as the datagram, with its trailer: what goes out is counted so too.
         slot.server.allowance.received += origin.len as u64;
         let peer = &mut self.peers[slot.peer];
         peer.used_at = now;
@@ -360,6 +368,8 @@ impl Endpoint {
         let message = &self.rpcs[index].inc.message;
         let (expected, missing) = (message.expected(), message.len() - message.received());
         let is_begun = message.len() > 0;
+        // What it was granted and does not send is for messages that wait, which may hear nothing
+        // else.
         self.book.is_due |= missing > 0;
         self.expect_less(peer, expected);
         let pace = &mut self.peers[peer].state.pace;
@@ -409,6 +419,7 @@ impl Endpoint {
         let slot = &self.rpcs[index];
         let is_incast = slot.server.flags & DataFlags::INCAST != 0;
         match self.peers[slot.peer].state.is_stripped {
+            // A peer that knows no grants sends none, and what waits for one would wait for ever.
             true => u32::MAX,
             false if is_incast => self.config.incast.unscheduled_len,
             false => self.config.unscheduled_len,
@@ -431,6 +442,7 @@ impl Endpoint {
                 return Some(transmit);
             }
         }
+        // Behind data, which may take them along.
         if self.egress.acks_called.is_empty() { None } else { self.write_acks(buffer) }
     }
 
@@ -449,6 +461,7 @@ impl Node for Endpoint {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.metrics.datagrams_in += 1;
         let datagram_len = bytes.len();
+        // A sealed packet at an open end goes there too: it is counted as malformed.
         let bytes = match self.seal.is_some() | is_marked(bytes) {
             false => bytes,
             true => match self.opened(now, path, bytes) {
@@ -460,6 +473,7 @@ impl Node for Endpoint {
             Ok(packet) => packet,
             Err(reason) => return self.metrics.malformed(reason),
         };
+        // An answer to a forged source of many hosts would reach all of them.
         if is_unanswerable(path.peer.ip()) {
             self.metrics.protocol_violation += 1;
             return;
@@ -493,6 +507,7 @@ impl Node for Endpoint {
 
     fn handle_timeout(&mut self, now: Time) {
         let due = self.poll_timeout().unwrap_or(now);
+        // A host that is so late has not read its socket either, where what is missing may lie.
         if now.saturating_sub(due) >= self.config.recovery.gap_ns_min {
             self.book.late_at = now;
         }
@@ -603,6 +618,7 @@ impl Rpc for Endpoint {
     }
 
     fn say_farewell(&mut self) {
+        // Nobody runs their timer any more, and servers keep replies until they are told.
         self.say_late_acks(Time::MAX);
     }
 

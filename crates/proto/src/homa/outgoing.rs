@@ -116,6 +116,7 @@ impl Outgoing {
         if offset > self.len() {
             return false;
         }
+        // One that is late or comes twice allows nothing, and its priority is of the past.
         if offset > self.granted {
             self.granted = offset;
             self.priority = priority;
@@ -157,6 +158,7 @@ impl Outgoing {
     /// one: their bytes, and those of each but the last. `None` where they are few, or may have
     /// different priorities.
     pub(super) fn run(&self, lens: (u32, u32), count_max: usize) -> Option<(Piece, u32)> {
+        // The driver gathers the payload from where it is, and padding is nowhere.
         let is_stored = self.payload.len() as u32 == self.len;
         let is_again = !self.again.is_empty() || self.next < self.old;
         if is_again || !self.apart.is_empty() || !is_stored {
@@ -196,6 +198,7 @@ impl Outgoing {
 
     /// Has what was sent of `from..to` sent again at `priority`; tells how many bytes.
     pub(super) fn resend(&mut self, from: u32, to: u32, priority: u8) -> u32 {
+        // What has not gone once is not lost: it goes in its turn.
         let to = to.min(self.next);
         if from >= to || self.again.len() >= AGAIN_MAX {
             return 0;
@@ -214,6 +217,7 @@ impl Outgoing {
     /// again, and the rest as its receiver grants it, who may be losing as much of many others.
     /// Tells how much goes again.
     pub(super) fn fall_back(&mut self, unscheduled: u32) -> u32 {
+        // It may fall back once more before all of it has gone again.
         let sent = self.next.max(self.old);
         self.begin_again(unscheduled);
         self.old = sent;
@@ -241,6 +245,7 @@ impl Outgoing {
 
     fn room(&self, offset: u32, (unscheduled, scheduled): (u32, u32)) -> u32 {
         if offset < self.unscheduled {
+            // Beyond, the priority is that of a grant, and a packet has only one.
             unscheduled.min(self.unscheduled - offset)
         } else {
             scheduled

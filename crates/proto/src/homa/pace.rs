@@ -20,9 +20,9 @@ pub(super) struct Pace {
     pub(super) messages: u64,
     /// Time at which something new last came.
     pub(super) progress_at: Time,
-    /// Of bytes of messages.
+    /// Pace of bytes of messages.
     bytes: Meter,
-    /// Of first packets of replies.
+    /// Pace of first packets of replies.
     replies: Meter,
     /// Questions since it was last heard of, and when the first of them was put.
     questions: (u32, Time),
@@ -71,6 +71,7 @@ impl Pace {
     /// that it does not answer, a few tell whether it lives.
     pub(super) fn may_ask(&mut self, now: Time, heard_at: Time, interval_ns: u64) -> bool {
         let (count, since) = self.questions;
+        // What was heard at the very time of a question does not answer it.
         if heard_at > since || now.saturating_sub(since) >= interval_ns {
             self.questions = (1, now);
             return true;
@@ -90,9 +91,12 @@ impl Meter {
     #[inline]
     fn note(&mut self, now: Time, (units, measured): (u64, u64), is_more_awaited: bool) {
         match self.since {
+            // How long these took is not known: the measure begins when they come, and does not
+            // count them.
             None => (self.since, self.count) = (Some(now), 0),
             Some(since) => {
                 self.count += units;
+                // Many that come at one time say nothing of a pace.
                 if self.count >= measured && now > since {
                     let kilo_ns = ((now - since) * 1024 / self.count).max(1);
                     self.kilo_ns = match self.kilo_ns {

@@ -52,8 +52,8 @@ pub(super) struct HomaPeer {
     pub(super) wanting: Heap,
     /// It gets no grant before.
     pub(super) grant_at: Time,
-    /// Of a peer without flags: a request that looks like one that has run, whose sender was asked
-    /// whether it still waits, and when.
+    /// Request of a peer without flags that looks like one that has run, about which the peer was
+    /// asked whether it still waits, and when that was.
     pub(super) asked_about: Option<(ClientId, Time)>,
     /// RPCs that carry parts of long replies to it.
     pub(super) fetches: usize,
@@ -170,6 +170,7 @@ impl Peer<HomaPeer> {
     /// True if an echo shows that the peer receives at its address: of our cutoffs' `version`, or
     /// of the one before.
     pub(super) fn is_validated_by(&self, echo: Echo, version: u16) -> bool {
+        // What was under way when the cutoffs changed echoes the version before.
         self.is_validated
             || echo == self.echo(version)
             || echo == self.echo(version.wrapping_sub(1))
@@ -180,7 +181,7 @@ impl Peer<HomaPeer> {
 /// Values that a peer is told with our cutoffs, and echoes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Echo {
-    /// Of the cutoffs, salted.
+    /// Version of the cutoffs, salted.
     pub(super) version: u16,
     /// [`Proof::tag`].
     pub(super) tag: u16,
@@ -196,6 +197,7 @@ impl Echo {
 impl Proof {
     /// That of an address, of whose keyed hash it is half.
     pub(super) fn of(token: u64) -> Self {
+        // The lowest bit of a token is always 1, and has no part in this.
         let salts = [(token >> 16) as u16, (token >> 48) as u16];
         Self { salts, tag: (token >> 32) as u16, ..Self::default() }
     }
@@ -208,6 +210,7 @@ impl Proof {
     /// Takes note of what a peer without tags, the kernel's module, echoes. It has 16 bits for an
     /// echo, so that it is asked for two, the second one after the first.
     pub(super) fn advance(&mut self, echo: Echo, version: u16) {
+        // 0 says that no cutoffs have come yet, and a tag that it is not the module.
         if echo.version == 0 || echo.tag != 0 || self.wrong >= WRONG_MAX {
             return;
         }
@@ -215,6 +218,7 @@ impl Proof {
         match self.rounds {
             0 if echo.version == first => self.rounds = 1,
             1 if echo.version == second => self.rounds = 2,
+            // Under way when it was told the other one, and no guess.
             _ if echo.version == first || echo.version == second => {}
             rounds => {
                 self.wrong += 1;

@@ -17,6 +17,7 @@ impl Endpoint {
         let len = header.message_length.get().min(longest);
         let stored = len.min(self.config.framing.content_len_max);
         let buffer = self.buffers.take_to_fill(stored as usize);
+        // The sender's word, up to what is taken of anybody without a grant.
         let unscheduled = header.incoming.get().min(self.config.unscheduled_len_max);
         let slot = &mut self.rpcs[index];
         slot.inc.begin(buffer, len, unscheduled, &self.config.framing);
@@ -123,6 +124,7 @@ impl Endpoint {
                 self.book.pace.note_bytes(now, new, self.book.expected_bytes > 0);
                 self.sample_round_trip(now, index);
                 if arrival == Arrival::New {
+                    // The wait had doubled with each question, and is short again.
                     if has_asked {
                         self.arm(now, index);
                     }
@@ -135,6 +137,7 @@ impl Endpoint {
                 }
             }
         }
+        // Duplicates too: whatever becomes of it, it is no longer under way.
         if header.retransmit != 0 {
             self.note_sent_again(now, index, payload.len());
         }
@@ -214,6 +217,7 @@ impl Endpoint {
         }
         slot.server.is_validated |= peer.is_validated_by(echo, version);
         let told = peer.echo(version);
+        // The variant without grants knows no cutoffs, and echoes none.
         let is_stale = echo != told && !header.is_stripped();
         let is_late = peer.state.shown.advised.is_none_or(|(at, last)| {
             // Who is told the same again takes it for a demand to echo it, and sends a packet

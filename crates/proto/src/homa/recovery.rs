@@ -33,8 +33,8 @@ impl Endpoint {
         self.wheel.arm_by(index, due);
     }
 
-    /// The same for one whose message is about to leave: when its peer will have been silent for
-    /// too long, should it leave now. So the timer need not move when it has left.
+    /// Has the timer of an RPC whose message is about to leave look at it when its peer will have
+    /// been silent for too long, should it leave now. So the timer need not move when it has left.
     #[inline]
     pub(super) fn arm_ahead(&mut self, now: Time, index: SlotId) {
         let slot = &self.rpcs[index];
@@ -87,6 +87,7 @@ impl Endpoint {
             }
             _ => {}
         }
+        // The timer stands where it was set, and what has come since may have put off what is due.
         if self.silence_over_at(slot) <= now || self.gap_due_at(slot).is_some_and(|at| at <= now) {
             let peer = &mut self.peers[self.rpcs[index].peer];
             let interval_ns = self.config.recovery.silence_min_ns;
@@ -160,6 +161,7 @@ impl Endpoint {
             Phase::Waiting | Phase::Parked(_) | Phase::Fetching(_) => slot.deadline,
             Phase::Replying(_) => self.silence_over_at(slot).min(slot.deadline),
         };
+        // Never now: `handle_timeout` goes on until nothing is due, and would not end.
         self.gap_due_at(slot).map_or(next, |at| at.min(next)).max(now + 1)
     }
 
@@ -188,6 +190,7 @@ impl Endpoint {
                 peer.times.rtt.timeout_ns(bounds, slot.timing.attempts)
             }
             Phase::Hearing(_) | Phase::Receiving(_) => {
+                // A reply's time has a round trip in it, which is all that is known of one.
                 let initial_ns = peer
                     .times
                     .reply
@@ -267,6 +270,7 @@ impl Endpoint {
         }
         let recovery = &self.config.recovery;
         let round_trip_ns = self.peers[slot.peer].state.times.rtt.smoothed_or(recovery.gap_ns_min);
+        // A longest silence that is configured below the age of a hole must not make `clamp` panic.
         let age_ns = round_trip_ns
             .clamp(recovery.gap_ns_min, recovery.silence_max_ns.max(recovery.gap_ns_min));
         let age_ns = age_ns
@@ -317,15 +321,17 @@ impl Endpoint {
     fn is_peer_silent(&self, now: Time, index: SlotId) -> bool {
         let slot = &self.rpcs[index];
         let (questions, asked_at) = slot.timing.in_vain;
+        // While data wait for a name, the question for it is all that has left.
         let is_asked = slot.client.naming == Naming::Awaited && questions > 0;
         let begun_at = if is_asked { asked_at } else { slot.timing.first_sent_at };
+        // The peer owed nothing of this call before, and may have had no reason to speak.
         let heard_at = self.peers[slot.peer].used_at.max(begun_at);
         begun_at != 0 && now.saturating_sub(heard_at) > self.config.recovery.peer_silence_ns_max
     }
 }
 
 impl Recovery {
-    /// Of a silence that makes this side ask.
+    /// Bounds of a silence that makes this side ask.
     #[inline]
     fn bounds(&self) -> Bounds {
         let Self { silence_initial_ns, silence_min_ns, silence_max_ns, .. } = *self;

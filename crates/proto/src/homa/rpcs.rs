@@ -26,6 +26,7 @@ pub(super) struct Rpcs {
 impl Rpcs {
     /// None; there will be `rpcs_max` at most, and places for `room` at once.
     pub(super) fn new(rpcs_max: usize, room: usize, seed: u64) -> Self {
+        // Strangers choose ids and keys: by a known hash they would choose such that collide.
         let hasher = KeyedState::with_seed(seed);
         Self {
             slots: Slab::of_at_most(rpcs_max),

@@ -69,7 +69,7 @@ impl Endpoint {
         Ok((self.next_id(now, peer), ClientEpoch::default()))
     }
 
-    /// The same of a call back, in the session of who has called.
+    /// The id of a call back, in the session of who has called, and for whom it is sealed.
     fn id_back(
         &mut self,
         peer: PeerId,
@@ -217,6 +217,7 @@ impl Endpoint {
             return;
         };
         let peer = self.peers[slot.peer].address;
+        // What named nobody, under a key that this server never had, has run nowhere.
         let may_again = slot.options.idempotent || told.is_new && slot.client.name == 0;
         let seal = self.seal.as_mut().expect("it has told of a key");
         let has_other = seal.note_no_key(now, peer, told);
@@ -236,6 +237,7 @@ impl Endpoint {
         let slot = &mut self.rpcs[index];
         slot.out.begin_again(unscheduled);
         (slot.client.name, slot.client.naming) = (0, Naming::Awaited);
+        // Under the id that it gets, nothing of it has gone: it is of age 0.
         (slot.timing.attempts, slot.timing.first_sent_at) = (0, 0);
         self.renumber(now, index);
         self.await_name(now, index);
@@ -298,6 +300,7 @@ impl Endpoint {
     /// A request that nothing is known of, and whose session is not: refused, by its first packet.
     #[cold]
     pub(super) fn refuse_stranger(&mut self, origin: &Origin, header: &DataHeader) {
+        // Each packet that needs no grant comes here: one is answered.
         if header.offset() != 0 && header.retransmit == 0 {
             return;
         }

@@ -40,10 +40,13 @@ impl Endpoint {
         header: &DataHeader,
         payload: &[u8],
     ) {
+        // Nothing of a packet whose session is not remembered reaches an RPC, its acknowledgement
+        // neither: it may have been recorded.
         if self.is_stranger() {
             return self.refuse_stranger(origin, header);
         }
         let ack = header.ack;
+        // Whatever becomes of the request: its client has struck this off what it owes.
         if ack.client_id.get() != 0 {
             self.acknowledge_all(now, origin, &[ack]);
         }
@@ -94,6 +97,7 @@ impl Endpoint {
         self.touch(now, origin, index);
         self.note_proof(now, index, header);
         if !matches!(self.rpcs[index].phase, Phase::Receiving(_)) {
+            // It may be the proof of the address for which the reply waits.
             self.metrics.repeated += 1;
             self.resume(index);
         } else if self.has_predated(now, index, header) {
@@ -115,6 +119,7 @@ impl Endpoint {
             self.refuse_request(now, id, DropReason::TooLarge)?;
             return Err(AnswerError::TooLarge { len, limit });
         }
+        // The timer may not have come yet, and nobody waits for this reply.
         if self.rpcs[index].deadline <= now {
             self.withdraw(index);
             return Err(AnswerError::Gone);
@@ -167,6 +172,7 @@ impl Endpoint {
     }
 
     fn acknowledge_range(&mut self, now: Time, origin: &Origin, ack: Ack, left: &mut u16) {
+        // The lowest bit says that it is a range, and not whose number it is.
         let last = ack.client_id.get() & !1;
         let Some(count) = ack.range_count() else {
             return self.acknowledge(now, origin, (ClientId(last), ack.server_port.get()));
@@ -203,12 +209,15 @@ impl Endpoint {
             self.metrics.protocol_violation += 1;
             return;
         }
+        // Its client has given the call up, and wants no answer.
         if matches!(slot.phase, Phase::Waiting | Phase::Parked(_)) {
             return self.withdraw(index);
         }
         if !slot.out.is_sendable() {
             let delay_ns = now.saturating_sub(slot.timing.sent_at);
             let known = &mut self.peers[peer].state.times.ack_delay;
+            // Clients hold acknowledgements back for half of `need_ack_ns`: only what is later is
+            // news.
             if known.is_known() || delay_ns > self.config.recovery.need_ack_ns / 2 {
                 known.sample(delay_ns);
             }
@@ -261,6 +270,7 @@ impl Endpoint {
     fn reply_len_max(&self, index: SlotId) -> usize {
         let is_known = self.rpcs[index].server.flags & DataFlags::KNOWN != 0;
         let limit = self.config.message_len_max;
+        // Who knows no flags is taken for the module, which refuses longer messages.
         if is_known { limit } else { limit.min(MESSAGE_LEN_MAX as usize) }
     }
 
@@ -291,6 +301,7 @@ impl Endpoint {
         let slot = &mut self.rpcs[index];
         slot.phase = Phase::Replying(Reply { whole, is_fetch });
         slot.send(payload.into(), unscheduled, birth);
+        // Else the time of the service would count as the client's silence.
         slot.timing.sent_at = slot.timing.sent_at.max(now);
         self.holdings.waiting -= 1;
         self.rank_out(index);
@@ -327,6 +338,8 @@ impl Endpoint {
         slot.server.flags = header.flags().0;
         slot.options.idempotent = header.flags().has(DataFlags::IDEMPOTENT);
         let lifetime_ns = self.config.lifetime_ns_max;
+        // Without the flag these bytes are padding; and whatever a client says, no request is kept
+        // for longer than `lifetime_ns_max`.
         let left =
             TimeLeft(header.time_left.get()).ns().filter(|_| header.flags().has(DataFlags::KNOWN));
         slot.deadline = now.saturating_add(left.unwrap_or(lifetime_ns).min(lifetime_ns));
@@ -433,6 +446,7 @@ impl Endpoint {
             return Err(None);
         }
         let serving = &self.config.serving;
+        // Read before `session` takes note of this use.
         let silent_ns = self
             .peers
             .known_session(peer, id.session())
@@ -542,9 +556,12 @@ impl Endpoint {
     }
 
     fn is_full(&self, peer: PeerId, header: &DataHeader, partial: Option<Partial>) -> bool {
+        // More comes by grants alone, which look at the limits again.
         let bytes = header.message_length.get().min(self.config.unscheduled_len_max) as usize;
         let serving = &self.config.serving;
         let partials_max = serving.partials_max.min(serving.requests_max);
+        // Who forges addresses has half of the places at most, and keeps out nobody who has shown
+        // his.
         partial == Some(Partial::Unvalidated)
             && self.gate.unvalidated_partials >= partials_max.div_ceil(2)
             || partial.is_some()
@@ -632,6 +649,7 @@ const RELEASE_STEPS: usize = 8;
 
 /// True if a packet may have been sent first, and so have run, before `known_since`.
 fn may_predate(now: Time, header: &DataHeader, (known_since, transit_ns): (Time, u64)) -> bool {
+    // Nothing is older than time 0: a server that began then knows all that was sent.
     must_tell_age(header)
         && match Age(header.retransmit).ns_max() {
             None => known_since > 0,

@@ -65,7 +65,8 @@ pub(super) struct ClientSide {
     /// Name of the server that the request has gone to, where packets are sealed, at who has a
     /// client's keys; 0 before.
     pub(super) name: u64,
-    /// The same: permission for its data to go, as far as names say.
+    /// Permission for its data to go, as far as names say, where packets are sealed, at who has a
+    /// client's keys.
     pub(super) naming: Naming,
 }
 

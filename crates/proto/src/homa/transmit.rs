@@ -92,6 +92,7 @@ impl Endpoint {
                 continue;
             };
             batch.set_addressee(addressee);
+            // It stays queued: what does not fit begins the next GSO batch.
             let Some(room) = batch.room(to, len) else {
                 break;
             };
@@ -120,12 +121,15 @@ impl Endpoint {
                 break;
             };
             let priority = self.priority_of(index, piece);
+            // All of a GSO batch has one IP header, and so one priority.
             if batch_priority.is_some_and(|same| same != priority)
                 || !self.egress.nic.takes(now, slot.out.len())
             {
                 break;
             }
             let len = DATA_LEN + piece.len as usize;
+            // This takes it out of the ranks, as a name that is awaited does: so the loop comes to
+            // an end.
             if !slot.may_send(len + trailer_len) {
                 self.hold_back(now, index);
                 continue;
@@ -137,6 +141,7 @@ impl Endpoint {
                 batch.set_addressee(self.addressee_of(index));
             }
             let Some(room) = batch.room(self.path_of(index), len) else {
+                // No room for a single packet: the driver says that as much waits as may.
                 if batch.count() == 0 {
                     self.egress.device.refuse(now);
                 }
@@ -161,6 +166,8 @@ impl Endpoint {
     ) -> Option<(Transmit, Attached)> {
         let index = self.egress.first()?;
         let slot = &self.rpcs[index];
+        // All else has to see each packet: its checksum, its seal, the queue of the link, a shorter
+        // batch.
         let is_plain = self.config.carrier == Carrier::Own
             && self.config.link.is_none()
             && self.seal.is_none()
@@ -169,8 +176,11 @@ impl Endpoint {
         let datagram_len = DATA_LEN + lens.0.max(lens.1) as usize;
         let count_max = Attached::datagrams_max(datagram_len, buffer);
         let (run, piece_len) = slot.out.run(lens, count_max)?;
+        // By what is left, each packet may have another priority.
         let is_ranked_whole = run.level != Level::Unscheduled
             || self.config.priorities.rank == UnscheduledRank::Message;
+        // What may go to an address that is not validated is counted by the packet, and a tag
+        // covers the payload, which is not at hand.
         if !is_plain
             || !slot.server.is_validated
             || !is_ranked_whole
@@ -258,6 +268,7 @@ impl Endpoint {
         let mut header = DataHeader::new(slot.ports, slot.local_id(), slot.out.len(), piece.offset);
         header.incoming = slot.out.granted().into();
         header.cutoff_version = peer.state.cutoffs.version.into();
+        // With the version, the echo by which a server validates this address.
         header.common.window = peer.state.shown.tag_told.into();
         header.flags = slot.flags;
         // At the client alone: a reply comes from another port than the calls that are
@@ -382,6 +393,8 @@ impl Endpoint {
         let index = self.rpcs.at(rpc)?;
         let trailer_len = self.trailer_len();
         let slot = &mut self.rpcs[index];
+        // What is dropped here is said again: a GRANT names all that is granted, and questions are
+        // repeated.
         if !slot.may_send(len + trailer_len) {
             slot.is_grant_queued = false;
             return None;
@@ -395,6 +408,7 @@ impl Endpoint {
             Control::Grant { rpc } => self.write_grant(rpc, room),
             Control::Resend { rpc, offset, length } => {
                 self.metrics.resends += 1;
+                // The lowest level above scheduled data, which what is missing is to pass.
                 let priority = CONTROL_PRIORITY.min(self.advice.scheduled_levels);
                 let (offset, length) = (offset.into(), length.into());
                 let Some((_, common)) = self.speak(rpc, PacketType::Resend, room.len()) else {
@@ -500,6 +514,7 @@ impl Endpoint {
 /// Makes a packet that has been written what the carrier wants.
 fn disguise(carrier: Carrier, path: Path, packet: &mut [u8]) {
     if let Carrier::HijackedTcp { source } = carrier {
+        // TCP's checksum covers the source, which is not known from a peer before it has answered.
         hijack(packet, path.local.unwrap_or(source), path.peer.ip());
     }
 }

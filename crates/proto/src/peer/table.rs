@@ -332,9 +332,11 @@ impl<T> Table<T> {
         for _ in 0..STEPS_MAX.min(self.peers.len()) {
             self.hand = (self.hand + 1) % self.peers.len();
             let Peer { sessions, address, .. } = &mut self.peers[self.hand];
+            let is_first = looked_at == 0;
             looked_at += 1 + sessions.len();
             work::step(1 + sessions.len());
-            if looked_at > SESSIONS_LOOKED_AT_MAX {
+            // One peer at least: those of a peer with as many would be kept for ever.
+            if looked_at > SESSIONS_LOOKED_AT_MAX && !is_first {
                 return;
             }
             sessions::expire(sessions, address.ip(), now, idle_ns, &mut self.budget);
@@ -586,6 +588,19 @@ mod tests {
             assert_eq!(table.find(at), Some(PeerId(place)));
         }
         assert_eq!((table.index.v4.len(), table.index.others.len()), (1, 1));
+    }
+
+    /// Its sessions alone are as many as are looked at.
+    #[test]
+    fn idle_sessions_of_a_peer_that_has_all_it_may_make_room_too() {
+        let count = SESSIONS_LOOKED_AT_MAX as u64;
+        let (mut table, serving) = table(100, |serving| {
+            assert_eq!(serving.sessions_per_client_max as u64, count, "by default");
+        });
+        let peer = table.add(0, (address(1), true), (), &serving).unwrap();
+        (0..count).for_each(|id| assert!(table.session(0, peer, id, &serving).is_ok()));
+        table.expire_sessions(6 * SECOND, serving.session_idle_ns);
+        assert_eq!(table.sessions_bytes(), 0);
     }
 
     /// Forty peers of three idle sessions each: a peer and its sessions are four looks.

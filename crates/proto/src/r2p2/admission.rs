@@ -326,8 +326,7 @@ pub(super) fn may_predate(
     if flags.has(Flags::IDEMPOTENT) || !flags.has(Flags::RETRANSMIT) {
         return false;
     }
-    let age_ns = u64::from(header.age_ms.get()) * 1_000_000;
     // At the bound it may have been. What left before time 0 is clipped to that, and may have been
     // too where the clock began with the server.
-    now.saturating_sub(age_ns + transit_ns) <= since
+    now.saturating_sub(header.age_ns().saturating_add(transit_ns)) <= since
 }

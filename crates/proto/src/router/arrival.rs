@@ -74,6 +74,7 @@ pub(super) fn write_route(
     header.deadline_us.set(deadline_us.saturating_sub(waited_us).max(deadline_us.min(1)));
     if let Some(age_ns) = arrival.age_ns {
         header.flags |= Flags::RETRANSMIT;
+        // Rounded up: a server refuses what may be older than what it remembers.
         let age_ms = age_ns.saturating_add(waited_ns).div_ceil(1_000_000);
         header.age_ms.set(u16::try_from(age_ms).unwrap_or(u16::MAX));
     }

@@ -49,7 +49,7 @@ pub(super) struct Rate {
 struct Window {
     /// Time at which it began, and requests concluded by then.
     first: (Time, u32),
-    /// The same of the latest report.
+    /// Time of the latest report, and requests concluded by then.
     last: (Time, u32),
     /// Workers, where all are busy since the latest report.
     full: Option<u32>,
@@ -190,8 +190,7 @@ mod tests {
         assert_eq!(last(reports).expect("32 are concluded").delay_ns, None);
     }
 
-    /// Of services of 100 ns: what idles for more than a fifth of the time shows the way, after
-    /// four.
+    /// Services of 100 ns: what idles for more than a fifth of the time shows the way, after four.
     #[test]
     fn four_services_and_a_fifth_of_the_time_idle_show_the_way() {
         let delay_ns = |full_count: u32, interval_ns: u64| {

@@ -28,7 +28,7 @@ pub(super) enum Crowd {
 pub(super) struct Load {
     /// Requests placed and not known to be concluded.
     pub(super) outstanding: u32,
-    /// Of what they report, requests that wait for a worker.
+    /// Requests that wait for a worker, of those that they report.
     pub(super) waiting: u32,
     /// Servers in service, those behind other routers among them.
     pub(super) servers: u32,
@@ -37,6 +37,7 @@ pub(super) struct Load {
 impl Load {
     /// Puts the load of a server in the place of what it had.
     fn replace(&mut self, before: Self, now: Self) {
+        // A sum that has wrapped is right again when what made it wrap is gone.
         let change = |sum: u32, before: u32, now: u32| sum.wrapping_sub(before).wrapping_add(now);
         self.outstanding = change(self.outstanding, before.outstanding, now.outstanding);
         self.waiting = change(self.waiting, before.waiting, now.waiting);

@@ -70,6 +70,8 @@ impl Claims {
         if now >= self.window_at + WINDOW_NS {
             (self.window_at, self.asked) = (now, 0);
         }
+        // The first of a window always, or of more servers than the budget none would ever be
+        // asked.
         let is_within = self.asked == 0 || self.asked as usize + count <= ASKED_MAX;
         self.asked += if is_within { count as u32 } else { 0 };
         is_within
@@ -99,6 +101,7 @@ impl Router {
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
         let others = self.fleet.in_order();
         let others = others
+            // Servers of version 1 get no request with an id, so that none of them can have run it.
             .filter(|server| server.speaks() == Speaks::Extension && server.key != chosen)
             .map(|server| server.key);
         let id = self.claims.slots.take(Claim::default);
@@ -136,6 +139,7 @@ impl Router {
     /// A server answers a claim.
     pub(super) fn handle_claimed(&mut self, now: Time, path: Path, packet: &Packet) {
         let server = self.fleet.find(path.peer).map(|slot| self.fleet[slot].key);
+        // Slots are used again: an answer that comes late names the slot of another claim.
         let id = self.claims.slots.at(u32::from(packet.rid)).filter(|&id| {
             let request = self.claims.slots[id].request.as_ref();
             request.is_some_and(|request| request.arrival.rpc_id == packet.rpc_id())
@@ -173,6 +177,7 @@ impl Router {
 
     /// Ends the claims that have waited for too long.
     pub(super) fn expire_claims(&mut self, now: Time) {
+        // Those that have ended go too, so that they wake nobody.
         while let Some(&(at, key)) = self.claims.expiries.front()
             && (at <= now || self.claims.slots.find(key).is_none())
         {
@@ -217,9 +222,12 @@ impl Router {
             return;
         };
         let arrival = &request.arrival;
-        let waited_ns = now.saturating_sub(arrival.arrived_at) + arrival.age_ns.unwrap_or(0);
+        let held_ns = now.saturating_sub(arrival.arrived_at);
+        let waited_ns = held_ns.saturating_add(arrival.age_ns.unwrap_or(0));
+        // Rounded up: a server must not take for younger than itself what is not.
         let age_ms = u16::try_from(waited_ns.div_ceil(1_000_000)).unwrap_or(u16::MAX);
         let rpc_id = arrival.rpc_id.unwrap_or_default();
+        // Slots are at most `CLAIMS_MAX`, and so within the 16 bits of a rid.
         let repr = RequestRepr {
             flags: Flags::RETRANSMIT,
             age_ms,

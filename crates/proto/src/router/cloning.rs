@@ -77,6 +77,7 @@ impl Router {
     ) {
         let (Some(first), Some(key)) = (self.key_at(first), self.key_at(second)) else { return };
         set_mark(&mut request.bytes, CloneMark::Copy);
+        // With its entry, `forward` would write this server over the first one.
         let entry = request.arrival.entry.take();
         self.forward(now, second, request);
         if let Some(entry) = entry {

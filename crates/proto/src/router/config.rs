@@ -347,7 +347,7 @@ pub enum RouterError {
 const MILLISECOND: Time = 1_000_000;
 const SECOND: Time = 1_000 * MILLISECOND;
 const LEN_MAX: usize = 1 << 30;
-/// An outbox or a table names a server by 16 bits.
+/// The most that any table of servers is made for.
 const SERVERS_MAX: usize = 1 << 16;
 
 #[cfg(test)]
@@ -413,7 +413,7 @@ mod tests {
         assert_eq!((sealed().check(), config.check()), (Ok(()), Err(RouterError::CookiesSealed)));
     }
 
-    /// Of either end: what is sealed says when it was sent.
+    /// Clocks of either end may be off: what is sealed says when it was sent.
     #[test]
     fn an_id_of_a_sealed_request_is_remembered_for_as_long_as_clocks_are_apart_too() {
         let open = RouterConfig::default().remembered_ns_max();

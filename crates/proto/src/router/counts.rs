@@ -46,7 +46,7 @@ pub(super) struct Heard {
 pub(super) enum Run {
     /// The first that is heard of.
     First,
-    /// The same, which has concluded so many requests more.
+    /// Run known before, which has concluded so many requests more.
     Same(u32),
     /// Another: the server has restarted.
     New,
@@ -107,6 +107,8 @@ impl Counts {
             Some(heard) if heard.epoch == body.epoch => {
                 let counts_back = is_before(body.received.get(), heard.received.get())
                     || is_before(body.concluded.get(), heard.concluded.get());
+                // Back by little it is an old packet; by much the server counts another run of this
+                // router, which a probe ends.
                 if counts_back || (is_backward && in_flight <= IN_FLIGHT_MAX) {
                     return Err(Stale);
                 }

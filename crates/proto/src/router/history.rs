@@ -68,6 +68,7 @@ impl History {
     /// while it waited in the socket are still known to it.
     pub(super) fn came_at(&self, now: Time) -> Time {
         let (resumed_at, pause_ns) = self.pause;
+        // What had waited in the socket is taken to have been read by then.
         let is_of_pause = now.saturating_sub(resumed_at) <= self.transit_ns_max;
         if is_of_pause { now.saturating_sub(pause_ns) } else { now }
     }

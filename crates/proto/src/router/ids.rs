@@ -54,7 +54,7 @@ use tailcut_placement::slab::SlotKey;
 /// by another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestKey {
-    /// Of the rest, by [`Keys`]; computed once, since a key is looked up, moved and removed.
+    /// Hash of the rest, by [`Keys`]; computed once, since a key is looked up, moved and removed.
     hash: u64,
     /// The request's id.
     rpc_id: RpcId,
@@ -281,6 +281,7 @@ impl Table {
             MapEntry::Occupied(occupied) => {
                 let index = *occupied.get();
                 let entry = &self.entries[index as usize];
+                // What is held is here however late it is, and would be placed twice.
                 let is_here =
                     matches!(entry.state, PlacementState::Undecided | PlacementState::Waiting(..));
                 if entry.expires_at > now || is_here {
@@ -325,6 +326,7 @@ impl Table {
                 return;
             };
             let entry = &self.entries[first as usize];
+            // In the order in which they came: what came after one that goes on has to wait for it.
             if entry.key.rpc_id.sequence() >= floor {
                 return;
             }

@@ -47,7 +47,7 @@ pub struct RouterMetrics {
     pub unexpected: u64,
     /// Requests of the fixed policy forwarded to the first server.
     pub fixed: u64,
-    /// Of these, past the policy's bound.
+    /// Requests of the fixed policy forwarded past the policy's bound.
     pub fixed_past_bound: u64,
     /// Requests of a known id sent to the same server again.
     pub duplicates_forwarded: u64,
@@ -78,7 +78,7 @@ pub struct RouterMetrics {
     pub server_looks: u64,
     /// Probes sent, those out of turn among them.
     pub probes: u64,
-    /// Of these, sent because a server was at its bound without feedback.
+    /// Probes sent out of turn, since a server had requests and gave no feedback.
     pub stall_probes: u64,
     /// Probes of routers before this one, answered.
     pub probes_answered: u64,
@@ -104,8 +104,8 @@ pub struct RouterMetrics {
     pub cloned: u64,
     /// Copies that a client asked for and no second server could take.
     pub clones_unplaced: u64,
-    /// Of the cloned requests, those that the client says were answered by the copy first; it says
-    /// so where it cancels the other.
+    /// Cloned requests that the client says were answered by the copy first; it says so where it
+    /// cancels the other.
     pub clones_won: u64,
     /// Servers told that the other copy has been answered.
     pub clones_cancelled: u64,
@@ -120,7 +120,7 @@ pub struct RouterMetrics {
     pub filter_evicted: u64,
     /// Requests that another router may have placed, for which the servers were asked.
     pub claims: u64,
-    /// Of these, placed.
+    /// Claimed requests that were placed.
     pub claims_placed: u64,
     /// Claims that ended because a server did not answer.
     pub claims_expired: u64,
@@ -268,12 +268,12 @@ pub struct ServerStatus {
     pub outstanding: u32,
     /// Load that the server reported last: requests queued or running there. 0 for version 1.
     pub reported: u32,
-    /// Of these, the requests that wait for a worker there.
+    /// Number of these that wait for a worker there.
     pub waiting: u32,
     /// Requests placed since it was added.
     pub placed: u64,
-    /// Of these, known to be concluded; expired leases are not among them. Where the server is a
-    /// router, those of its other clients may be.
+    /// Number of these that are known to be concluded; expired leases are not among them. Where the
+    /// server is a router, those of its other clients may be.
     pub concluded: u64,
     /// Average round trip of probes to the idle server, nanoseconds.
     pub rtt_ns: Option<u64>,

@@ -241,6 +241,7 @@ impl Router {
             let to = (datagram.to, client);
             let is_sealed = seal.seal(self.history.turned_at(), to, &mut datagram.bytes);
             self.metrics.seal = seal.metrics();
+            // What cannot be sealed for whom it is for does not go in the clear.
             if !is_sealed {
                 self.outbox.recycle(datagram.bytes);
                 return;
@@ -274,6 +275,8 @@ impl Node for Router {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         self.history.note_turn(now);
         self.metrics.received += 1;
+        // Before it is opened: what the data plane has taken of that server must not be taken
+        // again.
         if self.seal.is_some() {
             self.learn_heard(path.peer, bytes);
         }
@@ -290,6 +293,8 @@ impl Node for Router {
             Ok(packet) => packet,
             Err(malformed) => return self.metrics.malformed.count(malformed),
         };
+        // By the counts of before, a request would be placed where the data plane has filled a
+        // server.
         self.take_over(now);
         match packet.message_type {
             MessageType::Request => self.handle_request(now, path, &packet, bytes),

@@ -106,6 +106,7 @@ impl Router {
                 is_ejected.then_some(Health::Ejected(now))
             }
             Health::Well => {
+                // A window in which nothing has ended does not show that it is well.
                 if window.concluded > 0 {
                     pace.strikes = 0;
                 }

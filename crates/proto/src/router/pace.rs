@@ -19,7 +19,7 @@ pub struct OutlierConfig {
     pub window_ns: u64,
     /// Windows in a row in which a server is too slow. Default 5.
     pub windows: u32,
-    /// Of so many servers one may be out. Default 4, but one of three.
+    /// Number of servers of which one may be out. Default 4, but one of three.
     pub servers_per_ejected: u32,
     /// Time for which it is out at first; each time in a row it is twice as long. Default 1 s.
     pub ejected_ns: u64,

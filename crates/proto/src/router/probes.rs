@@ -121,6 +121,7 @@ impl Probes {
     /// A probe has gone out to a server that is not silent: begins the time after which it is, if
     /// it is the last of so many.
     pub(super) fn begin_silence(&mut self, now: Time, config: &RouterConfig) {
+        // Equal, and not above: probes that follow do not put it off.
         if self.unanswered == UNANSWERED_MIN {
             // The last of them is given time too.
             let patience_end =

@@ -25,6 +25,7 @@ pub(super) struct Queues {
 impl Queues {
     /// No workers, and nothing held.
     pub(super) fn new(config: &RouterConfig) -> Self {
+        // Another seed than that of the router's own draws.
         let overload = OverloadConfig { seed: !config.seed, ..config.overload };
         let scheduler =
             || Scheduler::new(config.policy.build(), config.queue_len_max).with_overload(overload);
@@ -41,6 +42,7 @@ impl Queues {
         let worker = self[lane].add_worker();
         let shadow = self[lane.other()].add_worker();
         assert_eq!(worker, shadow, "the schedulers number the servers alike");
+        // It only keeps the numbers alike, and gets nothing there.
         self[lane.other()].set_in_service(shadow, Service::Out);
         worker
     }

@@ -32,6 +32,7 @@ impl Router {
             self.metrics.not_first += 1;
             return;
         }
+        // Whatever becomes of it needs room: a placement as well as a refusal.
         if self.outbox.is_full() {
             self.metrics.outbox_full += 1;
             return;
@@ -42,6 +43,7 @@ impl Router {
         if !self.is_fit(now, &arrival) || self.lacks_cookie(now, packet, &arrival) {
             return;
         }
+        // Only now: what is asked for a name or a cookie comes again, and would count twice.
         self.note_received(now, path, packet);
         if bytes.len() > self.config.packet_len_max {
             return self.refuse(&arrival, DropReason::TooLarge);
@@ -66,6 +68,7 @@ impl Router {
                 self.table.place(now, entry, server);
                 self.handle_duplicate(now, arrival, PlacementState::Placed(server), bytes);
             }
+            // It may have run where the data plane has placed it, which cannot be remembered here.
             (Entered::Full, Some(_)) => self.refuse(&arrival, DropReason::Uncertain),
             (entered, _) => self.settle_entered(now, arrival, entered, bytes),
         }
@@ -78,10 +81,12 @@ impl Router {
                 arrival.entry = Some(entry);
                 self.handle_duplicate(now, arrival, state, bytes);
             }
+            // Before `predates`: the servers can be asked, and know more than its age tells.
             Entered::New(entry) if arrival.is_moved || self.may_be_placed_unseen(&arrival) => {
                 arrival.entry = Some(entry);
                 self.claim(now, arrival, bytes);
             }
+            // Without an entry it cannot be claimed, and another router may have placed it.
             Entered::Full if arrival.is_moved => self.refuse(&arrival, DropReason::Uncertain),
             Entered::New(entry) if !arrival.is_idempotent && self.predates(now, &arrival) => {
                 self.table.release(entry);
@@ -98,6 +103,8 @@ impl Router {
             Entered::Full if self.predates(now, &arrival) => {
                 self.refuse(&arrival, DropReason::Uncertain)
             }
+            // No copy may run after this, and it is not remembered: those that may be as old are
+            // uncertain from now on.
             Entered::Full => {
                 self.history.note_full(now);
                 self.refuse(&arrival, DropReason::Overload);
@@ -138,6 +145,7 @@ impl Router {
         {
             return false;
         }
+        // Version 1 knows no cookies.
         let Some(rpc_id) = arrival.rpc_id else {
             self.refuse(arrival, DropReason::Unvalidated);
             return true;
@@ -190,6 +198,7 @@ impl Router {
             return None;
         };
         arrival.is_unrouted = route.routed == 0;
+        // Anybody can write a client into a route, and have its replies sent there.
         if route.client_port.get() != 0 && self.believes(path.peer) {
             arrival.client = route.client();
             if is_unanswerable(arrival.client.ip()) {
@@ -205,14 +214,16 @@ impl Router {
         arrival.floor = header.floor.get();
         let waited_ns = self.history.waited_ns(now);
         arrival.age_ns = if packet.flags().has(Flags::RETRANSMIT) {
-            Some(u64::from(header.age_ms.get()) * 1_000_000 + waited_ns)
+            Some(header.age_ns().saturating_add(waited_ns))
         } else {
             // A server may have run it for another router, and have evicted that since.
             let is_forgotten = waited_ns + 2 * self.config.transit_ns_max >= SESSION_IDLE_NS;
             (is_forgotten && !arrival.is_idempotent).then_some(waited_ns)
         };
         let by_clock_ns = self.seal.as_ref().and_then(|seal| seal.age_ns());
+        // `None` is less than any age.
         arrival.age_ns = arrival.age_ns.max(by_clock_ns);
+        // What may run twice is placed without asking anybody.
         arrival.is_moved = packet.flags().has(Flags::MOVED) && !arrival.is_idempotent;
         arrival.deadline = now.saturating_add(lifetime_ns);
         Some(arrival)
@@ -284,6 +295,8 @@ impl Router {
                 None => self.refuse_for_good(now, arrival, DropReason::NoServer),
             };
         }
+        // Before it is refused for want of servers: a silent one of version 1 comes back by this
+        // alone.
         if let Some(slot) = self.take_trial(now, &arrival) {
             let bytes = self.outbox.buffer(bytes);
             return self.forward(now, slot, Request { arrival, bytes });
@@ -292,6 +305,7 @@ impl Router {
             return self.refuse_for_good(now, arrival, DropReason::NoServer);
         }
         let request = Request { arrival, bytes: self.outbox.buffer(bytes) };
+        // The overload rules go by the deadline; `hold_ns_max` ends the wait besides.
         let wait = Wait::of(share_of(arrival.client.ip()), now, arrival.deadline)
             .at_most(self.held_until(&arrival));
         let random = self.draws.word();
@@ -343,6 +357,7 @@ impl Router {
         let slot = self.fleet.first()?;
         let server = &mut self.fleet[slot];
         let is_understood = arrival.rpc_id.is_none() || server.speaks() == Speaks::Extension;
+        // Also one that is too slow, or has not answered yet: no other may take it.
         if server.is_able() || server.is_starting && !server.is_draining {
             return is_understood.then_some(slot);
         }
@@ -412,6 +427,7 @@ impl Router {
         packet: &Packet,
         bytes: &[u8],
     ) {
+        // By the datagram's source: nobody cancels what is another's.
         let key = self.table.key(packet.rpc_id().unwrap_or_default(), peer);
         match self.table.find(self.history.came_at(now), key) {
             Some((entry, PlacementState::Waiting(lane, ticket))) => {
@@ -472,8 +488,10 @@ impl Router {
     /// True if a held request has left. The outbox has room.
     fn pump_one(&mut self, now: Time, lane: Lane) -> bool {
         let scheduler = &mut self.queues[lane];
+        // First, or a place would go to one that nobody waits for.
         if let Some(request) = scheduler.poll_expired(now) {
             self.outbox.recycle(request.bytes);
+            // Where its time is not over, the overload rules have ended the wait.
             let is_expired = self.held_until(&request.arrival) <= now;
             let reason = if is_expired { DropReason::Expired } else { DropReason::Overload };
             self.refuse_for_good(now, request.arrival, reason);

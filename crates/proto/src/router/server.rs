@@ -87,7 +87,7 @@ pub(super) struct Server {
 pub(super) struct Reported {
     /// Requests queued or running at the server.
     pub(super) requests: u32,
-    /// Of these, the requests that wait for a worker there.
+    /// Number of these that wait for a worker there.
     pub(super) waiting: u32,
 }
 
@@ -227,6 +227,7 @@ impl Server {
         policy::Load {
             outstanding: outstanding / self.members,
             reported: reported / self.members,
+            // Rounded: 1 as soon as half as many wait as it stands for.
             waiting: waiting.saturating_add(self.members / 2) / self.members,
         }
     }
@@ -284,6 +285,7 @@ impl Server {
         if placed != 0 {
             self.counts.add_placed(placed);
             self.totals.placed += u64::from(placed);
+            // When the data plane placed these is not known here.
             self.timings.note_others();
         }
         if let Some(epoch) = counts.epoch.filter(|_| counts.reports != self.shared.reports) {
@@ -416,6 +418,7 @@ impl Server {
         if !self.is_silent {
             self.probes.begin_silence(now, config);
         }
+        // Only then is it certain which probe an answer is of, and that the server was idle.
         self.timings.note_probe(now, is_only && self.outstanding() == 0);
         self.counts.placed()
     }
@@ -489,9 +492,11 @@ impl Server {
         let Crew { seen, is_counted } = self.crew;
         let Reported { requests, waiting } = self.reported;
         let is_full = is_counted && requests.saturating_sub(waiting) >= seen;
+        // Of several servers together nobody knows whether each of them is busy.
         let full = (is_full && self.units() == 1).then_some(seen);
         let load = (self.outstanding() + newly).saturating_sub(waiting);
         let rate = self.busy.note(now, Report { concluded, load, full })?;
+        // Each of the servers that it stands for takes so many times as long as all together.
         let time_ns = rate.time_ns.saturating_mul(self.members.into());
         Some(Rate { time_ns, ..rate })
     }

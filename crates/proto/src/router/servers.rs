@@ -67,7 +67,7 @@ impl Router {
         self.set_ranks(now, &[(addr, rank)])
     }
 
-    /// The same of several servers, at the cost of one. Where one of them is unknown, nothing
+    /// Sets the ranks of several servers, at the cost of one. Where one of them is unknown, nothing
     /// changes.
     pub fn set_ranks(
         &mut self,
@@ -150,6 +150,7 @@ impl Router {
         server.rewatch_bound();
         self.metrics.servers_returned += u64::from(was_silent && !server.is_silent);
         self.refresh(now, slot);
+        // Placed when packets are polled: one report may free places for all that are held.
         if self.queue_len() > 0 {
             self.queues.pump_at = Some(now);
         }
@@ -210,6 +211,7 @@ impl Router {
             }
         }
         let cause = self.fleet[slot].probe_due(now);
+        // One that finds no room stays due.
         if let Some(cause) = cause.filter(|_| !self.outbox.is_full()) {
             self.send_probe(now, slot, cause);
         }
@@ -220,6 +222,7 @@ impl Router {
         let jitter_ns = u64::from(self.draws.below(jitter_max.max(1)));
         let server = &mut self.fleet[slot];
         let placed = server.probe(now, jitter_ns, &self.config);
+        // Else the data plane takes the answer, and the probe stays unanswered here.
         self.shared.want_feedback(slot);
         let (to, from) = (server.addr(), server.local.into());
         let control = RequestRepr::control(MessageType::Probe, 0, RpcId(0));
@@ -236,6 +239,7 @@ impl Router {
     pub(super) fn refresh(&mut self, now: Time, slot: WorkerId) {
         let server = &mut self.fleet[slot];
         let scheduler = &mut self.queues[Lane::of(server.speaks())];
+        // First: on probation, what is outstanding now decides whether it is in service.
         server.pace.note(now, server.outstanding());
         let service = if server.is_in_service() { Service::In } else { Service::Out };
         scheduler.set_in_service(slot, service);

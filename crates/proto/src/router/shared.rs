@@ -39,13 +39,13 @@ pub struct SharedCounts {
     pub seen: u32,
     /// Requests that the server has received. Wraps.
     pub received: u32,
-    /// Of these, concluded. Wraps.
+    /// Number of these that are concluded. Wraps.
     pub concluded: u32,
     /// Epoch of the server's counts; `None` before the first feedback.
     pub epoch: Option<u32>,
     /// Requests queued or running there, as it reported last.
     pub reported: u32,
-    /// Of these, the requests that wait.
+    /// Number of these that wait.
     pub waiting: u32,
     /// Feedbacks that the data plane has taken. Wraps.
     pub reports: u32,
@@ -286,6 +286,8 @@ impl Router {
             return self.set_held(None);
         }
         let was_known = self.shared.held_until.is_some();
+        // Long before the data plane believes it no more, or requests would overtake those that are
+        // held.
         if self.shared.held_until.is_none_or(|until| until <= now + HELD_NS / 2) {
             self.set_held(Some(now + HELD_NS));
         }

@@ -60,11 +60,13 @@ impl Timings {
     pub(super) fn lone_service(&mut self, now: Time, concluded: u32) -> Option<u64> {
         let (placed_at, before) = self.lone_request?;
         let newly = concluded.wrapping_sub(before);
+        // It has not ended: this feedback answers a probe, say.
         if newly == 0 {
             return None;
         }
         self.lone_request = None;
         let sojourn = now.saturating_sub(placed_at);
+        // Of several that have ended, nobody knows when the lone one did.
         let service = self.rtt_ns.filter(|_| newly == 1).map(|rtt| sojourn.saturating_sub(rtt));
         self.service_ns = smooth(self.service_ns, service);
         service

@@ -39,7 +39,7 @@ pub(super) struct Upstreams {
     routers: Routers,
     /// Requests that have come from anybody, wrapping.
     received: u32,
-    /// Of these, the ones that are neither held nor outstanding, as last told; wrapping.
+    /// Number of these that are neither held nor outstanding, as last told; wrapping.
     concluded: u32,
     /// Values that were told last: requests concluded, servers in service, and requests that wait.
     told: (u32, u32, u32),
@@ -168,7 +168,9 @@ impl Router {
             self.metrics.outbox_full += 1;
             return;
         }
-        let age_ns = u64::from(header.age_ms.get()) * 1_000_000 + self.history.waited_ns(now);
+        // Older than it says by what it waited in the socket: else a router that has just restarted
+        // would renounce what its run before has placed.
+        let age_ns = header.age_ns().saturating_add(self.history.waited_ns(now));
         let verdict = self.renounce(now, (RpcId(header.rpc_id.get()), client), age_ns);
         let rpc_id = RpcId(header.rpc_id.get());
         let repr = ReplyRepr::control(MessageType::Claimed, packet.rid, rpc_id);
@@ -181,6 +183,7 @@ impl Router {
         let until = now.saturating_add(self.config.lifetime_ns_max);
         let key = self.table.key(id, client);
         match self.table.enter(self.history.came_at(now), key, until) {
+            // Remembered for longer from here on: a renounced request must run by no copy of it.
             Entered::Known(entry, PlacementState::Refused(_)) => {
                 self.table.refuse(entry, DropReason::Uncertain, until);
                 Verdict::Renounced

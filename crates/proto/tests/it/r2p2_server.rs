@@ -598,6 +598,17 @@ fn a_request_that_may_be_older_than_the_server_is_not_renounced() {
     }
 }
 
+/// The end of the field tells no more than that it is as old.
+#[test]
+fn an_age_that_no_field_can_tell_is_older_than_every_server() {
+    for (age_ms, expected) in [(u16::MAX - 1, Verdict::Renounced), (u16::MAX, Verdict::Uncertain)] {
+        let mut server = behind_a_router();
+        server.now += 100_000_000_000;
+        let claim = claim(0, Flags::RETRANSMIT, age_ms, host(1));
+        assert_eq!(verdict_of(&mut server, &claim), Some(expected), "{age_ms} ms");
+    }
+}
+
 #[test]
 fn a_server_without_room_for_a_client_cannot_tell() {
     let mut server = server_with(|config| {

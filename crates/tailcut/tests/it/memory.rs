@@ -1,10 +1,13 @@
-//! Memory over rounds of many calls at once, in a process of its own, so that nobody else's is
-//! counted.
+//! Memory over rounds of many calls at once, and under what strangers send, in processes of their
+//! own, so that nobody else's is counted.
 
+use std::net::UdpSocket;
 use std::process::Command;
 use std::time::Duration;
 
-use tailcut::{ClientBuilder, Server};
+use tailcut::{ClientBuilder, Config, Server};
+use tailcut_wire::r2p2::{MessageType, RequestRepr, Route, RpcId, Segment, SessionId};
+use zerocopy::IntoBytes;
 
 /// Calls at once; 4096 of them are outstanding, the others wait for a permit.
 const CALLS: usize = 100_000;
@@ -19,13 +22,45 @@ const TIMEOUT: Duration = Duration::from_secs(4);
 /// Set in the process of its own.
 const IS_CHILD: &str = "TAILCUT_TEST_ROUNDS";
 
+/// Datagrams of the flood, each of a session of its own.
+const FLOOD: u64 = 96_000;
+
+/// Datagrams at a time, and clients that send them.
+const BURST: u64 = 64;
+const CLIENTS: u64 = 2_000;
+
 #[test]
 fn a_hundred_thousand_calls_at_once_are_answered_in_flat_memory() {
+    let name = "memory::a_hundred_thousand_calls_at_once_are_answered_in_flat_memory";
+    let Some(resident) = resident_in_rounds(name, rounds) else { return };
+    assert_eq!(resident.len(), ROUNDS);
+    let warm = resident[..WARM_ROUNDS].iter().max().expect("a round");
+    let later = resident[WARM_ROUNDS..].iter().max().expect("a round");
+    // A queue that doubles late is less; 32 B kept of each call would be more.
+    assert!(later.saturating_sub(*warm) <= warm / 4, "{resident:?} kB");
+}
+
+/// 7.3 MB of requests of 76 bytes, of as many sessions, from one network: what is remembered so that
+/// none runs twice is within its limit, and all else is released.
+#[test]
+fn sessions_of_strangers_are_remembered_within_their_limit() {
+    let name = "memory::sessions_of_strangers_are_remembered_within_their_limit";
+    let Some(resident) = resident_in_rounds(name, strangers) else { return };
+    let [before, after] = resident[..] else { panic!("{resident:?}") };
+    let serving = Config::default().serving;
+    let limit_kb = (serving.sessions_bytes_per_prefix_max + (32 << 20)) as u64 / 1024;
+    assert!(serving.sessions_bytes_per_prefix_max < serving.held_bytes_max);
+    assert!(after.saturating_sub(before) < limit_kb, "{resident:?} kB, at most {limit_kb} more");
+}
+
+/// Kilobytes that a process of its own has in memory at each time that `task` tells; `None` in that
+/// process, which runs the test of this name again.
+fn resident_in_rounds(name: &str, task: impl FnOnce()) -> Option<Vec<u64>> {
     if std::env::var_os(IS_CHILD).is_some() {
-        return rounds();
+        task();
+        return None;
     }
     let this = std::env::current_exe().expect("a path");
-    let name = "memory::a_hundred_thousand_calls_at_once_are_answered_in_flat_memory";
     let mut command = Command::new(this);
     let args = ["--exact", name, "--nocapture", "--test-threads=1"];
     command.env(IS_CHILD, "");
@@ -36,12 +71,50 @@ fn a_hundred_thousand_calls_at_once_are_answered_in_flat_memory() {
     assert!(output.status.success(), "{text}{stderr}");
     let resident = text.split(" kB resident").filter_map(|line| line.rsplit(' ').next());
     let resident: Vec<u64> = resident.filter_map(|number| number.parse().ok()).collect();
-    assert_eq!(resident.len(), ROUNDS, "{text}");
     println!("{resident:?} kB");
-    let warm = resident[..WARM_ROUNDS].iter().max().expect("a round");
-    let later = resident[WARM_ROUNDS..].iter().max().expect("a round");
-    // A queue that doubles late is less; 32 B kept of each call would be more.
-    assert!(later.saturating_sub(*warm) <= warm / 4, "{resident:?} kB");
+    Some(resident)
+}
+
+/// The flood, and a server that answers it.
+fn strangers() {
+    let mut server = Server::bind("127.0.0.1:0").expect("a server");
+    let (address, handle) = (server.local_address(), server.stop_handle());
+    let serving = std::thread::spawn(move || {
+        server.run(|request| {
+            let _ = request.reply_in_place(|bytes| bytes.reverse());
+        })
+    });
+    let clients: Vec<UdpSocket> = (0..CLIENTS)
+        .map(|client| UdpSocket::bind(("127.0.0.1", 0)).unwrap_or_else(|_| panic!("{client}")))
+        .collect();
+    let mut answered = 0;
+    println!(" {} kB resident", resident_kb());
+    for first in (0..FLOOD).step_by(BURST as usize) {
+        for session in first..first + BURST {
+            let client = &clients[(session % CLIENTS) as usize];
+            client.send_to(&request(session + 1), address).expect("it is sent");
+        }
+        // The answer to the last shows that the server has had all.
+        let last = &clients[((first + BURST - 1) % CLIENTS) as usize];
+        last.set_read_timeout(Some(Duration::from_millis(100))).expect("an option");
+        answered += u64::from(last.recv(&mut [0; 2_000]).is_ok());
+    }
+    println!(" {} kB resident", resident_kb());
+    assert!(answered > FLOOD / BURST / 2, "{answered} bursts were answered");
+    handle.stop();
+    serving.join().expect("no panic").expect("it serves");
+}
+
+/// The first request of a session, 76 bytes.
+fn request(session: u64) -> Vec<u8> {
+    let repr = RequestRepr {
+        segment: Segment { message_len: 4, segment_len: 1380, index: 0, count: 1 },
+        deadline_us: 1_000_000,
+        ..RequestRepr::control(MessageType::Request, 1, RpcId::new(SessionId(session), 60_000))
+    };
+    let bytes = [repr.header().as_bytes(), Route::default().as_bytes(), b"ping"].concat();
+    assert_eq!(bytes.len(), 76);
+    bytes
 }
 
 /// The process of its own.

@@ -71,6 +71,17 @@ pub struct RequestHeader {
     pub age_ms: U16,
 }
 
+impl RequestHeader {
+    /// Age of the request, nanoseconds; [`u64::MAX`] at the end of the field, which tells no more
+    /// than that it is as old at least.
+    pub fn age_ns(&self) -> u64 {
+        match self.age_ms.get() {
+            u16::MAX => u64::MAX,
+            age_ms => u64::from(age_ms) * 1_000_000,
+        }
+    }
+}
+
 /// The header of packets from a server, and of a router's DROP in its place.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,

@@ -12,7 +12,7 @@ use crate::router::{OutlierConfig, RouterConfig, ServerConfig, ServerState, Spea
 const WINDOW_NS: Time = 1_000;
 /// Requests outstanding all along and concluded within a window, of which each takes 100 ns.
 const USUAL: (u32, u32) = (1, 10);
-/// The same of 1,000 ns.
+/// Requests as in [`USUAL`], of which each takes 1,000 ns.
 const SLOW: (u32, u32) = (10, 10);
 /// Nothing is asked for.
 const IDLE: (u32, u32) = (0, 0);
