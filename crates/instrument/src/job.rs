@@ -143,7 +143,7 @@ pub enum Transport {
     Homa,
     /// Homa directly over IP, as protocol 146, which needs CAP_NET_RAW
     HomaIp,
-    /// The same in the disguise of TCP, as the Linux module's with hijack_tcp=1
+    /// Homa directly over IP in the disguise of TCP, as the Linux module's with hijack_tcp=1
     HomaTcp,
     /// NetClone's published format over UDP
     #[cfg_attr(feature = "clap", value(name = "netclone"))]

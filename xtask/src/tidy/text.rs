@@ -32,8 +32,8 @@ pub(super) fn comments_are_narrow(tree: &Tree) -> Vec<Violation> {
     wide.map(refuse).collect()
 }
 
-/// Refuses a doc that begins by asking: its first words say what the thing is, for who reads them
-/// alone. The flags of a command are told as people ask, and what C and Python see is theirs.
+/// Refuses a doc that begins by asking, or by the thing before it: its first words say what the
+/// thing is, for who reads them alone. The flags of a command are told as people ask, and what C and Python see is theirs.
 pub(super) fn docs_say_what_a_thing_is(tree: &Tree) -> Vec<Violation> {
     let is_ours = |path: &str| !ASKING.iter().any(|other| path.starts_with(other));
     let mut violations = Vec::new();
@@ -44,9 +44,11 @@ pub(super) fn docs_say_what_a_thing_is(tree: &Tree) -> Vec<Violation> {
                 .trim_start()
                 .strip_prefix("//")
                 .and_then(|rest| rest.strip_prefix('/').or_else(|| rest.strip_prefix('!')));
-            let word = doc.and_then(|words| words.split_whitespace().next()).unwrap_or_default();
+            let mut words = doc.unwrap_or_default().split_whitespace();
+            let word = words.next().unwrap_or_default();
             let word = word.trim_end_matches(|letter: char| !letter.is_alphabetic());
-            if !is_inside && QUESTION_WORDS.contains(&word) {
+            let is_same = word == "The" && words.next() == Some("same");
+            if !is_inside && (is_same || NO_NOUNS.contains(&word)) {
                 let message = format!("a doc begins with what the thing is, not with `{word}`");
                 violations.push(Violation::new(path, index + 1, message));
             }
@@ -140,8 +142,8 @@ const LOOSE_ENDS: &[&str] = &[
 const MACHINE_ROOTS: &[&str] = &["work", "farm", "root", "home"];
 
 /// Words that a doc does not begin with.
-const QUESTION_WORDS: &[&str] =
-    &["What", "Whether", "Who", "Whom", "Whose", "When", "Where", "How", "Why", "Which"];
+const NO_NOUNS: &[&str] =
+    &["What", "Whether", "Who", "Whom", "Whose", "When", "Where", "How", "Why", "Which", "Of"];
 
 /// Sources whose docs are told to others than readers of the code.
 const ASKING: &[&str] = &["crates/cli/", "crates/c/", "crates/python/", "apps/workers/"];
@@ -181,6 +183,9 @@ mod tests {
             ("//! How packets come.", &[1]),
             ("    /// Bytes that it has,\n    /// What is more.\n/// Whether.", &[]),
             ("/// Bytes.\na: u8,\n/// Whether.", &[3]),
+            ("/// The same of a server.", &[1]),
+            ("/// Of these, concluded.", &[1]),
+            ("/// The sameness.", &[]),
             ("/// Whatever comes.", &[]),
             ("// What follows is an aside.", &[]),
         ] {

@@ -76,7 +76,7 @@ pub(crate) fn with_server(serving: Serving, calls: impl FnOnce(SocketAddr, &Hand
     with_server_of(ServerBuilder::new(), serving, calls)
 }
 
-/// The same of a server that is configured so.
+/// Runs calls against a server that is configured so.
 fn with_server_of(
     builder: ServerBuilder,
     serving: Serving,

@@ -23,7 +23,7 @@ tailcut_services::service! {
     add(Sum) -> Sum = "Add", idempotent;
 }
 
-/// The same in JSON.
+/// A service whose messages are JSON.
 mod json {
     use super::{Json, Sum};
 

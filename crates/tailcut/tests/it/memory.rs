@@ -40,8 +40,8 @@ fn a_hundred_thousand_calls_at_once_are_answered_in_flat_memory() {
     assert!(later.saturating_sub(*warm) <= warm / 4, "{resident:?} kB");
 }
 
-/// 7.3 MB of requests of 76 bytes, of as many sessions, from one network: what is remembered so that
-/// none runs twice is within its limit, and all else is released.
+/// 7.3 MB of requests of 76 bytes, of as many sessions, from one network: what is remembered so
+/// that none runs twice is within its limit, and all else is released.
 #[test]
 fn sessions_of_strangers_are_remembered_within_their_limit() {
     let name = "memory::sessions_of_strangers_are_remembered_within_their_limit";
