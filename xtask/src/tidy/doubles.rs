@@ -1,13 +1,13 @@
 //! The rule that the two protocols do not write one thing twice: what both need is in the rooms
 //! that they share.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::tree::{Tree, Violation};
 
 /// Refuses [`LINES_MAX`] lines of code in a row that R2P2 and Homa both have, tests apart.
 pub(super) fn protocols_share_code(tree: &Tree) -> Vec<Violation> {
-    let mut known = HashMap::new();
+    let mut known = BTreeMap::new();
     for (path, text) in sources(tree, ROOMS[0]) {
         for (line, run) in runs(text) {
             known.entry(run).or_insert((path, line));

@@ -33,7 +33,8 @@ pub(super) fn comments_are_narrow(tree: &Tree) -> Vec<Violation> {
 }
 
 /// Refuses a doc that begins by asking, or by the thing before it: its first words say what the
-/// thing is, for who reads them alone. The flags of a command are told as people ask, and what C and Python see is theirs.
+/// thing is, for who reads them alone. The flags of a command are told as people ask, and what C
+/// and Python see is theirs.
 pub(super) fn docs_say_what_a_thing_is(tree: &Tree) -> Vec<Violation> {
     let is_ours = |path: &str| !ASKING.iter().any(|other| path.starts_with(other));
     let mut violations = Vec::new();

@@ -239,7 +239,6 @@ impl Server {
                 flags: self.cookies.flag(),
                 server_load,
                 server_waiting,
-                server_id: shared.config.pool.server_id,
                 clock_echo_us: slot.latest_clock_us,
                 token: client.state.token,
                 ..ReplyRepr::control(MessageType::Ack, slot.rid, slot.rpc_id.unwrap_or_default())

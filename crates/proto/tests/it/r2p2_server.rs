@@ -603,8 +603,11 @@ fn a_request_that_may_be_older_than_the_server_is_not_renounced() {
 fn an_age_that_no_field_can_tell_is_older_than_every_server() {
     for (age_ms, expected) in [(u16::MAX - 1, Verdict::Renounced), (u16::MAX, Verdict::Uncertain)] {
         let mut server = behind_a_router();
+        // Its session is known for 100 s.
+        server.give(host(1), &routed(ask(0, 4), Route::default()));
+        server.request().expect("it is new");
         server.now += 100_000_000_000;
-        let claim = claim(0, Flags::RETRANSMIT, age_ms, host(1));
+        let claim = claim(5, Flags::RETRANSMIT, age_ms, host(1));
         assert_eq!(verdict_of(&mut server, &claim), Some(expected), "{age_ms} ms");
     }
 }
