@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
+use tailcut_net::log::{self, DriverLog};
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Rpc};
@@ -317,6 +318,7 @@ struct Engine {
 
 impl Engine {
     fn run(mut self) {
+        let mut log = DriverLog::default();
         loop {
             let is_closed = {
                 let mut inbox = lock(&self.inbox);
@@ -343,7 +345,9 @@ impl Engine {
                 inbox.release(ended);
                 !inbox.orders.is_empty()
             };
-            if turned.is_err() || !has_orders && self.driver.wait(None, None).is_err() {
+            let Ok(turn) = turned else { break };
+            let look_at = log.look(&self.driver, turn, |_, node| log::of_endpoint(&node.metrics()));
+            if !has_orders && self.driver.wait(None, look_at).is_err() {
                 break;
             }
         }

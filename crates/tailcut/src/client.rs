@@ -1,6 +1,7 @@
 //! The blocking client: one socket, driven by whoever waits.
 
 use std::cell::RefCell;
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::Driver;
 use tailcut_net::loan::Loan;
+use tailcut_net::log::{self, DriverLog};
 use tailcut_proto::endpoint::{Endpoint, Metrics};
 use tailcut_proto::node::Time;
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Lent, Rpc};
@@ -53,6 +55,8 @@ struct Inner {
     waiting: usize,
     /// Time of the first of the calls that have not left yet: the time of all of them.
     queued_at: Option<Time>,
+    /// The log of what goes wrong, and when that is next looked at.
+    log: (DriverLog, Option<Time>),
 }
 
 #[derive(Debug)]
@@ -111,7 +115,8 @@ impl Client {
         builder: &ClientBuilder,
     ) -> Self {
         let (calls, free, waiting, queued_at) = (Vec::new(), Vec::new(), 0, None);
-        let inner = RefCell::new(Inner { driver, calls, free, waiting, queued_at });
+        let log = (DriverLog::default(), None);
+        let inner = RefCell::new(Inner { driver, calls, free, waiting, queued_at, log });
         Self { inner, target, timeout: builder.timeout, options: builder.options }
     }
 
@@ -268,7 +273,7 @@ impl<'a> Pending<'a> {
         while !inner.is_done(self.place) {
             inner.turn()?;
             if !inner.is_done(self.place) {
-                inner.driver.wait(None, None)?;
+                inner.sleep(None)?;
             }
         }
         let ended = std::mem::replace(&mut inner.calls[self.place], Slot::Free);
@@ -304,7 +309,7 @@ impl<'a> Pending<'a> {
             if now >= until {
                 return Ok(false);
             }
-            inner.driver.wait(None, Some(until))?;
+            inner.sleep(Some(until))?;
         }
     }
 
@@ -415,7 +420,7 @@ impl Inner {
             if self.waiting < before {
                 return Ok(());
             }
-            self.driver.wait(None, None)?;
+            self.sleep(None)?;
         }
     }
 
@@ -458,7 +463,14 @@ impl Inner {
                 }
             }
         })?;
+        let Self { driver, log: (log, look_at), .. } = self;
+        *look_at = log.look(driver, turn, |_, node| log::of_endpoint(&node.metrics()));
         Ok(turn.now)
+    }
+
+    /// Waits for the socket, until a time at most.
+    fn sleep(&mut self, until: Option<Time>) -> io::Result<()> {
+        self.driver.wait(None, until.into_iter().chain(self.log.1).min())
     }
 
     /// A pending call is dropped: cancels it, or drops its result.

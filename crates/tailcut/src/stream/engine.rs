@@ -8,6 +8,8 @@ use std::task::{Context, Poll};
 
 use tailcut_net::datapath::Datapath;
 use tailcut_net::driver::{Driver, Waker};
+use tailcut_net::log::{self, DriverLog};
+use tailcut_proto::endpoint::Metrics;
 use tailcut_proto::homa::Endpoint;
 use tailcut_proto::node::Time;
 use tailcut_proto::stream::{Fault, StreamId, Streams};
@@ -146,6 +148,7 @@ struct Engine {
 
 impl Engine {
     fn run(mut self) {
+        let mut log = DriverLog::default();
         loop {
             let is_closed = {
                 let mut inbox = lock(&self.inbox);
@@ -170,7 +173,12 @@ impl Engine {
                 driver.node_mut(0).say_farewell();
                 driver.flush_all(now);
             }
-            if turned.is_err() || is_over || driver.wait(None, None).is_err() {
+            let Ok(turn) = turned else { break };
+            let of_rpc = |_, streams: &Streams<Endpoint>| {
+                log::of_endpoint(&Metrics::Homa(*streams.rpc().metrics()))
+            };
+            let look_at = log.look(driver, turn, of_rpc);
+            if is_over || driver.wait(None, look_at).is_err() {
                 break;
             }
         }

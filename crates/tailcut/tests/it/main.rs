@@ -13,6 +13,7 @@ mod later;
 mod library;
 #[cfg(feature = "tokio")]
 mod lifecycle;
+mod log;
 #[cfg(feature = "tokio")]
 mod memory;
 #[cfg(feature = "tokio")]
