@@ -91,7 +91,7 @@ fn try_datagrams(app: &App, bytes: &[u8], datagram_len: usize) {
             let _ = datagrams.take(datagram, expected);
         }
     }
-    datagrams.forget(expected.tag);
+    datagrams.release(expected.tag);
 }
 
 fn try_server(form: &'static dyn TaskForm, bytes: &[u8], fragment_len: usize) {
