@@ -307,7 +307,8 @@ mod tests {
     #[test]
     fn bad_specs_say_what_is_wrong() {
         let known = grammar("and");
-        for form in ["random, rr, jsq:D, jbsq:N", "jbsq:auto, jbsq:N+clone", "laedge, laedge:N"] {
+        let plain = "random, rr, jsq:D, jbsq:N, jbsq:auto, jbsq:N+clone, racksched";
+        for form in [plain, "netclone, netclone+racksched, laedge, laedge:N", "auto-clone"] {
             assert!(known.contains(form), "{known}");
         }
         check_refused("", &format!("no policy is called \"\"; there are {known}"));
