@@ -280,6 +280,8 @@ impl<'a> Pending<'a> {
         inner.free.push(self.place);
         drop(inner);
         let client = self.client;
+        // Its place is free, and nothing is left to cancel.
+        std::mem::forget(self);
         match ended {
             Slot::Replied(bytes, server) => Ok(Reply { client, bytes, server }),
             Slot::Failed(ending) => Err(Error::failed(client.target, ending)),
@@ -389,14 +391,14 @@ impl Inner {
         self.driver.refresh(now);
         let node = self.driver.node_mut(0);
         let deadline = now.saturating_add(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX));
-        let call = Call { target, payload: Vec::new(), deadline, context: place as u64, options };
+        let call = |payload| Call { target, payload, deadline, context: place as u64, options };
         let begun = match request {
             Given::Copied(bytes) => {
                 let mut payload = node.buffer_for(bytes.len());
                 payload.extend_from_slice(bytes);
-                node.call(now, Call { payload, ..call })
+                node.call(now, call(payload))
             }
-            Given::Lent(lent) => node.call_lent(now, call, lent),
+            Given::Lent(lent) => node.call_lent(now, call(Vec::new()), lent),
         };
         match begun {
             Ok(id) => {
@@ -437,7 +439,11 @@ impl Inner {
 
     /// One turn; returns its time.
     fn turn(&mut self) -> Result<Time, Error> {
-        self.queued_at = None;
+        // First: the server works on what is sent while this end works on what has come.
+        if self.queued_at.take().is_some() {
+            let now = self.driver.clock().now();
+            self.driver.flush(now);
+        }
         let Self { driver, calls, waiting, .. } = self;
         let turn = driver.turn_with(|_, node, _now: Time| {
             while let Some(event) = node.poll_event() {
