@@ -1,8 +1,9 @@
 //! Fills the driver's buffer with datagrams of equal size to one destination.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::node::{GSO_BATCH_LEN_MAX, GSO_DATAGRAMS_MAX, GSO_LONG_LEN, Path, Source, Transmit};
+use crate::peer::table::PeerId;
 
 /// Both ends of what a node sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +35,8 @@ pub(crate) struct GsoBatch<'a> {
     buffer: &'a mut [u8],
     /// Those of the first datagram, and so of all.
     ends: Option<Ends>,
+    /// The peer at those, and this host's address, once the node has named it by its record.
+    peer: Option<(PeerId, Option<IpAddr>)>,
     /// Bytes written.
     len: usize,
     /// Length of the first datagram, and of all but the last.
@@ -50,9 +53,10 @@ pub(crate) struct GsoBatch<'a> {
 
 impl<'a> GsoBatch<'a> {
     pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
-        let (ends, is_closed) = (None, false);
+        let (ends, peer, is_closed) = (None, None, false);
         let (segment_len, trailer_len, addressee) = (0, 0, 0);
-        Self { buffer, ends, len: 0, segment_len, count: 0, is_closed, trailer_len, addressee }
+        let (len, count) = (0, 0);
+        Self { buffer, ends, peer, len, segment_len, count, is_closed, trailer_len, addressee }
     }
 
     /// As [`GsoBatch::new`], with so many bytes left behind each datagram, which count as its own.
@@ -69,23 +73,58 @@ impl<'a> GsoBatch<'a> {
     /// GSO batch.
     #[inline(always)]
     pub(crate) fn room(&mut self, ends: impl Into<Ends>, len: usize) -> Option<&mut [u8]> {
-        let (ends, own_len, len) = (ends.into(), len, len + self.trailer_len);
-        match &self.ends {
-            None => {
-                if len > self.buffer.len() {
-                    return None;
-                }
-                self.ends = Some(ends);
-                self.segment_len = len;
+        if !self.goes_between(ends.into()) {
+            return None;
+        }
+        self.room_behind(len)
+    }
+
+    /// As [`GsoBatch::room`], for a datagram from `local` to the peer that a record is about: the
+    /// node's own number of it tells that it is the one before, so that its address is not asked.
+    #[inline(always)]
+    pub(crate) fn room_to(
+        &mut self,
+        (peer, local): (PeerId, Option<IpAddr>),
+        address: impl FnOnce() -> SocketAddr,
+        len: usize,
+    ) -> Option<&mut [u8]> {
+        if self.peer != Some((peer, local)) {
+            if !self.goes_between(Ends { from: local.into(), to: address() }) {
+                return None;
             }
-            Some(first) => {
-                let fits = self.len + len <= self.buffer.len().min(GSO_BATCH_LEN_MAX)
-                    && (self.count < GSO_DATAGRAMS_MAX || self.segment_len >= GSO_LONG_LEN);
-                if self.is_closed || *first != ends || len > self.segment_len || !fits {
-                    return None;
-                }
-                self.is_closed = len < self.segment_len;
+            self.peer = Some((peer, local));
+        }
+        self.room_behind(len)
+    }
+
+    /// True if datagrams between these ends go in this batch, which the first decides.
+    #[inline(always)]
+    fn goes_between(&mut self, ends: Ends) -> bool {
+        if self.count == 0 {
+            // Of what does not fit nothing is left.
+            (self.ends, self.peer) = (Some(ends), None);
+            return true;
+        }
+        self.ends == Some(ends)
+    }
+
+    /// Room behind what is written.
+    #[inline(always)]
+    fn room_behind(&mut self, own_len: usize) -> Option<&mut [u8]> {
+        let len = own_len + self.trailer_len;
+        if self.count == 0 {
+            if len > self.buffer.len() {
+                self.ends = None;
+                return None;
             }
+            self.segment_len = len;
+        } else {
+            let fits = self.len + len <= self.buffer.len().min(GSO_BATCH_LEN_MAX)
+                && (self.count < GSO_DATAGRAMS_MAX || self.segment_len >= GSO_LONG_LEN);
+            if self.is_closed || len > self.segment_len || !fits {
+                return None;
+            }
+            self.is_closed = len < self.segment_len;
         }
         let start = self.len;
         self.len += len;
@@ -132,6 +171,36 @@ mod tests {
         assert!(batch.room(one, 40).is_none());
         let transmit = batch.finish().unwrap();
         assert_eq!((transmit.len, transmit.segment_len, transmit.datagram_count()), (240, 100, 3));
+    }
+
+    /// A record stands for one address, from one of this host's.
+    #[test]
+    fn takes_datagrams_to_a_peer_that_is_known_by_its_record() {
+        let address = |text: &str| text.parse::<SocketAddr>().unwrap();
+        let (here, peer) = (Some(IpAddr::from([10, 0, 0, 9])), PeerId(1));
+        let never = || -> SocketAddr { panic!("the record is enough") };
+        let mut buffer = [0; 500];
+        let mut batch = GsoBatch::new(&mut buffer);
+        assert!(batch.room_to((peer, here), || address("10.0.0.1:1"), 100).is_some());
+        assert!(batch.room_to((peer, here), never, 100).is_some());
+        assert!(batch.room_to((peer, None), || address("10.0.0.1:1"), 100).is_none());
+        assert!(batch.room_to((PeerId(2), here), || address("10.0.0.2:1"), 100).is_none());
+        let path = Path { local: here, peer: address("10.0.0.1:1") };
+        assert!(batch.room(path, 100).is_some(), "the same, by its address");
+        assert!(batch.room_to((PeerId(3), here), || address("10.0.0.1:1"), 50).is_some());
+        let transmit = batch.finish().unwrap();
+        assert_eq!((transmit.to, transmit.from), (path.peer, here.into()));
+        assert_eq!((transmit.len, transmit.segment_len), (350, 100));
+    }
+
+    #[test]
+    fn of_a_datagram_that_does_not_fit_nothing_is_left() {
+        let mut buffer = [0; 50];
+        let mut batch = GsoBatch::new(&mut buffer);
+        let address = || SocketAddr::from(([10, 0, 0, 1], 1));
+        assert!(batch.room_to((PeerId(1), None), address, 51).is_none());
+        assert!(batch.room_to((PeerId(1), None), address, 51).is_none());
+        assert!(batch.finish().is_none());
     }
 
     #[test]

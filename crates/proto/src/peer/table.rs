@@ -131,9 +131,15 @@ impl<T> Table<T> {
 
     #[inline(always)]
     pub(crate) fn find(&mut self, address: SocketAddr) -> Option<PeerId> {
+        self.find_at(&address)
+    }
+
+    /// As [`Table::find`], of an address that stays where it is.
+    #[inline(always)]
+    pub(crate) fn find_at(&mut self, address: &SocketAddr) -> Option<PeerId> {
         match self.peers.get(self.last.index()) {
-            Some(last) if last.address == address => Some(self.last),
-            _ => self.search(address),
+            Some(last) if last.address == *address => Some(self.last),
+            _ => self.search(*address),
         }
     }
 

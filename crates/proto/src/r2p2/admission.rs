@@ -75,13 +75,13 @@ impl Server {
         }
         let rpc_id = RpcId(header.rpc_id.get());
         let is_idempotent = packet.flags().has(Flags::IDEMPOTENT);
-        let overload = self.overload(now, header, shared);
         // What is for nobody may run elsewhere too.
         if shared.is_unnamed() || self.lacks_proof(now, newcomer, serving) {
             return Err(Refusal::Validate);
         }
-        let client =
-            self.admit_client(now, path.peer, (packet, sender), serving)?.ok_or(overload)?;
+        let Some(client) = self.admit_client(now, path.peer, (packet, sender), config)? else {
+            return Err(self.overload(now, header, shared));
+        };
         // First, since who is validated may have more sessions, and more bytes of them.
         self.validate_client(client, packet, sender, serving);
         self.check_session(now, path.peer, (client, rpc_id), &mut shared.seal)?;
@@ -91,7 +91,7 @@ impl Server {
             Err(_) if !self.clients[client].is_validated => return Err(Refusal::Validate),
             Err(denied) => {
                 shared.metrics.deny(denied);
-                return Err(overload);
+                return Err(self.overload(now, header, shared));
             }
         };
         if let Some(seal) = &mut shared.seal {
@@ -182,27 +182,28 @@ impl Server {
         now: Time,
         address: SocketAddr,
         shown: (&Packet, SocketAddr),
-        serving: &Serving,
+        config: &Config,
     ) -> Result<Option<PeerId>, Refusal> {
         if let Some(client) = self.clients.find(address) {
             return Ok(Some(client));
         }
-        if !self.clients.has_room_for_unvalidated(now, serving)
-            && !self.is_shown(address, shown, serving)
+        if !self.clients.has_room_for_unvalidated(now, &config.serving)
+            && !self.is_shown(address, shown, &config.serving)
         {
             return Err(Refusal::Validate);
         }
-        Ok(self.add_client(now, address, serving))
+        Ok(self.add_client(now, address, config))
     }
 
     pub(super) fn add_client(
         &mut self,
         now: Time,
         address: SocketAddr,
-        serving: &Serving,
+        config: &Config,
     ) -> Option<PeerId> {
-        let state = ClientState { token: self.token(address) };
-        self.clients.add(now, (address, false), state, serving)
+        let is_local = config.is_local(address);
+        let state = ClientState { token: self.token(address), is_local };
+        self.clients.add(now, (address, false), state, &config.serving)
     }
 
     /// It is `now`, by which tokens and cookies expire.

@@ -61,13 +61,21 @@ impl Alternates {
         self.place(address).is_some()
     }
 
-    /// Destination of a call to `address` at present.
+    /// Destination of a call to `address` at present, which may be that address.
     #[inline]
     pub(super) fn choose(&self, address: SocketAddr) -> SocketAddr {
-        match self.place(address) {
-            Some(place) => self.targets[self.targets[place].stand_in].address,
-            None => address,
+        self.stand_in(&address).unwrap_or(address)
+    }
+
+    /// Whoever stands in for `address` at present, be it that address; `None` where it has no
+    /// others.
+    #[inline]
+    pub(super) fn stand_in(&self, address: &SocketAddr) -> Option<SocketAddr> {
+        if self.targets.is_empty() {
+            return None;
         }
+        let place = self.place(*address)?;
+        Some(self.targets[self.targets[place].stand_in].address)
     }
 
     /// A copy of a request goes to `address`, where nobody has answered for it; whether that has

@@ -68,7 +68,7 @@ impl Server {
             None if !self.clients.has_room_for_unvalidated(now, serving) => {
                 return Verdict::Uncertain;
             }
-            None => match self.add_client(now, client, serving) {
+            None => match self.add_client(now, client, &shared.config) {
                 Some(client) => client,
                 None => return Verdict::Uncertain,
             },

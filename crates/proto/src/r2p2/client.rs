@@ -205,7 +205,7 @@ impl Client {
     pub(super) fn call(
         &mut self,
         now: Time,
-        call: Call,
+        mut call: Call,
         lent: Option<Lent>,
         shared: &mut Shared,
     ) -> Result<CallId, CallError> {
@@ -214,11 +214,13 @@ impl Client {
         if call.deadline <= now || call.deadline - now > limit_ns {
             return Err(CallError::BadDeadline { limit_ns });
         }
-        if shared.seal.as_ref().is_some_and(|seal| seal.is_server()) {
-            return Err(CallError::NoSession);
-        }
-        if call.options.v1 && shared.seal.is_some() {
-            return Err(CallError::NoSealedForm);
+        if let Some(seal) = &shared.seal {
+            if seal.is_server() {
+                return Err(CallError::NoSession);
+            }
+            if call.options.v1 {
+                return Err(CallError::NoSealedForm);
+            }
         }
         let limit = if call.options.v1 { V1_REQUEST_MAX } else { shared.config.packets_len_max() }
             .min(shared.config.message_len_max);
@@ -226,18 +228,21 @@ impl Client {
             return Err(CallError::TooLarge { len: request.len(), limit });
         }
         let index = self.take_slot(shared)?;
-        let target = self.party(now, self.alternates.choose(call.target), shared);
-        self.servers[target.record].calls += 1;
+        if let Some(stand_in) = self.alternates.stand_in(&call.target) {
+            call.target = stand_in;
+        }
+        // The address stays where it is until it is in the slot: its parts are not taken apart.
+        let record = self.servers.find_or_add(now, &call.target, &shared.config);
+        self.servers[record].calls += 1;
+        let is_local = self.servers[record].state.is_local;
         let slot = &mut self.slots[index];
-        slot.target = target;
-        slot.server = None;
-        slot.local = None;
-        slot.options = call.options;
-        slot.moves = Moves::default();
-        slot.is_unscheduled = false;
-        slot.is_local = shared.config.is_local(target.address);
+        slot.target.address = call.target;
+        slot.target.record = record;
+        slot.is_local = is_local;
+        (slot.server, slot.local) = (None, None);
+        (slot.options, slot.context) = (call.options, call.context);
+        (slot.moves, slot.is_unscheduled) = (Moves::default(), false);
         (slot.start, slot.retry_after_ns) = (Start::Now, 0);
-        slot.context = call.context;
         slot.deadline = call.deadline;
         slot.recovery = Recovery::default();
         slot.sack_flags = 0;
@@ -253,7 +258,7 @@ impl Client {
                 seal.note_session(now, id.0);
             }
             slot.rpc_id = RpcId::new(SessionId(id.0), id.1);
-            let takes_long = self.takes_long(target.record, &shared.config);
+            let takes_long = self.takes_long(record, &shared.config);
             let segment_len = shared.config.segment_len_to(takes_long);
             self.slots[index].request.begin_even(request, segment_len);
         }
@@ -309,13 +314,15 @@ impl Client {
         let server = Party { address: path.peer, record };
         self.learn_waiting(index, record, header.server_waiting.get());
         let slot = &mut self.slots[index];
-        if !slot.may_be_answered_by(path.peer) {
+        // The record tells it, but for one that newcomers share.
+        let is_target = slot.target.record == record && record != PeerId::default();
+        if !is_target && !slot.may_be_answered_by(path.peer) {
             shared.metrics.protocol_violation += 1;
             return;
         }
         if !slot.reply.is_begun() {
-            self.learn_long(index, path.peer, packet.flags(), &shared.config);
-            let slot = &mut self.slots[index];
+            self.servers[slot.target.record].state.takes_long =
+                is_target && slot.is_local && packet.flags().has(Flags::LONG);
             if let Some(sample) = round_trip_ns(now, header) {
                 self.servers[slot.target.record].state.reply.sample(sample);
             }
@@ -512,8 +519,9 @@ impl Client {
         let target = self.party(now, self.alternates.choose(former.address), shared);
         self.servers[former.record].calls -= 1;
         self.servers[target.record].calls += 1;
+        let is_local = self.servers[target.record].state.is_local;
         let slot = &mut self.slots[index];
-        slot.target = target;
+        (slot.target, slot.is_local) = (target, is_local);
         slot.moves.names = Named::default();
         slot.moves.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
         slot.moves.has_left = true;
@@ -625,7 +633,7 @@ impl Client {
     /// An address that a call speaks to from now on.
     #[inline]
     pub(super) fn party(&mut self, now: Time, address: SocketAddr, shared: &Shared) -> Party {
-        let record = self.servers.find_or_add(now, address, &shared.config.serving);
+        let record = self.servers.find_or_add(now, &address, &shared.config);
         Party { address, record }
     }
 
@@ -652,7 +660,7 @@ impl Client {
         }
         let record = match is_target {
             true => target,
-            false => self.servers.find_or_add(now, path.peer, &shared.config.serving),
+            false => self.servers.find_or_add(now, &path.peer, &shared.config),
         };
         if let Some(proof) = Proof::given(header) {
             self.servers[record].state.proof = proof;
@@ -818,7 +826,7 @@ impl Client {
         if !slot.options.v1 && (is_long || self.numbering.floor_lag(session, sequence) > lag_max) {
             self.say(index, server, End::Received(packets));
         }
-        shared.events.push_back(Event::Replied { id, context, server, payload });
+        shared.tell_replied((id, context), server, payload);
         self.release(index, shared);
     }
 
@@ -846,8 +854,8 @@ impl Client {
             shared.buffers.give(rest);
         }
         shared.buffers.give(slot.request.end());
-        shared.buffers.give(slot.reply_v1.take());
         if slot.options.v1 {
+            shared.buffers.give(slot.reply_v1.take());
             self.v1_slots.remove(&slot.rid);
         } else {
             self.numbering.end(slot.rpc_id.session().0, slot.rpc_id.sequence());

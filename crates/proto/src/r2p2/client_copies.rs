@@ -119,7 +119,23 @@ impl Client {
 
     /// A call is answered, or begins to be, by `path` under `mark`: learns from it, and tells the
     /// server of the other copy.
+    #[inline]
     pub(super) fn note_answer(
+        &mut self,
+        now: Time,
+        index: SlotId,
+        (path, mark): (&Path, CloneMark),
+        shared: &mut Shared,
+    ) {
+        let is_alone = matches!(self.slots[index].copy, CopyState::Absent);
+        if is_alone && mark == CloneMark::Single && shared.config.cloning.copies == Copies::Never {
+            return;
+        }
+        self.note_copied(now, index, (path, mark), shared);
+    }
+
+    /// As [`Client::note_answer`], of a call that has, or may have had, a copy.
+    fn note_copied(
         &mut self,
         now: Time,
         index: SlotId,

@@ -3,8 +3,6 @@
 
 use std::net::SocketAddr;
 
-use tailcut_wire::r2p2::Flags;
-
 use super::client::Client;
 use super::config::{Config, Copies};
 use super::copies::CopyState;
@@ -53,21 +51,5 @@ impl Client {
             slot.request.hold_rest();
         }
         was_early && is_direct
-    }
-
-    /// The first packet of a reply has come: learns whether packets to the target may be long. A
-    /// router, which may send them on to another host, gives no reply.
-    pub(super) fn learn_long(
-        &mut self,
-        index: SlotId,
-        server: SocketAddr,
-        flags: Flags,
-        config: &Config,
-    ) {
-        let target = self.slots[index].target;
-        // A record that newcomers share is nobody's.
-        let is_target = target.address == server && target.record != PeerId::default();
-        self.servers[target.record].state.takes_long =
-            is_target && flags.has(Flags::LONG) && config.is_local(server);
     }
 }

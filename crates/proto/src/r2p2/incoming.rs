@@ -7,8 +7,11 @@ use crate::message::reassembly::{Arrival, Reassembly};
 /// A message that is being received.
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
-    /// Its packets.
-    message: Reassembly,
+    /// It has begun, and not ended.
+    is_begun: bool,
+    /// Its packets, once one has been received here: in a box, since most messages are whole in
+    /// their only packet, and slots of those fit a cache.
+    message: Option<Box<Reassembly>>,
     /// Bytes of the message.
     message_len: u32,
     /// Bytes of each packet but the last.
@@ -78,9 +81,11 @@ impl Incoming {
         self.segment_len = segment_len;
         self.weight = 1;
         // The credit alone bounds the holes.
-        self.message.begin(count.into(), granted.into(), usize::MAX);
-        self.message.store_in(buffer, message_len as usize);
-        self.announced = self.message.granted();
+        let message = self.message.get_or_insert_default();
+        message.begin(count.into(), granted.into(), usize::MAX);
+        message.store_in(buffer, message_len as usize);
+        self.announced = message.granted();
+        self.is_begun = true;
     }
 
     /// Takes packet `index` of a message that its header says has these lengths.
@@ -89,32 +94,39 @@ impl Incoming {
         if lengths != (self.message_len, self.segment_len) {
             return Arrival::Refused;
         }
+        let Some(message) = &mut self.message else { return Arrival::Refused };
         let (offset, _) = payload_span(index, self.message_len, self.segment_len);
-        self.message.accept(index.into(), u32::from(index) + 1, offset, bytes).0
+        message.accept(index.into(), u32::from(index) + 1, offset, bytes).0
     }
 
     /// Ends the message and hands over its bytes.
     pub(super) fn end(&mut self) -> Vec<u8> {
-        self.announced = 0;
-        self.message.end()
+        (self.announced, self.is_begun) = (0, false);
+        self.message.as_mut().map(|message| message.end()).unwrap_or_default()
     }
 
     /// A buffer that the message which has ended last did not need any more.
     pub(super) fn take_spare(&mut self) -> Vec<u8> {
-        self.message.take_spare()
+        self.message.as_mut().map(|message| message.take_spare()).unwrap_or_default()
     }
 
+    #[inline]
     pub(super) fn is_begun(&self) -> bool {
-        self.message.len() > 0
+        self.is_begun
+    }
+
+    /// A count of its packets; 0 where none has ever been received here.
+    fn ask(&self, ask: impl FnOnce(&Reassembly) -> u32) -> u32 {
+        self.message.as_deref().map_or(0, ask)
     }
 
     pub(super) fn count(&self) -> u16 {
-        self.message.len() as u16
+        self.ask(Reassembly::len) as u16
     }
 
     /// Bytes that have arrived or that the credit allows to arrive.
     pub(super) fn held_bytes(&self) -> usize {
-        (self.message.granted() as usize * usize::from(self.segment_len))
+        (self.ask(Reassembly::granted) as usize * usize::from(self.segment_len))
             .min(self.message_len as usize)
     }
 
@@ -125,38 +137,40 @@ impl Incoming {
 
     /// Packets that the peer may send and that have not arrived.
     pub(super) fn expected_packets(&self) -> u32 {
-        self.message.expected() * self.weight
+        self.ask(Reassembly::expected) * self.weight
     }
 
     /// Raises the credit so that `ahead` packets are expected.
     pub(super) fn extend_credit(&mut self, ahead: u32) {
         // At least one, so that a message moves whose packets are longer than its share.
         let ahead = if self.weight <= 1 { ahead } else { (ahead / self.weight).max(1) };
-        self.message.grant(self.message.received().saturating_add(ahead));
+        if let Some(message) = &mut self.message {
+            message.grant(message.received().saturating_add(ahead));
+        }
     }
 
     /// Packets of credit that the peer has not been told of.
     pub(super) fn unannounced(&self) -> u32 {
-        (self.message.granted() - self.announced) * self.weight
+        (self.ask(Reassembly::granted) - self.announced) * self.weight
     }
 
     /// Packets that the peer knows it may send and that have not arrived.
     pub(super) fn announced_left(&self) -> u32 {
         // Who sends within credit that it has not been told of is ahead of what was announced.
-        self.announced.saturating_sub(self.message.received()) * self.weight
+        self.announced.saturating_sub(self.ask(Reassembly::received)) * self.weight
     }
 
     /// True if a packet is missing at least `reorder` below the highest that has arrived.
     pub(super) fn has_gap(&self, reorder: u16) -> bool {
-        self.message.base() + u32::from(reorder) < self.message.highest()
+        self.ask(Reassembly::base) + u32::from(reorder) < self.ask(Reassembly::highest)
     }
 
     /// The ACK and credit to send.
     pub(super) fn sack(&mut self) -> SackBody {
-        self.announced = self.message.granted();
+        self.announced = self.ask(Reassembly::granted);
         let mut bitmap = [0; SackBody::BITMAP_LEN];
-        let base = self.message.base();
-        for &(from, to) in self.message.ranges() {
+        let base = self.ask(Reassembly::base);
+        for &(from, to) in self.message.iter().flat_map(|message| message.ranges()) {
             // Packet `base` has no bit, since it is missing: no range begins there. What lies
             // beyond the last bit is told when the base has moved.
             for bit in from - base - 1..(to - base - 1).min(SackBody::BITS.into()) {

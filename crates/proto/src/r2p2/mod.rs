@@ -177,23 +177,25 @@ impl Endpoint {
     /// Takes a packet that is open, or has been opened.
     fn handle_packet(&mut self, now: Time, path: Path, bytes: &[u8]) {
         let shared = &mut self.shared;
-        let packet = match Packet::parse(bytes) {
+        // Read where it is, not copied out of the result.
+        let parsed = Packet::parse(bytes);
+        let packet = match &parsed {
             Ok(packet) => packet,
-            Err(reason) => return shared.metrics.malformed(reason),
+            Err(reason) => return shared.metrics.malformed(*reason),
         };
         match packet.message_type {
             MessageType::Request => {
-                self.server.handle_request(now, path, &packet, bytes.len(), shared)
+                self.server.handle_request(now, path, packet, bytes.len(), shared)
             }
             MessageType::ReplyAck => {
-                self.server.handle_reply_ack(path.peer, &packet, bytes.len(), shared)
+                self.server.handle_reply_ack(path.peer, packet, bytes.len(), shared)
             }
-            MessageType::Cancel => self.server.handle_cancel(path.peer, &packet, shared),
-            MessageType::Probe => self.server.handle_probe(now, path, &packet, shared),
-            MessageType::Claim => self.server.handle_claim(now, path, &packet, shared),
-            MessageType::Response => self.client.handle_response(now, &path, &packet, shared),
-            MessageType::Ack => self.client.handle_ack(now, &path, &packet, shared),
-            MessageType::Drop => self.client.handle_drop(now, path.peer, &packet, shared),
+            MessageType::Cancel => self.server.handle_cancel(path.peer, packet, shared),
+            MessageType::Probe => self.server.handle_probe(now, path, packet, shared),
+            MessageType::Claim => self.server.handle_claim(now, path, packet, shared),
+            MessageType::Response => self.client.handle_response(now, &path, packet, shared),
+            MessageType::Ack => self.client.handle_ack(now, &path, packet, shared),
+            MessageType::Drop => self.client.handle_drop(now, path.peer, packet, shared),
             MessageType::Feedback | MessageType::Claimed => shared.metrics.unexpected += 1,
         }
     }

@@ -15,7 +15,10 @@ use tailcut_placement::slab::SlotKey;
 #[derive(Debug)]
 pub(super) struct SendQueue<C> {
     /// In the order in which they came up.
-    items: VecDeque<Item<C>>,
+    items: VecDeque<Queued>,
+    /// Control packets, of which each has its place among the items: apart, since those of slots,
+    /// which most are, are short.
+    controls: VecDeque<C>,
     /// Slots of messages that were set aside, before all others.
     aside: VecDeque<SlotKey>,
     /// The batch that is written began with those.
@@ -42,6 +45,17 @@ impl Written {
 
 /// An entry of the queue.
 #[derive(Clone, Copy, Debug)]
+enum Queued {
+    /// As [`Item::Data`].
+    Data(SlotKey),
+    /// As [`Item::Sack`].
+    Sack(SlotKey),
+    /// The control packet that came up next.
+    Control,
+}
+
+/// An entry of the queue whose turn has come.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Item<C> {
     /// Whatever the message of a slot may send.
     Data(SlotKey),
@@ -53,7 +67,8 @@ pub(super) enum Item<C> {
 
 impl<C> SendQueue<C> {
     pub(super) fn new() -> Self {
-        Self { items: VecDeque::new(), aside: VecDeque::new(), is_asides_turn: false }
+        let (items, controls, aside) = (VecDeque::new(), VecDeque::new(), VecDeque::new());
+        Self { items, controls, aside, is_asides_turn: false }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -76,7 +91,11 @@ impl<C> SendQueue<C> {
             !self.aside.is_empty() && (self.is_asides_turn || self.items.is_empty());
         match self.is_asides_turn {
             true => self.aside.front().copied().map(Item::Data),
-            false => self.items.front().copied(),
+            false => match *self.items.front()? {
+                Queued::Data(key) => Some(Item::Data(key)),
+                Queued::Sack(key) => Some(Item::Sack(key)),
+                Queued::Control => self.controls.front().copied().map(Item::Control),
+            },
         }
     }
 
@@ -93,7 +112,7 @@ impl<C> SendQueue<C> {
         }
         match self.is_asides_turn {
             true => drop(self.aside.pop_front()),
-            false => drop(self.items.pop_front()),
+            false => self.pop_front(),
         }
         if written == Written::Some {
             self.aside.extend(key);
@@ -105,33 +124,36 @@ impl<C> SendQueue<C> {
     pub(super) fn front_data(&self) -> Option<SlotKey> {
         match self.items.front() {
             // What was set aside goes before it.
-            Some(&Item::Data(key)) if self.aside.is_empty() => Some(key),
+            Some(&Queued::Data(key)) if self.aside.is_empty() => Some(key),
             _ => None,
         }
     }
 
-    /// That message has been written.
+    /// The first item has been written.
     pub(super) fn pop_front(&mut self) {
-        self.items.pop_front();
+        if let Some(Queued::Control) = self.items.pop_front() {
+            self.controls.pop_front();
+        }
     }
 
     /// Queues the message of a slot, once.
     #[inline]
     pub(super) fn push_data(&mut self, slot: SlotKey, message: &mut Outgoing) {
         if !std::mem::replace(&mut message.is_queued, true) {
-            self.items.push_back(Item::Data(slot));
+            self.items.push_back(Queued::Data(slot));
         }
     }
 
     /// Queues an ACK of a slot, once.
     pub(super) fn push_sack(&mut self, slot: SlotKey, message: &mut Incoming) {
         if !std::mem::replace(&mut message.is_sack_queued, true) {
-            self.items.push_back(Item::Sack(slot));
+            self.items.push_back(Queued::Sack(slot));
         }
     }
 
     pub(super) fn push_control(&mut self, control: C) {
-        self.items.push_back(Item::Control(control));
+        self.items.push_back(Queued::Control);
+        self.controls.push_back(control);
     }
 
     /// Queues what answers a packet that is not kept, unless too much waits: anybody can send such

@@ -87,6 +87,8 @@ pub(super) struct Server {
 pub(super) struct ClientState {
     /// Token that validates its address.
     pub(super) token: u64,
+    /// It is on this host, or in a network of long packets.
+    pub(super) is_local: bool,
 }
 
 /// One request. The slot outlives it and is used again.
@@ -320,7 +322,7 @@ impl Server {
                         path: to,
                         rid: packet.rid,
                         rpc_id: Some(asked.rpc_id),
-                        terms: Terms::of(packet, to.peer, &shared.config),
+                        terms: Terms::of(packet, self.clients[client].state.is_local),
                         clock_us: header.client_clock_us.get(),
                         via,
                         deadline: deadline(now, header, shared.config.lifetime_ns_max),
@@ -697,9 +699,8 @@ impl Server {
     pub(super) fn deliver(&mut self, index: SlotId, payload: Vec<u8>, shared: &mut Shared) {
         let id = self.await_answer(index);
         let slot = &self.slots[index];
-        let (client, deadline, options) = (slot.path.peer, slot.deadline, slot.terms.options);
         shared.metrics.requests += 1;
-        shared.events.push_back(Event::Request { id, client, payload, deadline, options });
+        shared.tell_request((id, slot.deadline), &slot.path.peer, slot.terms.options, payload);
     }
 
     /// A request is to be answered from now on, by the application or here.

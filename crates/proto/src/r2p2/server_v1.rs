@@ -97,7 +97,7 @@ impl Server {
         }
         let client = match self.clients.find(peer) {
             None if self.clients.has_room_for_unvalidated(now, serving) => {
-                self.add_client(now, peer, serving)
+                self.add_client(now, peer, &shared.config)
             }
             found => found,
         };

@@ -10,7 +10,6 @@ use super::cookies::write_tag;
 use super::copies::Quantile;
 use super::pace::Pace;
 use crate::node::Time;
-use crate::peer::limits::Serving;
 use crate::peer::table::{NOBODY, PeerId, Table};
 use crate::rtt::Rtt;
 
@@ -26,6 +25,8 @@ pub(super) struct ServerState {
     /// It has taken requests of several packets at the address that was called: no router stands
     /// before it.
     pub(super) is_direct: bool,
+    /// It is on this host, or in a network of long packets.
+    pub(super) is_local: bool,
     /// It has replied from the address that was called, on this host, that it takes long packets.
     pub(super) takes_long: bool,
     /// From a packet to its ACK.
@@ -94,14 +95,15 @@ impl Servers {
     pub(super) fn find_or_add(
         &mut self,
         now: Time,
-        address: SocketAddr,
-        serving: &Serving,
+        address: &SocketAddr,
+        config: &Config,
     ) -> PeerId {
-        let place = match self.find(address) {
+        let place = match self.find_at(address) {
             Some(found) => found,
             None => {
-                let state = ServerState::default();
-                self.add(now, (address, true), state, serving).unwrap_or_default()
+                let is_local = config.is_local(*address);
+                let state = ServerState { is_local, ..ServerState::default() };
+                self.add(now, (*address, true), state, &config.serving).unwrap_or_default()
             }
         };
         self[place].used_at = now;

@@ -2,6 +2,7 @@
 //! the credit for what they receive.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 
 use tailcut_wire::r2p2::{EXTENDED_LEN, Packet};
 
@@ -11,7 +12,8 @@ use super::metrics::Metrics;
 use super::unscheduled_packets;
 use crate::buffers::Buffers;
 use crate::node::{Path, Time, Transmit, is_unanswerable};
-use crate::rpc::Event;
+use crate::peer::table::NOBODY;
+use crate::rpc::{CallId, CallOptions, Event, RequestId};
 use crate::sealed::{ANSWER_LEN, ANSWERS_MAX, ClientEpoch, EndpointSeal, TRAILER_LEN};
 
 /// Passed to both halves with every call.
@@ -141,6 +143,39 @@ impl Shared {
         }
     }
 
+    /// Tells the application that a call, of a context, is answered. The event is written where it
+    /// stands: one that is put together first is read back in other pieces than it was written in,
+    /// for which the processor waits.
+    #[inline]
+    pub(super) fn tell_replied(
+        &mut self,
+        (call, of): (CallId, u64),
+        by: SocketAddr,
+        reply: Vec<u8>,
+    ) {
+        self.events.push_back(NO_REPLY);
+        if let Some(Event::Replied { id, context, server, payload }) = self.events.back_mut() {
+            (*id, *context, *server, *payload) = (call, of, by, reply);
+        }
+    }
+
+    /// Tells the application that there is a request, until a deadline, in the same way.
+    #[inline]
+    pub(super) fn tell_request(
+        &mut self,
+        (request, until): (RequestId, Time),
+        from: &SocketAddr,
+        terms: CallOptions,
+        bytes: Vec<u8>,
+    ) {
+        self.events.push_back(NO_REQUEST);
+        if let Some(Event::Request { id, client, payload, deadline, options }) =
+            self.events.back_mut()
+        {
+            (*id, *client, *payload, *deadline, *options) = (request, *from, bytes, until, terms);
+        }
+    }
+
     pub(super) fn expected_packets(&self) -> u32 {
         self.expected_packets
     }
@@ -195,6 +230,19 @@ impl Shared {
         payload
     }
 }
+
+/// An answer of nobody.
+const NO_REPLY: Event =
+    Event::Replied { id: CallId(0), context: 0, server: NOBODY, payload: Vec::new() };
+
+/// A request of nobody.
+const NO_REQUEST: Event = Event::Request {
+    id: RequestId(0),
+    client: NOBODY,
+    payload: Vec::new(),
+    deadline: 0,
+    options: CallOptions { idempotent: false, fixed: false, v1: false },
+};
 
 /// Credit that a message has whatever the others hold.
 const AHEAD_MIN: u32 = 4;

@@ -1,10 +1,7 @@
 //! Terms of a request, which its first packet states.
 
-use std::net::SocketAddr;
-
 use tailcut_wire::r2p2::{CloneMark, Flags, Packet, Policy, Route};
 
-use super::config::Config;
 use crate::rpc::CallOptions;
 
 /// Terms of a request and its reply, as the request's first packet states them.
@@ -22,9 +19,9 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Those of a request whose client is at an address.
+    /// Those of a request whose client is on this host, or is not.
     #[inline]
-    pub(super) fn of(packet: &Packet, client: SocketAddr, config: &Config) -> Self {
+    pub(super) fn of(packet: &Packet, is_local: bool) -> Self {
         Self {
             options: CallOptions {
                 idempotent: packet.flags().has(Flags::IDEMPOTENT),
@@ -33,7 +30,7 @@ impl Terms {
             },
             mark: packet.flags().clone_mark(),
             returns: asks_back(packet),
-            takes_long: packet.flags().has(Flags::LONG) && config.is_local(client),
+            takes_long: packet.flags().has(Flags::LONG) && is_local,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Timers of an R2P2 client: when it speaks again, to whom, and when it sends a second copy.
 
+use std::net::SocketAddr;
+
 use tailcut_proto::node::Node;
 use tailcut_proto::r2p2::{Copies, Hedge, Loser};
 use tailcut_proto::rpc::{CallOptions, Failure};
@@ -245,6 +247,24 @@ fn a_long_call_that_has_moved_says_so_in_all_its_packets() {
     assert!(rest.iter().all(|sent| sent.has(Flags::MOVED)));
     assert_eq!(client.metrics().datagrams_out - before, 39);
     assert!(client.sent().is_empty());
+}
+
+/// It says whether it takes long packets of where it goes, not of where it went first.
+#[test]
+fn a_call_that_has_moved_to_another_host_takes_no_long_packets_from_there() {
+    let here = SocketAddr::from(([127, 0, 0, 1], 7));
+    for (first, second, expected) in
+        [(here, host(2), [true, false]), (host(2), here, [false, true])]
+    {
+        let mut client = Solo::new(|config| config.alternates = vec![first, second]);
+        let before = client.called(first, 4, ONCE);
+        let after = loop {
+            if let Some(moved) = client.wait().into_iter().find(|sent| sent.to == second) {
+                break moved;
+            }
+        };
+        assert_eq!([&before, &after].map(|sent| sent.has(Flags::LONG)), expected, "{first}");
+    }
 }
 
 /// The target says of each copy that it holds it.

@@ -79,6 +79,7 @@ pub enum Malformed {
 
 impl<'a> Packet<'a> {
     /// Reads a datagram. Never panics, whatever the bytes.
+    #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         Self::read(bytes, EXTENSION_VERSION)
     }
@@ -137,6 +138,7 @@ impl<'a> Packet<'a> {
     }
 
     /// True if the packet has tailcut's extension.
+    #[inline]
     pub fn is_extended(&self) -> bool {
         !matches!(self.kind, Kind::V1)
     }
@@ -261,6 +263,7 @@ impl<'a> Packet<'a> {
         Ok(packet)
     }
 
+    #[inline(always)]
     fn parse_extended(
         bytes: &'a [u8],
         message_type: MessageType,
