@@ -168,15 +168,18 @@ impl<E> Agenda<E> {
         self.pop_current(until)
     }
 
-    fn take_slot(&mut self, slot: Slot<E>) -> u32 {
+    fn take_slot(&mut self, Due { time, order, event }: Due<E>) -> u32 {
         if self.free == NONE {
-            self.slots.push(slot);
+            self.slots.push(Slot { time, order, next: NONE, event: Some(event) });
             return u32::try_from(self.slots.len() - 1)
                 .expect("fewer than 2^32 events are pending");
         }
         let index = self.free;
-        self.free = self.slots[index as usize].next;
-        self.slots[index as usize] = slot;
+        // One after the other, where they stay: put together first, they would be copied.
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.next;
+        (slot.time, slot.order, slot.next) = (time, order, NONE);
+        slot.event = Some(event);
         index
     }
 
@@ -187,8 +190,8 @@ impl<E> Agenda<E> {
             self.current.insert(at, due);
             return;
         }
-        let Due { time, order, event } = due;
-        let slot = self.take_slot(Slot { time, order, next: NONE, event: Some(event) });
+        let (time, order) = (due.time, due.order);
+        let slot = self.take_slot(due);
         if bucket - self.present < BUCKETS {
             self.link(bucket, slot);
         } else {

@@ -9,19 +9,21 @@
 //! Invariant: the same calls with the same seeds give the same run, to the byte;
 //! [`Statistics::trace_hash`] tells.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use foldhash::fast::FixedState;
-use tailcut_proto::address::AddressKey;
 use tailcut_proto::node::{GSO_BYTES_MAX, Node, Path, Source, Time, Transmit};
 
 mod border;
+mod event;
 mod members;
+mod places;
 
 use self::border::Border;
 pub(crate) use self::border::Outbox;
+use self::event::{Event, Posted};
 use self::members::Members;
+use self::places::Places;
 use crate::PS_PER_NS;
 use crate::agenda::Agenda;
 use crate::clock::Clock;
@@ -45,12 +47,12 @@ pub struct Network<N> {
 /// Datagrams under way between the members, and when they arrive.
 #[derive(Debug)]
 struct Wire {
-    agenda: Agenda<Event>,
+    agenda: Agenda<Posted>,
     /// Time that [`Network::run`] has reached; ps.
     now_ps: u64,
     /// Time that [`Network::run`] has reached; ns.
     now: Time,
-    places: HashMap<AddressKey, u32, FixedState>,
+    places: Places,
     /// By place.
     delays: Vec<HostDelays>,
     /// Links and switches between the hosts; `None` where impairments are all.
@@ -175,7 +177,7 @@ pub struct Turn<'a, N> {
     pub local: Time,
     /// The word of the alarm that is due; `None` where the node had an input of its own.
     pub alarm: Option<u64>,
-    agenda: &'a mut Agenda<Event>,
+    agenda: &'a mut Agenda<Posted>,
 }
 
 impl<N> Turn<'_, N> {
@@ -183,24 +185,6 @@ impl<N> Turn<'_, N> {
     /// [`Turn::alarm`].
     pub fn wake_in(&mut self, delay_ns: u64, word: u64) {
         post_alarm(self.agenda, self.place, self.now + delay_ns, word);
-    }
-}
-
-/// A future event.
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    Fabric(fabric::Event),
-    /// A datagram has passed all that delays it.
-    Deliver(u32),
-    /// The node at a place may have a deadline now.
-    Wake(u32),
-    /// An alarm of the application at a place.
-    Alarm(u32, u64),
-}
-
-impl From<fabric::Event> for Event {
-    fn from(event: fabric::Event) -> Self {
-        Self::Fabric(event)
     }
 }
 
@@ -241,8 +225,8 @@ struct Backlog {
 struct Hop {
     place: u32,
     to: u32,
-    /// The address of the receiver that it was sent to.
-    to_ip: IpAddr,
+    /// The address that it was sent to.
+    to_address: SocketAddr,
     /// Its source, as the receiver sees it.
     from: SocketAddr,
     priority: u8,
@@ -292,7 +276,7 @@ impl<N: Node> Network<N> {
             agenda: Agenda::new(),
             now_ps: 0,
             now: 0,
-            places: HashMap::with_hasher(FixedState::default()),
+            places: Places::new(),
             delays: Vec::new(),
             fabric,
             datagrams: Vec::new(),
@@ -322,7 +306,7 @@ impl<N: Node> Network<N> {
         let place = self.members.end();
         let hosts = self.wire.fabric.as_ref().map_or(usize::MAX, Fabric::host_count);
         assert!(place < hosts, "the topology has {hosts} hosts");
-        let earlier = self.wire.places.insert(AddressKey(address), place as u32);
+        let earlier = self.wire.places.insert(address, place as u32);
         assert!(earlier.is_none(), "{address} is taken");
         let path = ImpairedPath::new(impairment, seed);
         let clock = Clock::default();
@@ -350,7 +334,7 @@ impl<N: Node> Network<N> {
     /// When another node has it.
     pub fn add_address(&mut self, place: usize, ip: IpAddr) {
         let address = SocketAddr::new(ip, self.members[place].address.port());
-        let earlier = self.wire.places.insert(AddressKey(address), place as u32);
+        let earlier = self.wire.places.insert(address, place as u32);
         assert!(earlier.is_none(), "{address} is taken");
     }
 
@@ -413,10 +397,10 @@ impl<N: Node> Network<N> {
         let now_ps = self.wire.now_ps;
         for index in backlog.datagrams {
             self.wire.datagrams[index as usize].sent_ps = now_ps;
-            self.wire.agenda.post(now_ps, Event::Deliver(index));
+            self.wire.agenda.post(now_ps, Event::Deliver(index).into());
         }
         for word in backlog.alarms {
-            self.wire.agenda.post(now_ps, Event::Alarm(place as u32, word));
+            self.wire.agenda.post(now_ps, Event::Alarm(place as u32, word).into());
         }
         self.rewake(place);
     }
@@ -529,16 +513,16 @@ impl<N: Node> Network<N> {
             NicRoom::Always | NicRoom::Below(_) => buffer,
         };
         while wire.has_room(place, member.nic_room) {
-            let Some(transmit) = member.node.poll_transmit(local, buffer) else {
-                break;
-            };
+            // Read where it is, not copied out.
+            let polled = member.node.poll_transmit(local, buffer);
+            let Some(transmit) = &polled else { break };
             let bytes = &buffer[..transmit.len];
             if transmit.segment_len >= transmit.len {
-                wire.send(member, place, &transmit, bytes);
+                wire.send(member, place, transmit, bytes);
             } else {
                 bytes
                     .chunks(transmit.segment_len)
-                    .for_each(|segment| wire.send(member, place, &transmit, segment));
+                    .for_each(|segment| wire.send(member, place, transmit, segment));
             }
         }
         wire.rewake(member, place);
@@ -558,7 +542,7 @@ impl<N: Node> Network<N> {
     ) {
         while let Some((now_ps, event)) = self.wire.agenda.pop_until(until_ps) {
             self.wire.advance_to(now_ps);
-            self.handle(event, application);
+            self.handle(event.event(), application);
         }
         self.wire.advance_to(until_ps);
     }
@@ -570,7 +554,7 @@ impl<N: Node> Network<N> {
             return false;
         };
         self.wire.advance_to(now_ps);
-        self.handle(event, &mut application);
+        self.handle(event.event(), &mut application);
         true
     }
 
@@ -606,14 +590,15 @@ impl<N: Node> Network<N> {
         };
         match fabric.handle(*now_ps, event, agenda) {
             // From the last link to the node, unless impairments delay it.
-            Some(Happening::Delivered(packet)) => match self.wire.datagrams[packet.tag as usize]
-                .extra_ps
-            {
-                0 => self.deliver(packet.tag, application),
-                extra_ps => {
-                    self.wire.agenda.post(self.wire.now_ps + extra_ps, Event::Deliver(packet.tag))
+            Some(Happening::Delivered(packet)) => {
+                match self.wire.datagrams[packet.tag as usize].extra_ps {
+                    0 => self.deliver(packet.tag, application),
+                    extra_ps => {
+                        let event = Event::Deliver(packet.tag).into();
+                        self.wire.agenda.post(self.wire.now_ps + extra_ps, event);
+                    }
                 }
-            },
+            }
             Some(Happening::Dropped(packet)) => self.wire.drop_datagram(packet.tag),
             Some(Happening::NicFree(host)) => self.flush(host as usize),
             None => self.wire.emigrate(),
@@ -657,9 +642,9 @@ impl<N: Node> Network<N> {
         if is_heard {
             note(&mut wire.statistics.trace_hash, wire.now_ps, datagram);
             wire.statistics.delivered += 1;
-            let Hop { from, to_ip, .. } = datagram.hop;
-            let (local, path) =
-                (member.clock.local(wire.now), Path { local: Some(to_ip), peer: from });
+            let Hop { from, to_address, .. } = datagram.hop;
+            let local = member.clock.local(wire.now);
+            let path = Path { local: Some(to_address.ip()), peer: from };
             member.node.handle_datagram(local, path, datagram.whole(whole));
         } else if !member.is_up {
             wire.statistics.unheard += 1;
@@ -722,7 +707,7 @@ impl Wire {
             let at_ps = member.clock.global(local).saturating_mul(PS_PER_NS).max(self.now_ps);
             if member.wakes.last().is_none_or(|&earliest| at_ps < earliest) {
                 member.wakes.push(at_ps);
-                self.agenda.post(at_ps, Event::Wake(place as u32));
+                self.agenda.post(at_ps, Event::Wake(place as u32).into());
             }
         }
     }
@@ -736,12 +721,12 @@ impl Wire {
             Source::Any | Source::Toward(_) => Some(member.address),
             Source::Local(ip) => {
                 let own = SocketAddr::new(ip, member.address.port());
-                let is_own = self.places.get(&AddressKey(own)) == Some(&(place as u32));
+                let is_own = self.places.find(&own) == Some(place as u32);
                 is_own.then_some(own)
             }
             Source::Spoofed(from) => Some(from),
         };
-        let (Some(&to), Some(from)) = (self.places.get(&AddressKey(transmit.to)), from) else {
+        let (Some(to), Some(from)) = (self.places.find(&transmit.to), from) else {
             self.statistics.stray += 1;
             return;
         };
@@ -749,23 +734,23 @@ impl Wire {
             self.statistics.blocked += 1;
             return;
         }
-        let (to_ip, priority) = (transmit.to.ip(), transmit.priority);
-        let hop = Hop { place: place as u32, to, to_ip, from, priority };
+        let (to_address, priority) = (transmit.to, transmit.priority);
+        let hop = Hop { place: place as u32, to, to_address, from, priority };
         match fate.delay_ns {
-            Some(delay_ns) => self.launch(hop, bytes, delay_ns, fate.flipped_bit),
+            Some(delay_ns) => self.launch(&hop, bytes, delay_ns, fate.flipped_bit),
             None => self.statistics.lost += 1,
         }
         if let Some(delay_ns) = fate.second_delay_ns {
             self.statistics.duplicated += 1;
-            self.launch(hop, bytes, delay_ns, fate.flipped_bit);
+            self.launch(&hop, bytes, delay_ns, fate.flipped_bit);
         }
     }
 
     /// From the sender to its NIC, or to the receiver where there is no fabric.
-    fn launch(&mut self, hop: Hop, bytes: &[u8], delay_ns: u64, flipped_bit: Option<usize>) {
+    fn launch(&mut self, hop: &Hop, bytes: &[u8], delay_ns: u64, flipped_bit: Option<usize>) {
         let index = self.take_datagram();
         let datagram = &mut self.datagrams[index as usize];
-        datagram.hop = hop;
+        datagram.hop = *hop;
         datagram.sent_ps = self.now_ps;
         datagram.extra_ps = delay_ns * PS_PER_NS;
         datagram.len = bytes.len();
@@ -776,7 +761,7 @@ impl Wire {
             self.statistics.damaged += 1;
             datagram.head[bit / 8] ^= 1 << (bit % 8);
         }
-        let Hop { place, to, priority, .. } = hop;
+        let Hop { place, to, priority, .. } = *hop;
         let (Some(fabric), Carriage::Links(wire_bytes)) = (&mut self.fabric, (self.framing)(bytes))
         else {
             let software_ns =
@@ -794,7 +779,7 @@ impl Wire {
         let to = self.datagrams[index as usize].hop.to;
         match &self.border {
             Some(border) if border.is_beyond(to) => self.leave_aside(index, at_ps, to),
-            _ => self.agenda.post(at_ps, Event::Deliver(index)),
+            _ => self.agenda.post(at_ps, Event::Deliver(index).into()),
         }
     }
 
@@ -808,9 +793,8 @@ impl Wire {
         if let Some(index) = self.free.pop() {
             return index;
         }
-        let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        let from = SocketAddr::new(nowhere, 0);
-        let hop = Hop { place: 0, to: 0, to_ip: nowhere, from, priority: 0 };
+        let nowhere = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let hop = Hop { place: 0, to: 0, to_address: nowhere, from: nowhere, priority: 0 };
         self.datagrams.push(Datagram {
             hop,
             sent_ps: 0,
@@ -834,8 +818,8 @@ fn udp_framing(bytes: &[u8]) -> Carriage {
     Carriage::Links((bytes.len() as u32 + WIRE_OVERHEAD_BYTES).max(WIRE_BYTES_MIN))
 }
 
-fn post_alarm(agenda: &mut Agenda<Event>, place: usize, at: Time, word: u64) {
-    agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word));
+fn post_alarm(agenda: &mut Agenda<Posted>, place: usize, at: Time, word: u64) {
+    agenda.post(at.saturating_mul(PS_PER_NS), Event::Alarm(place as u32, word).into());
 }
 
 /// Mixes what makes a delivery into the hash: sixteen bytes at a time, long ones in four lanes that

@@ -12,7 +12,6 @@ use std::mem;
 use std::net::SocketAddr;
 use std::ops::Range;
 
-use tailcut_proto::address::AddressKey;
 use tailcut_proto::node::Node;
 
 use super::members::Members;
@@ -101,7 +100,7 @@ impl<N: Node> Network<N> {
         let Wire { fabric, places, delays, border, .. } = &mut network.wire;
         fabric.iter_mut().for_each(|fabric| fabric.set_region(split, region));
         for host in (0..count).filter(|host| !(first..end).contains(host)) {
-            places.insert(AddressKey(addresses[host as usize]), host);
+            places.insert(addresses[host as usize], host);
         }
         *delays = vec![HostDelays::default(); addresses.len()];
         *border = Some(Box::new(Border { split, hosts: first..end, left: Outbox::default() }));
@@ -150,7 +149,7 @@ impl<N: Node> Network<N> {
                 fabric
                     .enter(Left { at_ps, next, region: crossing.region, packet }, &mut wire.agenda);
             }
-            _ => wire.agenda.post(at_ps, Event::Deliver(index)),
+            _ => wire.agenda.post(at_ps, Event::Deliver(index).into()),
         }
     }
 }
