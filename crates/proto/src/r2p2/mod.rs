@@ -175,7 +175,7 @@ impl Endpoint {
     }
 
     /// Takes a packet that is open, or has been opened.
-    fn handle_packet(&mut self, now: Time, path: Path, bytes: &[u8]) {
+    fn handle_packet(&mut self, now: Time, path: &Path, bytes: &[u8]) {
         let shared = &mut self.shared;
         // Read where it is, not copied out of the result.
         let parsed = Packet::parse(bytes);
@@ -185,16 +185,16 @@ impl Endpoint {
         };
         match packet.message_type {
             MessageType::Request => {
-                self.server.handle_request(now, path, packet, bytes.len(), shared)
+                self.server.handle_request(now, *path, packet, bytes.len(), shared)
             }
             MessageType::ReplyAck => {
                 self.server.handle_reply_ack(path.peer, packet, bytes.len(), shared)
             }
             MessageType::Cancel => self.server.handle_cancel(path.peer, packet, shared),
-            MessageType::Probe => self.server.handle_probe(now, path, packet, shared),
-            MessageType::Claim => self.server.handle_claim(now, path, packet, shared),
-            MessageType::Response => self.client.handle_response(now, &path, packet, shared),
-            MessageType::Ack => self.client.handle_ack(now, &path, packet, shared),
+            MessageType::Probe => self.server.handle_probe(now, *path, packet, shared),
+            MessageType::Claim => self.server.handle_claim(now, *path, packet, shared),
+            MessageType::Response => self.client.handle_response(now, path, packet, shared),
+            MessageType::Ack => self.client.handle_ack(now, path, packet, shared),
             MessageType::Drop => self.client.handle_drop(now, path.peer, packet, shared),
             MessageType::Feedback | MessageType::Claimed => shared.metrics.unexpected += 1,
         }
@@ -205,14 +205,14 @@ impl Node for Endpoint {
     fn handle_datagram(&mut self, now: Time, path: Path, bytes: &mut [u8]) {
         let shared = &mut self.shared;
         shared.metrics.datagrams_in += 1;
-        let Some(seal) = &mut shared.seal else { return self.handle_packet(now, path, bytes) };
+        let Some(seal) = &mut shared.seal else { return self.handle_packet(now, &path, bytes) };
         let opened = seal.open(now, path.peer, bytes);
         shared.metrics.seal = seal.metrics();
         let packet_len = seal.packet_len();
         let Some(len) = opened else { return shared.answer_no_key(path, bytes) };
         // Under one seal there may be several packets, of one length but for the last.
         for packet in bytes[..len].chunks(packet_len) {
-            self.handle_packet(now, path, packet);
+            self.handle_packet(now, &path, packet);
         }
     }
 
