@@ -79,8 +79,10 @@ impl<'a> GsoBatch<'a> {
         self.room_behind(len)
     }
 
-    /// As [`GsoBatch::room`], for a datagram from `local` to the peer that a record is about: the
-    /// node's own number of it tells that it is the one before, so that its address is not asked.
+    /// As [`GsoBatch::room`], for a datagram from `local` to the peer that a record is about. That
+    /// this is the peer of the one before is told by the record, without both addresses being put
+    /// together and compared for each datagram. So a record stands for one address while a batch is
+    /// written, and those of a batch are of one table.
     #[inline(always)]
     pub(crate) fn room_to(
         &mut self,
@@ -101,7 +103,6 @@ impl<'a> GsoBatch<'a> {
     #[inline(always)]
     fn goes_between(&mut self, ends: Ends) -> bool {
         if self.count == 0 {
-            // Of what does not fit nothing is left.
             (self.ends, self.peer) = (Some(ends), None);
             return true;
         }
@@ -114,7 +115,8 @@ impl<'a> GsoBatch<'a> {
         let len = own_len + self.trailer_len;
         if self.count == 0 {
             if len > self.buffer.len() {
-                self.ends = None;
+                // Nothing is left of it.
+                (self.ends, self.peer) = (None, None);
                 return None;
             }
             self.segment_len = len;
@@ -199,6 +201,12 @@ mod tests {
         let mut batch = GsoBatch::new(&mut buffer);
         let address = || SocketAddr::from(([10, 0, 0, 1], 1));
         assert!(batch.room_to((PeerId(1), None), address, 51).is_none());
+        assert!(batch.room_to((PeerId(1), None), address, 50).is_some());
+        assert_eq!(
+            batch.finish().map(|transmit| (transmit.to, transmit.len)),
+            Some((address(), 50))
+        );
+        let mut batch = GsoBatch::new(&mut buffer);
         assert!(batch.room_to((PeerId(1), None), address, 51).is_none());
         assert!(batch.finish().is_none());
     }

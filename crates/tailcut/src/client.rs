@@ -12,7 +12,7 @@ use tailcut_net::driver::Driver;
 use tailcut_net::loan::Loan;
 use tailcut_net::log::{self, DriverLog};
 use tailcut_proto::endpoint::{Endpoint, Metrics};
-use tailcut_proto::node::Time;
+use tailcut_proto::node::{Node, Time};
 use tailcut_proto::rpc::{Call, CallId, CallOptions, Event, Lent, Rpc};
 
 use crate::error::{Ending, Error};
@@ -433,16 +433,25 @@ impl Inner {
         }
     }
 
+    /// Sends what has been enqueued before what has come is worked on: the server works on it
+    /// meanwhile. Not once something is due, which is looked at when all that has come is known: a
+    /// call that has waited here for so long would go twice, or after its deadline.
+    fn send_ahead(&mut self) {
+        let now = self.driver.clock().now();
+        self.driver.refresh(now);
+        if self.driver.node(0).poll_timeout().is_none_or(|due| due > now) {
+            self.driver.flush(now);
+        }
+    }
+
     fn is_done(&self, place: usize) -> bool {
         !matches!(self.calls[place], Slot::Waiting(_))
     }
 
     /// One turn; returns its time.
     fn turn(&mut self) -> Result<Time, Error> {
-        // First: the server works on what is sent while this end works on what has come.
         if self.queued_at.take().is_some() {
-            let now = self.driver.clock().now();
-            self.driver.flush(now);
+            self.send_ahead();
         }
         let Self { driver, calls, waiting, .. } = self;
         let turn = driver.turn_with(|_, node, _now: Time| {
@@ -482,7 +491,7 @@ impl Inner {
     /// A pending call is dropped: cancels it, or drops its result.
     fn abandon(&mut self, place: usize) {
         match std::mem::replace(&mut self.calls[place], Slot::Free) {
-            // Waiting for it has freed the place already.
+            // It is not there: who waits, and frees the place, forgets the call.
             Slot::Free => return,
             Slot::Waiting(id) => {
                 self.waiting -= 1;

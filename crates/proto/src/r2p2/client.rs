@@ -25,7 +25,7 @@ use super::alternates::{ASK_NS, Alternates};
 use super::config::Config;
 use super::copies::{COPIES_BURST, CopyState, Credit, RETRIES_BURST};
 use super::incoming::{InOrder, Incoming};
-use super::named::{Moves, Named};
+use super::named::Moves;
 use super::outgoing::Outgoing;
 use super::pace::Start;
 use super::queue::SendQueue;
@@ -62,7 +62,7 @@ pub(super) struct Client {
     /// Calls that may be tried again.
     pub(super) retry_credit: Credit,
     /// Targets that stand for each other.
-    alternates: Alternates,
+    pub(super) alternates: Alternates,
     /// Timers of the calls' timeouts and deadlines, by slot.
     wheel: Wheel,
     /// Packets to be sent.
@@ -72,7 +72,7 @@ pub(super) struct Client {
     /// The request id of version 1 that was drawn last.
     pub(super) v1_last_rid: u16,
     /// Limit on how often calls to an address where nothing listens are searched for.
-    unreachable_look: UnreachableLook,
+    pub(super) unreachable_look: UnreachableLook,
 }
 
 /// One call. The slot outlives it and is used again.
@@ -234,7 +234,7 @@ impl Client {
         // The address stays where it is until it is in the slot: its parts are not taken apart.
         let record = self.servers.find_or_add(now, &call.target, &shared.config);
         self.servers[record].calls += 1;
-        let is_local = self.servers[record].state.is_local;
+        let is_local = self.servers.is_local(record, &call.target, &shared.config);
         let slot = &mut self.slots[index];
         slot.target.address = call.target;
         slot.target.record = record;
@@ -314,7 +314,8 @@ impl Client {
         let server = Party { address: path.peer, record };
         self.learn_waiting(index, record, header.server_waiting.get());
         let slot = &mut self.slots[index];
-        // The record tells it, but for one that newcomers share.
+        // The record tells it, but for one that newcomers share. A router, which may send long
+        // packets on to another host, gives no reply.
         let is_target = slot.target.record == record && record != PeerId::default();
         if !is_target && !slot.may_be_answered_by(path.peer) {
             shared.metrics.protocol_violation += 1;
@@ -475,113 +476,6 @@ impl Client {
         self.end(index, Ending { failure, server: Some(peer), text: buffer }, shared);
     }
 
-    /// True if a refusal does not end the call: it is about a former way of a call that has moved,
-    /// or the target takes no calls and another one stands in for it.
-    fn outlives(
-        &mut self,
-        now: Time,
-        index: SlotId,
-        (peer, reason): (SocketAddr, DropReason),
-        shared: &mut Shared,
-    ) -> bool {
-        let slot = &self.slots[index];
-        let is_target = slot.target.address == peer;
-        if !is_target && self.alternates.has(peer) {
-            // A former target refuses each copy that it had, and cannot know what becomes of it
-            // now.
-            return true;
-        }
-        if slot.moves.is_moved {
-            // Nor can a server that is not the one which the claim found. Of a call that its first
-            // target alone has had, under two names, there is no other.
-            let is_last_word = is_target || !slot.moves.has_left;
-            let is_told = slot.moves.is_renamed && is_last_word && reason == DropReason::Uncertain;
-            return !is_of_application(reason) && !is_told;
-        }
-        if slot.options.v1
-            || !is_target
-            || !matches!(reason, DropReason::Stopping | DropReason::NoServer)
-        {
-            return false;
-        }
-        // It has not run, and does not: no more than a new call to the next.
-        let is_sent_on = self.alternates.fail(now, peer);
-        if is_sent_on {
-            self.slots[index].recovery = Recovery::default();
-            self.send_elsewhere(now, index, shared);
-        }
-        is_sent_on
-    }
-
-    /// Sends a call of which nobody has answered to the target that stands in for its own.
-    fn send_elsewhere(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
-        let former = self.slots[index].target;
-        let target = self.party(now, self.alternates.choose(former.address), shared);
-        self.servers[former.record].calls -= 1;
-        self.servers[target.record].calls += 1;
-        let is_local = self.servers[target.record].state.is_local;
-        let slot = &mut self.slots[index];
-        (slot.target, slot.is_local) = (target, is_local);
-        slot.moves.names = Named::default();
-        slot.moves.is_moved |= !slot.options.idempotent && slot.recovery.first_sent_at != 0;
-        slot.moves.has_left = true;
-        slot.recovery.attempt = 0;
-        slot.start = Start::Now;
-        slot.request.restart();
-        shared.metrics.moved += 1;
-        self.queue_data(index);
-        self.arm_retry(now, index, &shared.config);
-    }
-
-    /// True if the call leaves its target for another that stands in for it, rather than being sent
-    /// there again.
-    fn leaves_target(&mut self, now: Time, index: SlotId) -> bool {
-        let slot = &self.slots[index];
-        let target = slot.target.address;
-        let is_free = slot.server.is_none() && !slot.options.v1 && !slot.reply.is_begun();
-        is_free
-            && (self.alternates.choose(target) != target || self.alternates.ask(now, target))
-            && self.alternates.choose(target) != target
-    }
-
-    /// Nothing listens at `peer`. Ends the calls that it was to answer where that does no harm: the
-    /// idempotent ones, and all where it has never answered anything: it was hardly there. What
-    /// a server behind a router was to answer is asked of the router again, if it may be.
-    pub(super) fn handle_unreachable(&mut self, now: Time, peer: SocketAddr, shared: &mut Shared) {
-        let has_stand_in = self.alternates.fail(now, peer);
-        if !self.unreachable_look.may_look(now, self.slots.places()) {
-            return;
-        }
-        for place in 0..self.slots.places() {
-            let Some(index) = self.slots.at(place) else {
-                continue;
-            };
-            if has_stand_in
-                && self.slots[index].target.address == peer
-                && self.leaves_target(now, index)
-            {
-                self.send_elsewhere(now, index, shared);
-                continue;
-            }
-            let slot = &self.slots[index];
-            let is_server = slot.server.is_some_and(|server| server.address == peer);
-            let is_target = slot.target.address == peer;
-            let known = &self.servers[slot.target.record].state;
-            let is_stranger =
-                slot.server.is_none() && known.proof == Proof::None && !known.reply.is_known();
-            if slot.reply.is_begun() || !(slot.options.idempotent || is_stranger) {
-                continue;
-            }
-            if is_target && (is_server || slot.server.is_none()) {
-                shared.metrics.failed += 1;
-                self.fail(index, Failure::Unreachable, shared);
-            } else if is_server {
-                self.slots[index].recovery.attempt = ATTEMPTS_BEFORE_ANOTHER;
-                self.retry(now, index, shared);
-            }
-        }
-    }
-
     pub(super) fn handle_timeout(&mut self, now: Time, shared: &mut Shared) {
         while let Some(index) = self.wheel.pop_due(now) {
             let slot = &self.slots[index];
@@ -717,7 +611,7 @@ impl Client {
         }
     }
 
-    fn retry(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
+    pub(super) fn retry(&mut self, now: Time, index: SlotId, shared: &mut Shared) {
         if self.was_sent_later(now, index, &shared.config) {
             return;
         }
@@ -945,25 +839,6 @@ struct Ending {
     text: Vec<u8>,
 }
 
-/// True for a refusal by the server that has the request, not by one that might have had it.
-fn is_of_application(reason: DropReason) -> bool {
-    match reason {
-        DropReason::Application
-        | DropReason::Panicked
-        | DropReason::Unanswered
-        | DropReason::TooLarge
-        | DropReason::Unvalidated => true,
-        DropReason::Unspecified
-        | DropReason::Overload
-        | DropReason::TooOld
-        | DropReason::Expired
-        | DropReason::NoServer
-        | DropReason::Uncertain
-        | DropReason::Stopping
-        | DropReason::NoKey => false,
-    }
-}
-
 /// True if one clock of requests is before another; they wrap.
 pub(super) fn is_before_us(one: u32, other: u32) -> bool {
     other.wrapping_sub(one).wrapping_sub(1) < u32::MAX / 2
@@ -993,7 +868,7 @@ const FLOOR_LAG_MAX: u32 = 1024;
 const RELEASED_PACKETS_MAX: u16 = 4;
 
 /// Timeouts without a sign of life after which an idempotent call leaves its server.
-const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;
+pub(super) const ATTEMPTS_BEFORE_ANOTHER: u32 = 6;
 
 /// The longest request that a version 1 server takes.
 const V1_REQUEST_MAX: usize = V1_FIRST_LEN + (V1_PACKETS_MAX as usize - 1) * V1_SEGMENT_LEN;

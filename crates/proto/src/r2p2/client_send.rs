@@ -172,9 +172,11 @@ impl Client {
         let target = slot.target;
         let floor = self.numbering.floor_of(slot.rpc_id.session().0);
         let proof = self.servers[target.record].state.proof;
+        debug_assert_eq!(slot.request.peek(), Some(0), "nobody has taken it");
         let payload = slot.request.segment(0);
         let len = ROUTED_LEN + payload.len();
-        let Some(room) = batch.room_to((target.record, None), || target.address, len) else {
+        let to = (target.record, slot.local);
+        let Some(room) = batch.room_to(to, || target.address, len) else {
             return Written::Full;
         };
         slot.first_packet(now, (proof.token(), floor)).emit(room).copy_from_slice(payload);
@@ -230,14 +232,16 @@ impl Farewell {
 }
 
 impl Slot {
-    /// True of a call of one packet that has never been sent, as most are when they are written:
-    /// nothing has answered it, it goes to its target alone, and who that is has a record.
+    /// True of a call of one packet that goes for the first time, as most do when they are written:
+    /// to its target alone, which has a record of its own, and as one that has not moved.
     #[inline]
     fn is_plain(&self) -> bool {
         self.recovery.first_sent_at == 0
             && self.request.count() == 1
+            && self.server.is_none()
             && matches!(self.copy, CopyState::Absent)
             && !self.options.v1
+            && !self.moves.is_moved
             // A record that newcomers share stands for no address.
             && self.target.record != PeerId::default()
     }

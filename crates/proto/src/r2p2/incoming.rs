@@ -10,7 +10,7 @@ pub(super) struct Incoming {
     /// It has begun, and not ended.
     is_begun: bool,
     /// Its packets, once one has been received here: in a box, since most messages are whole in
-    /// their only packet, and slots of those fit a cache.
+    /// their only packet, and slots of those fit a cache. It stays for the next in the slot.
     message: Option<Box<Reassembly>>,
     /// Bytes of the message.
     message_len: u32,

@@ -19,6 +19,7 @@ mod claims;
 mod client;
 mod client_copies;
 mod client_direct;
+mod client_moves;
 mod client_names;
 mod client_proof;
 mod client_reset;

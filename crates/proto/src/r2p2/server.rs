@@ -87,7 +87,7 @@ pub(super) struct Server {
 pub(super) struct ClientState {
     /// Token that validates its address.
     pub(super) token: u64,
-    /// It is on this host, or in a network of long packets.
+    /// As [`Config::is_local`].
     pub(super) is_local: bool,
 }
 

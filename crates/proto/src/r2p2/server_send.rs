@@ -173,7 +173,7 @@ impl Server {
         let client = &self.clients[slot.client];
         batch.set_addressee(shared.addressed(slot.sender));
         if slot.reply.count() == 1 && client.is_validated && !slot.terms.returns {
-            return self.write_plain(index, batch, shared);
+            return self.write_plain((index, rpc_id), batch, shared);
         }
         while let Some(packet) = slot.reply.peek() {
             let segment = slot.reply.segment(packet);
@@ -216,7 +216,12 @@ impl Server {
     /// Writes a reply of one packet to a client at a validated address, as [`Server::write_data`]
     /// would, by fewer steps.
     #[inline]
-    fn write_plain(&mut self, index: SlotId, batch: &mut GsoBatch, shared: &Shared) -> Written {
+    fn write_plain(
+        &mut self,
+        (index, rpc_id): (SlotId, RpcId),
+        batch: &mut GsoBatch,
+        shared: &Shared,
+    ) -> Written {
         let (server_load, server_waiting) = self.load();
         let slot = &mut self.slots[index];
         if let Some(packet) = slot.reply.peek() {
@@ -225,7 +230,6 @@ impl Server {
             let Some(room) = batch.room_to((slot.client, local), || peer, len) else {
                 return Written::Full;
             };
-            let rpc_id = slot.rpc_id.unwrap_or_default();
             let repr = ReplyRepr {
                 segment: slot.reply.place(packet),
                 flags: slot.reply_flags() | self.cookies.flag(),

@@ -25,7 +25,7 @@ pub(super) struct ServerState {
     /// It has taken requests of several packets at the address that was called: no router stands
     /// before it.
     pub(super) is_direct: bool,
-    /// It is on this host, or in a network of long packets.
+    /// As [`Config::is_local`]; of the record that newcomers share nothing.
     pub(super) is_local: bool,
     /// It has replied from the address that was called, on this host, that it takes long packets.
     pub(super) takes_long: bool,
@@ -108,5 +108,14 @@ impl Servers {
         };
         self[place].used_at = now;
         place
+    }
+
+    /// True if an address is on this host, as its record knows but for one that newcomers share.
+    #[inline(always)]
+    pub(super) fn is_local(&self, record: PeerId, address: &SocketAddr, config: &Config) -> bool {
+        match record == PeerId::default() {
+            true => config.is_local(*address),
+            false => self[record].state.is_local,
+        }
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Those of a request whose client is on this host, or is not.
+    /// Those of a request whose client is on this host, or is not (`Config::is_local`).
     #[inline]
     pub(super) fn of(packet: &Packet, is_local: bool) -> Self {
         Self {

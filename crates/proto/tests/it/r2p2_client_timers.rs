@@ -267,6 +267,26 @@ fn a_call_that_has_moved_to_another_host_takes_no_long_packets_from_there() {
     }
 }
 
+/// A demand for a token says that a target is there, and not that it takes the call.
+#[test]
+fn a_call_whose_target_asks_for_a_token_and_then_stops_is_the_next_ones() {
+    let mut client = of_two();
+    let demand = |sent: &Sent, token| {
+        let clock_echo_us = sent.clock_us();
+        let repr = ReplyRepr { clock_echo_us, token, ..sent.answer(MessageType::Ack) };
+        acked(&repr, &sack(0, 0, &[]))
+    };
+    let first = client.called(host(1), 4, ONCE);
+    let again = client.give(host(1), &demand(&first, 5));
+    assert_eq!((targets(&again), again[0].packet().token()), (vec![host(1)], 5));
+    let moved = client.give(host(1), &again[0].refusal(DropReason::Stopping));
+    assert_eq!((targets(&moved), moved[0].packet().token()), (vec![host(2)], 0));
+    let shown = client.give(host(2), &demand(&moved[0], 6));
+    assert_eq!((targets(&shown), shown[0].packet().token()), (vec![host(2)], 6));
+    client.give(host(2), &shown[0].reply(4, 0));
+    assert!(client.reply().is_some());
+}
+
 /// The target says of each copy that it holds it.
 #[test]
 fn a_target_that_answers_is_not_left() {

@@ -2,7 +2,7 @@
 //! CAP_NET_RAW.
 
 use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,8 @@ use tailcut::{
     AsyncClient, CallError, CallOptions, Client, ClientBuilder, Config, DatapathKind, Error,
     Failure, Protocol, Request, Server, ServerBuilder,
 };
+use tailcut_net::clock::Clock;
+use tailcut_wire::r2p2::{Flags, Packet};
 
 /// A protocol and what carries it.
 pub(crate) type Transport = (Protocol, DatapathKind);
@@ -85,6 +87,31 @@ pub(crate) fn server(transport: Transport) -> Server {
 
 pub(crate) fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|place| (place as u8).wrapping_mul(31) ^ seed).collect()
+}
+
+/// Calls that were enqueued longer ago than a timeout are looked at by their timers first: they go
+/// once, and as those that have never been sent.
+#[test]
+fn calls_that_have_been_enqueued_for_long_go_once() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let client = patient(R2P2).connect(server.local_addr().unwrap()).unwrap();
+    let calls: Vec<_> = (0..8).map(|_| client.enqueue(b"ab").unwrap()).collect();
+    // Longer than the first timeout, which is 2 ms.
+    let due_at = Clock.now() + 20_000_000;
+    while Clock.now() < due_at {
+        std::thread::park_timeout(Duration::from_millis(20));
+    }
+    assert!(!calls[0].is_done().unwrap());
+    let mut buffer = [0; 2_000];
+    let mut numbers = Vec::new();
+    while let Ok(len) = server.recv(&mut buffer) {
+        let packet = Packet::parse(&buffer[..len]).unwrap();
+        assert!(!packet.flags().has(Flags::RETRANSMIT));
+        numbers.push(packet.rid);
+    }
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..8).collect::<Vec<_>>());
 }
 
 #[test]
