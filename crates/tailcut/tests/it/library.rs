@@ -239,7 +239,7 @@ fn calls_share_a_request_and_let_go_of_it() {
 #[test]
 fn a_call_that_nobody_answers_ends_by_its_deadline() {
     // It is open, and nobody reads it.
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = socket.local_addr().unwrap();
     for transport in transports() {
         let client = patient(transport).timeout(Duration::from_millis(30)).connect(nobody).unwrap();
@@ -252,7 +252,7 @@ fn a_call_that_nobody_answers_ends_by_its_deadline() {
 
 #[test]
 fn a_call_is_waited_for_until_it_has_ended_or_a_limit() {
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let nobody = socket.local_addr().unwrap();
     let client = patient(R2P2).connect(nobody).unwrap();
     let pending = client.start(b"anybody?").unwrap();
@@ -438,7 +438,7 @@ fn a_call_that_could_not_be_made_does_not_age_the_next() {
             ClientBuilder::new().timeout(Duration::from_millis(500)).connect(target).unwrap();
         assert!(client.start(&vec![0; (8 << 20) + 1]).is_err());
         // Another client's call that nobody answers passes the time.
-        let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
         let other = ClientBuilder::new()
             .timeout(Duration::from_millis(600))
             .connect(nobody.local_addr().unwrap())
@@ -451,7 +451,7 @@ fn a_call_that_could_not_be_made_does_not_age_the_next() {
 #[test]
 fn a_client_serves_nobody_whatever_its_configuration() {
     // It is open, and nobody reads it.
-    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     for transport in [R2P2, HOMA] {
         let open = patient(transport)
             .config(Config::default())
